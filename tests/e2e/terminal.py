@@ -22,7 +22,7 @@ from tests.pseudoterminal import start_on
 
 CTRL_C, CTRL_D, CTRL_J, ESCAPE, ENTER, TAB = "\x03", "\x04", "\n", "\x1b", "\r", "\t"
 ALT_ENTER = ESCAPE + ENTER
-TIMEOUT = 15.0
+TIMEOUT = 90.0
 """Seconds; long, so that a busy machine fails no test."""
 QUIET = 0.6
 """Seconds in which no key is pressed around a yes."""

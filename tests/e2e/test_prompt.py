@@ -281,3 +281,15 @@ def test_text_is_edited_in_the_users_editor(start: Start, home: Path) -> None:
     terminal.wait_for("› a draft, edited")
     terminal.send(ENTER)
     terminal.wait_for("Good day")
+
+
+def test_the_first_session_says_how_to_begin_and_later_ones_do_not(start: Start) -> None:
+    first = start(HELLO)
+    shown = first.wait_for(READY)
+    assert "You talk to script" in shown
+    assert "You are asked before anything is changed or run" in shown
+    first.say("hello")
+    first.wait_for("Good day")
+    first.send(CTRL_D)
+    first.wait_exit()
+    assert "You are asked" not in start(HELLO).wait_for(READY)

@@ -4,14 +4,11 @@ Text is returned word by word, code and table rows line by line. The result does
 chunks.
 """
 
-from dataclasses import dataclass
-
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.segment import Segment
 from rich.text import Text
 
 from shepherd.cli.render.code_view import CodeBlock
 from shepherd.cli.render.inline import InlineStream, styled
+from shepherd.cli.render.margins import MAX_DEPTH, OpenItems, quoted, with_margin
 from shepherd.cli.render.markdown_lines import (
     Line,
     LineKind,
@@ -23,22 +20,8 @@ from shepherd.cli.render.markdown_lines import (
 from shepherd.cli.render.tables import TableStream
 from shepherd.cli.terminal.paint import BLANK_LINE, INDENT, Glyphs, Ink, Piece, Row, Words
 
-MAX_DEPTH = 6
-"""Deeper lists and quotes are not indented more."""
 CODE_INDENT = 4
 _HEADING_STYLES = {1: "markdown.h1", 2: "markdown.h2", 3: "markdown.h3"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """An open item: the columns of its sign and its text in the source.
-
-    `margin` is the number of cells before its text on the screen.
-    """
-
-    sign: int
-    content: int
-    margin: int
 
 
 class MarkdownFlow:
@@ -56,7 +39,7 @@ class MarkdownFlow:
         self._flows = False
         self._inline: InlineStream | None = None
         self._style = ""
-        self._items: list[_Item] = []
+        self._items = OpenItems()
         self._fence: tuple[str, int, CodeBlock] | None = None
         self._header: str | None = None
         self._table: TableStream | None = None
@@ -150,8 +133,8 @@ class MarkdownFlow:
         if line.kind is LineKind.ITEM and not self._is_item(line, open_text=open_text):
             line = Line(LineKind.TEXT, line.indent, "", source.strip())
         if line.kind is not LineKind.TEXT or not open_text:
-            self._close_items(line)
-        margin = self._items[-1].content if self._items else 0
+            self._items.close(line)
+        margin = self._items.content
         if not open_text and line.indent - margin >= CODE_INDENT and line.kind is not LineKind.ITEM:
             self._indented_code(source, margin + CODE_INDENT)
         elif line.kind is LineKind.TEXT or (line.kind is LineKind.UNDERLINE and not open_text):
@@ -181,7 +164,7 @@ class MarkdownFlow:
             self._text(text)
             return
         self._gap(LineKind.TEXT)
-        margin = Text(self._margin())
+        margin = Text(self._items.indent)
         self._open_text(margin, margin)
         self._text(text)
 
@@ -226,47 +209,35 @@ class MarkdownFlow:
 
     def _gap(self, kind: LineKind) -> None:
         """A blank row between blocks, but not between the lines of a list."""
-        in_list = bool(self._items) and not self._after_blank
+        in_list = self._items.any and not self._after_blank
         is_tight = in_list and (self._last is LineKind.ITEM or kind is LineKind.ITEM)
         if self._last is not None and not is_tight:
             self._out.append(BLANK_LINE)
         self._last = LineKind.ITEM if in_list else kind
 
-    def _margin(self) -> str:
-        return " " * self._items[-1].margin if self._items else ""
-
     def _rule(self, line: Line) -> None:
         self._end_text()
         if line.kind is LineKind.RULE:
             self._gap(line.kind)
-        self._out.append(_piece(Text(self._glyphs.rule * 3, "dim"), self._margin()))
+        self._out.append(with_margin(Text(self._glyphs.rule * 3, "dim"), self._items.indent))
 
     def _indented_code(self, source: str, indent: int) -> None:
         if self._last is not LineKind.FENCE or self._after_blank:
             self._gap(LineKind.FENCE)
         code = source.expandtabs(CODE_INDENT)[indent:]
-        self._out.append(Piece(Text(self._margin() + INDENT + code), soft_wrap=True))
+        self._out.append(Piece(Text(self._items.indent + INDENT + code), soft_wrap=True))
 
     # lists
 
     def _is_item(self, line: Line, *, open_text: bool) -> bool:
         """Whether a line like `2024. was` begins an item."""
         is_first = line.marker in ("-", "*", "+", "1.", "1)")
-        return bool(self._items) or not open_text or (is_first and bool(line.content))
-
-    def _close_items(self, line: Line) -> None:
-        is_item = line.kind is LineKind.ITEM
-        while self._items:
-            item = self._items[-1]
-            nested = min(item.content, item.sign + 2) if is_item else item.content
-            if line.indent >= nested:
-                return
-            self._items.pop()
+        return self._items.any or not open_text or (is_first and bool(line.content))
 
     def _item(self, line: Line) -> None:
         self._end_text()
         was_list = self._last is LineKind.ITEM and not self._after_blank
-        margin = self._items[-1].margin if self._items else 1
+        margin = self._items.margin or 1
         if self._last is not None and not was_list:
             self._out.append(BLANK_LINE)
         self._last = LineKind.ITEM
@@ -274,8 +245,7 @@ class MarkdownFlow:
         first = Text(" " * margin)
         first.append(sign, "" if line.marker in "-*+" else "markdown.item.number")
         first.append(" ")
-        if len(self._items) < MAX_DEPTH:
-            self._items.append(_Item(line.indent, line.offset, len(first)))
+        self._items.open(line, len(first))
         self._open_text(first, Text(" " * len(first)))
         self._text(line.content)
 
@@ -286,7 +256,7 @@ class MarkdownFlow:
         self._gap(LineKind.FENCE)
         info = line.content.split()
         language = info[0].strip("{}.,").lower() if info else ""
-        block = CodeBlock(language, self._theme, self._glyphs, self._margin())
+        block = CodeBlock(language, self._theme, self._glyphs, self._items.indent)
         self._fence = line.marker, line.indent, block
         self._out.append(block.top())
 
@@ -325,7 +295,7 @@ class MarkdownFlow:
         return False
 
     def _table_rows(self, rows: list[Piece]) -> None:
-        self._out += [_piece(row.renderable, self._margin()) for row in rows]
+        self._out += [with_margin(row.renderable, self._items.indent) for row in rows]
 
     def _end_table(self) -> None:
         if self._table is not None:
@@ -358,41 +328,12 @@ class MarkdownFlow:
 
     def _quote_text(self, text: str) -> None:
         if self._quote is not None:
-            self._quoted(self._quote.feed(text))
+            self._out += quoted(self._quote.feed(text), self._edge())
 
     def _end_quote(self) -> None:
         if self._quote is not None:
             quote, self._quote = self._quote, None
-            self._quoted(quote.finish())
+            self._out += quoted(quote.finish(), self._edge())
 
-    def _quoted(self, ink: list[Ink]) -> None:
-        edge = f"{self._margin()}{self._glyphs.edge} "
-        for item in ink:
-            if isinstance(item, Row):
-                first, rest = (Text.assemble((edge, "dim"), t) for t in (item.first, item.rest))
-                self._out.append(Row(first, rest))
-            elif isinstance(item, Piece):
-                self._out.append(_piece(item.renderable, edge))
-            else:
-                self._out.append(item)
-
-
-def _piece(renderable: RenderableType, margin: str) -> Piece:
-    return Piece(_Prefixed(renderable, margin)) if margin else Piece(renderable)
-
-
-@dataclass(frozen=True, slots=True)
-class _Prefixed:
-    """Rows with the same text before each of them."""
-
-    renderable: RenderableType
-    prefix: str
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = max(1, options.max_width - len(self.prefix))
-        style = console.get_style("dim")
-        for line in console.render_lines(
-            self.renderable, options.update(width=width), pad=False, new_lines=True
-        ):
-            yield Segment(self.prefix, style)
-            yield from line
+    def _edge(self) -> str:
+        return f"{self._items.indent}{self._glyphs.edge} "

@@ -80,7 +80,7 @@ class Renderer:
             return
         lines = sanitize(text).split("\n")
         sign = Text(f"{self._glyphs.user} ", style="user")
-        body = Text("\n  ").join([sign + Text(lines[0], style="bold"), *map(Text, lines[1:])])
+        body = sign + Text("\n  ").join(Text(line, style="bold") for line in lines)
         self._surface.show(BLANK_LINE, Piece(body))
 
     def notice(self, text: str, style: str = "quiet") -> None:

@@ -18,6 +18,7 @@ from shepherd.cli.repl.commands import CommandContext, fill_table, with_slash_co
 from shepherd.cli.repl.loop import TerminalLoop
 from shepherd.cli.repl.own_command import OwnCommandRunner
 from shepherd.cli.repl.turns import NotSentError, Turns, TurnSteering
+from shepherd.cli.repl.welcome import is_newcomer, welcome
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.config.choices import ApproveMode
 from shepherd.config.files import make_private_directory
@@ -125,7 +126,11 @@ class Repl:
             self._renderer.notice(line)
 
     def _greet(self) -> None:
-        self._loop.greet(short_name(self._conversation.slot.model_name))
+        model = short_name(self._conversation.slot.model_name)
+        self._loop.greet(model)
+        if is_newcomer(self._conversation.paths.sessions):
+            for line in welcome(model, self._conversation.policy.mode):
+                self._renderer.notice(line)
         self._conversation.notices.listen(lambda text: self._renderer.notice(text, "warn"))
         if self._conversation.session.messages:
             show_last_exchanges(self._conversation.session.messages, self._renderer)

@@ -149,7 +149,7 @@ class TerminalLoop:
         return command is not None and command.is_message
 
     async def _run_command(self, name: str, argument: str) -> bool:
-        """Run a command; returns whether there is one that takes the argument."""
+        """Run a command; returns whether it exists."""
         command = self.table.find(name)
         if command is None:
             nearest = self.table.nearest(name)
@@ -157,12 +157,12 @@ class TerminalLoop:
             self.renderer.error(
                 f"There is no command /{one_line(name, 40)}{self._place}{suggestion}"
             )
-        elif argument and not command.usage:
+            return False
+        if argument and not command.usage:
             self.renderer.error(f"/{name} takes nothing behind it; it was not done.")
         else:
             await command.run(argument)
-            return True
-        return False
+        return True
 
     def _interrupted(self) -> None:
         self.renderer.interrupted()

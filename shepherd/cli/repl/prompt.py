@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from prompt_toolkit.application import get_app
@@ -31,6 +32,16 @@ QUIET_SECONDS = 0.6
 """After this long without typing, a key is meant for a new question."""
 
 
+class PromptHistory(FileHistory):
+    """A history in a file; when it is read, a search in it is drawn again."""
+
+    async def load(self) -> AsyncGenerator[str, None]:
+        """The entries, the newest first."""
+        async for entry in super().load():
+            yield entry
+        get_app().invalidate()
+
+
 def open_history(path: Path) -> History:
     """The history in `path`, which only the user can read; in memory if it can't be saved."""
     try:
@@ -43,7 +54,7 @@ def open_history(path: Path) -> History:
         _trim(path)
     except OSError:
         return InMemoryHistory()
-    return FileHistory(str(path))
+    return PromptHistory(str(path))
 
 
 def _trim(path: Path) -> None:
