@@ -25,7 +25,7 @@ from shepherd.cli.render.rows import RowWriter
 from shepherd.cli.render.status import Status
 from shepherd.cli.render.surface import Actions
 from shepherd.cli.render.text_view import AnswerView
-from shepherd.cli.repl.complete import PromptCompleter
+from shepherd.cli.repl.completion.complete import PromptCompleter
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.screen import REDRAW_SECONDS, Screen
 from shepherd.cli.terminal.paint import Painter

@@ -25,14 +25,14 @@ from prompt_toolkit.output import Output
 
 from shepherd.cli.approval.question import Answer, Question
 from shepherd.cli.render.surface import Actions
-from shepherd.cli.repl.attention import FOCUS_IN, FOCUS_OUT, Attention
-from shepherd.cli.repl.ink_writer import InkWriter
 from shepherd.cli.repl.keys import bind, global_keys, leave_prompt_keys, prompt_keys, reading_keys
-from shepherd.cli.repl.output import STYLE, terminal_output
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.question_panel import ESCAPE_SECONDS, QuestionPanel
-from shepherd.cli.repl.resize import ResizingApplication
 from shepherd.cli.repl.result_panel import ResultPanel
+from shepherd.cli.repl.window.attention import FOCUS_IN, FOCUS_OUT, Attention
+from shepherd.cli.repl.window.ink_writer import InkWriter
+from shepherd.cli.repl.window.output import STYLE, terminal_output
+from shepherd.cli.repl.window.resize import ResizingApplication
 from shepherd.cli.terminal.paint import Ink, Painter, Piece
 
 REDRAW_SECONDS = 0.04

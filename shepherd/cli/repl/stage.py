@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from shepherd.cli.render.surface import Actions
-from shepherd.cli.repl.attention import Attention, read_focus_events
 from shepherd.cli.repl.commands import CommandTable
-from shepherd.cli.repl.complete import PromptCompleter
+from shepherd.cli.repl.completion.complete import PromptCompleter
 from shepherd.cli.repl.keys import marks_pastes
 from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.repl.prompt import Prompt, open_history
 from shepherd.cli.repl.screen import Screen
+from shepherd.cli.repl.window.attention import Attention, read_focus_events
 from shepherd.cli.terminal.paint import Painter
 from shepherd.config.paths import Paths
 from shepherd.config.sections import TerminalSection

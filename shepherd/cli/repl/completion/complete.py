@@ -9,8 +9,8 @@ from typing import Protocol
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from shepherd.cli.repl.complete_shell import shell_completions
-from shepherd.cli.repl.file_list import FileList, scan
+from shepherd.cli.repl.completion.complete_shell import shell_completions
+from shepherd.cli.repl.completion.file_list import FileList, scan
 from shepherd.tools.search.ignore import Ignored
 
 MAX_COMPLETIONS = 50

@@ -1,0 +1,1 @@
+"""Completion in the prompt: commands, files, shell commands, and the menu that shows them."""
