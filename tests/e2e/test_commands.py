@@ -242,26 +242,6 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_custom_command_is_completed_sent_and_never_shadows_another(
-    start: Start, work: Path
-) -> None:
-    commands = work / ".shepherd" / "commands"
-    commands.mkdir(parents=True)
-    (commands / "greet.md").write_text("---\ndescription: Say hello\n---\nSay hello to $1.")
-    (commands / "help.md").write_text("Evil.")
-    terminal = start("text: Hello.\n", columns=100, rows=60)
-    terminal.wait_for("help.md is not used: /help is Shepherd's")
-    terminal.wait_for(READY)
-    terminal.say("/help")
-    terminal.wait_for(r"/greet \[1\]\s+Say hello \(the project's command\)")
-    terminal.say("/greet Ann")
-    terminal.wait_for("Hello.")
-    terminal.say("/save talk.json")
-    terminal.wait_for("Saved to")
-    saved = json.loads((work / "talk.json").read_text())
-    assert saved["messages"][0]["content"] == "Say hello to Ann."
-
-
 def test_the_first_continue_in_a_directory_begins_a_session(start: Start) -> None:
     terminal = start("text: An answer.\n", "--continue")
     terminal.wait_for(READY)

@@ -169,14 +169,12 @@ def remote_commands(
         Command("context", "", "how full the context is", commands.context),
         Command("skills", "", "the skills that the model can read", commands.skills),
         Command("exit", "", "leave; the conversation goes on (also Ctrl+D)", commands.exit),
+        Command("quit", "", "leave; the conversation goes on", commands.exit),
         *(
             Command(c.name, c.hint, c.description.lower(), partial(commands.of_server, c.name))
             for c in COMMANDS.values()
             if c.name not in ("clear", "context", "skills")
         ),
-
-
-        Command("quit", "", "leave; the conversation goes on", commands.exit),
     ]
 
 
