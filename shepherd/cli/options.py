@@ -11,6 +11,7 @@ from shepherd.cli.commands.arguments import PlainErrors, with_option_groups
 from shepherd.cli.commands.config import config
 from shepherd.cli.commands.ctl import ctl
 from shepherd.cli.commands.doctor import doctor
+from shepherd.cli.commands.hooks import hooks
 from shepherd.cli.commands.mcp.options import mcp
 from shepherd.cli.commands.memory import memory
 from shepherd.cli.commands.models.options import model as model_command
@@ -45,7 +46,7 @@ app.add_typer(provider_commands, result_callback=do_in_shell)
 app.command("acp")(acp)
 app.command("doctor")(doctor)
 app.command("usage")(usage)
-for _command in (model_command, config, mcp, sessions, memory, schedule, apikey, ctl):
+for _command in (model_command, config, mcp, sessions, memory, hooks, schedule, apikey, ctl):
     app.add_typer(_command)
 
 

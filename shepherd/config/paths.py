@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT_FILE = ".shepherd.toml"
+PROJECT_HOOKS_FILE = ".shepherd/hooks.toml"
 PROJECT_MCP_FILES = (".shepherd/mcp.toml", ".mcp.json")
 """The files with a project's MCP servers; other agents read the second one, too."""
 
@@ -164,6 +165,12 @@ def project_mcp_files(cwd: Path) -> list[Path]:
         for name in PROJECT_MCP_FILES
     )
     return [path for path in nearest if path is not None]
+
+
+def project_hooks_file(cwd: Path) -> Path | None:
+    """The nearest `.shepherd/hooks.toml`, found like `project_file`."""
+    places = (place / PROJECT_HOOKS_FILE for place in _up_to_repository_root(cwd))
+    return next((path for path in places if path.is_file()), None)
 
 
 def _up_to_repository_root(cwd: Path) -> list[Path]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.backends.base import ModelInfo
+from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.agent.hooks import HooksSection
-from shepherd.config.paths import Paths, project_mcp_files
+from shepherd.config.paths import Paths, project_hooks_file, project_mcp_files
 from shepherd.config.secrets import keys_in
 from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config
@@ -100,20 +101,25 @@ def build_workspace(config: Config, paths: Paths, cwd: Path, notices: Notices) -
     sandbox = build_sandbox(config, [skill.folder for skill in knowledge.skills])
     servers = build_servers(config, paths, policy, sandbox, notices)
     add_tool_search(registry, config, more=servers is not None)
-    hooks = build_hooks(config, cwd, notices)
+    hooks = build_hooks(config, paths, cwd, notices)
     steps = tuple(step for step in (hooks, knowledge.step) if step is not None)
     workspace = Workspace(paths, cwd, policy, sandbox, registry, memory, servers, steps, knowledge)
     return replace(workspace, hooks=hooks)
 
 
-def build_hooks(config: Config, cwd: Path, notices: Notices) -> "Hooks | None":
-    """The user's hooks, None if there are none."""
+def build_hooks(config: Config, paths: Paths, cwd: Path, notices: Notices) -> "Hooks | None":
+    """The hooks of the user and the accepted ones of the project, None if there are none."""
     section = config.hooks
-    if section == HooksSection():
+    if section == HooksSection() and project_hooks_file(cwd) is None:
         return None
     from shepherd.hooks.hooks import Hooks  # most users have no hooks
+    from shepherd.hooks.project import accepted_hooks, joined
 
-    return Hooks(section, cwd.resolve(), notices.tell)
+    accepted, problem = accepted_hooks(cwd, AcceptanceStore(paths.accepted_file))
+    if problem:
+        notices.tell(problem)
+    section = joined(section, accepted)
+    return None if section == HooksSection() else Hooks(section, cwd.resolve(), notices.tell)
 
 
 def build_servers(

@@ -44,3 +44,27 @@ def test_hooks_of_the_user_run_and_those_of_a_project_do_not(program: Program) -
     assert not (program.work / "new").exists()
     assert not (program.home.parent / "pwned").exists()
     assert "[hook: seen]" in program.sessions[0].read_text()
+
+
+def test_hooks_of_a_project_run_only_as_they_were_accepted(program: Program) -> None:
+    file = program.work / ".shepherd" / "hooks.toml"
+    file.parent.mkdir()
+    file.write_text('[[before_tool]]\ncommand = "touch ../ran; exit 2"\n')
+    ran = program.home.parent / "ran"
+    read = 'call: read_file {"path": "todo.txt"}\n---\ntext: done\n'
+    assert "shepherd hooks accept" in program.run_scripted(read, "-e", "x").stderr
+    assert not ran.exists()
+    assert "not accepted" in program.run("hooks", "list").stdout
+    assert program.run("hooks", "accept", stdin="n\n").returncode != 0
+    assert "touch ../ran" in program.run("hooks", "accept", "--yes").stdout
+    assert "denied by the hook" in program.run_scripted(read, "-e", "x").stderr
+    assert ran.exists()
+    ran.unlink()
+    file.write_text('[[before_tool]]\ncommand = "touch ../ran"\n')
+    assert "shepherd hooks accept" in program.run_scripted(read, "-e", "x").stderr
+    file.write_text('[[before_tool]]\ncommand = "touch ../ran; exit 2"\n')
+    assert program.run("hooks", "withdraw").returncode == 0
+    assert "shepherd hooks accept" in program.run_scripted(read, "-e", "x").stderr
+    file.write_text("[[before_tool]]\ncommand = 3\n")
+    assert "not a file of hooks" in program.run_scripted(read, "-e", "x").stderr
+    assert not ran.exists()

@@ -1,0 +1,67 @@
+"""`shepherd hooks`: the hooks here, and the user's consent to those of a project."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shepherd.cli.terminal.errors import UsageError
+from shepherd.cli.terminal.sanitize import sanitize
+from shepherd.config.paths import Paths
+
+hooks = typer.Typer(
+    name="hooks", help="The hooks of a project, and your consent to them.", no_args_is_help=True
+)
+
+
+@hooks.command("list")
+def list_hooks() -> None:
+    """List the hooks of your settings and of this project."""
+    from shepherd.config.acceptance import AcceptanceStore
+    from shepherd.config.load import load_config
+    from shepherd.hooks.project import description, load_project_hooks
+
+    paths = Paths.from_env(os.environ)
+    own = description(load_config(Path.cwd(), os.environ).hooks)
+    if own:
+        typer.echo(f"{paths.user_file}:\n{sanitize(own)}")
+    found = load_project_hooks(Path.cwd())
+    if found is not None:
+        accepted = AcceptanceStore(paths.accepted_file).is_accepted(found.proposal)
+        state = "accepted" if accepted else "not accepted, they do not run"
+        typer.echo(f"{sanitize(str(found.file))} ({state}):")
+        typer.echo(sanitize(description(found.section)))
+
+
+@hooks.command("accept")
+def accept_hooks(
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Let the hooks of this project run, exactly as its file has them now."""
+    from shepherd.config.acceptance import AcceptanceStore
+    from shepherd.hooks.project import description, load_project_hooks
+
+    found = load_project_hooks(Path.cwd())
+    if found is None:
+        raise UsageError("This project has no .shepherd/hooks.toml.")
+    typer.echo(f"{sanitize(str(found.file))}:\n{sanitize(description(found.section))}")
+    if not yes:
+        typer.confirm("Run them from now on, outside the sandbox?", abort=True)
+    store = AcceptanceStore(Paths.from_env(os.environ).accepted_file)
+    store.accept(found.proposal, f"hooks in {found.file}")
+    sys.stderr.write("The hooks are accepted. A change of the file needs another consent.\n")
+
+
+@hooks.command("withdraw")
+def withdraw_hooks() -> None:
+    """Stop running the hooks of this project."""
+    from shepherd.config.acceptance import AcceptanceStore
+    from shepherd.hooks.project import load_project_hooks
+
+    found = load_project_hooks(Path.cwd())
+    if found is None:
+        raise UsageError("This project has no .shepherd/hooks.toml.")
+    AcceptanceStore(Paths.from_env(os.environ).accepted_file).withdraw(found.proposal)
+    sys.stderr.write("The hooks do not run any more.\n")
