@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from shepherd.tools.files.diff import unified_diff
 from shepherd.tools.files.textfile import detect
-from shepherd.tools.text import one_line, pluralize
+from shepherd.tools.text import pluralize
 from shepherd.undo.files import KeptFiles
 from shepherd.undo.moves import Conflict
 from shepherd.undo.states import Entry, FileState, Kind
@@ -29,7 +29,7 @@ def change_diff(
     """The change of one path as a diff, or as a line if its content is not text; "" if none."""
     if before == after:
         return ""
-    title = one_line(name(path))
+    title = name(path)
     lines = [f"{title}: {text}"] if (text := _kind_change(before, after)) else []
     if Kind.DIRECTORY in (before.kind, after.kind):
         return "\n".join(lines)
@@ -57,7 +57,7 @@ def preface_text(changes: Sequence[Change], name: Name) -> str:
         if change.kind in _VERBS and change.entries:
             paths = [name(e.path) for e in change.entries if e.before.kind is not Kind.DIRECTORY]
             more = f" and {len(paths) - MAX_NAMES} more" if len(paths) > MAX_NAMES else ""
-            changed = ", ".join(map(one_line, paths[:MAX_NAMES])) + more
+            changed = ", ".join(paths[:MAX_NAMES]) + more
             lines.append(f"The user {_VERBS[change.kind]} `{change.label}`: {changed} changed.")
     return "\n".join(lines)
 

@@ -7,6 +7,8 @@ from shepherd.undo.files import KeptFiles
 from shepherd.undo.states import Entry, FileState, Kind
 from shepherd.undo.store import Change, ChangeKind, UndoStore
 
+TOOLS = frozenset({ChangeKind.TOOL, ChangeKind.COMMAND})
+INTERRUPTED = "{label} was interrupted with the program; what else it changed is not known"
 UNKNOWN = FileState(Kind.UNKEPT, detail="unknown")
 """The state after a call that was killed; it is equal to no captured state."""
 
@@ -32,7 +34,7 @@ class ChangeLog:
             self._next = change.number + 1
             if change.finished:
                 self._append(change)
-            elif change.kind is ChangeKind.TOOL:
+            elif change.kind in TOOLS:
                 self._complete(change)
             else:
                 self._interrupted.update((e.path, e) for e in change.entries)
@@ -111,7 +113,9 @@ class ChangeLog:
             for e in change.entries
         ]
         self.finish(change, entries)
+        if change.kind is ChangeKind.COMMAND:
+            self.note(change.at, INTERRUPTED.format(label=change.label))
 
 
 def _is_note(change: Change) -> bool:
-    return change.kind is ChangeKind.TOOL and not change.entries
+    return change.kind in TOOLS and not change.entries

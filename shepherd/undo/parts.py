@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+MAX_LISTED = 20
+
 
 @dataclass(frozen=True, slots=True)
 class UndoLimits:
@@ -34,11 +36,13 @@ class MoveResult:
         """The result for the user; `verb` says what was done, such as `Undone`."""
         lines = [f"{verb}: {label}" for label in self.labels]
         if self.restored:
-            lines.append(f"Restored: {', '.join(self.restored)}")
+            lines.append(f"Restored: {_listed(self.restored)}")
         if self.removed:
-            lines.append(f"Removed: {', '.join(self.removed)}")
-        lines += [f"Not changed: {path}: {why}" for path, why in self.failed]
-        return [*lines, *self.notes]
+            lines.append(f"Removed: {_listed(self.removed)}")
+        lines += [f"Not changed: {path}: {why}" for path, why in self.failed[:MAX_LISTED]]
+        if len(self.failed) > MAX_LISTED:
+            lines.append(f"Not changed: {len(self.failed) - MAX_LISTED} more")
+        return [*lines, *self.notes[-MAX_LISTED:]]
 
     def to_json(self) -> dict[str, object]:
         """The result as a JSON object."""
@@ -49,3 +53,8 @@ class MoveResult:
             "failed": [{"path": path, "reason": why} for path, why in self.failed],
             "notes": self.notes,
         }
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from shepherd.errors import UndoError
 from shepherd.tools.call import PreparedCall
+from shepherd.tools.text import one_line, valid_text
 from shepherd.undo.diff import change_diff, conflict_text, net_diff, preface_text
 from shepherd.undo.files import KeptFiles
 from shepherd.undo.log import ChangeLog
@@ -60,7 +61,8 @@ class Recorder:
         if not paths and tree is None and not problem:
             return
         entries = [Entry(path, state, state) for path, state in paths.items()]
-        change = self._log.begin(at, ChangeKind.TOOL, call_label(prepared), entries)
+        kind = ChangeKind.TOOL if tree is None else ChangeKind.COMMAND
+        change = self._log.begin(at, kind, call_label(prepared), entries)
         running = _Running(prepared, change, paths, tree, problem, is_over)
         self._running[id(prepared)] = running
 
@@ -181,7 +183,8 @@ class Recorder:
     def _name(self, path: str) -> str:
         """The path relative to the working directory, if it is below it."""
         place = Path(path)
-        return str(place.relative_to(self._cwd)) if place.is_relative_to(self._cwd) else path
+        name = str(place.relative_to(self._cwd)) if place.is_relative_to(self._cwd) else path
+        return one_line(valid_text(name))
 
 
 def open_recorder(

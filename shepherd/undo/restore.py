@@ -94,7 +94,7 @@ def _remove(directory: int, name: str, *, is_directory: bool) -> None:
 
 
 def _link(directory: int, name: str, target: str) -> None:
-    temporary = f".{name[:200]}.{secrets.token_hex(6)}"
+    temporary = f".{secrets.token_hex(12)}"
     os.symlink(target, temporary, dir_fd=directory)
     try:
         os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)

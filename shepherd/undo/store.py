@@ -32,9 +32,13 @@ MIGRATIONS = (
 
 
 class ChangeKind(StrEnum):
-    """The cause of a change: a tool, the user's way back or forth, or a move to a message."""
+    """The cause of a change: a tool, the user's way back or forth, or a move to a message.
+
+    A COMMAND is a tool that may change more than it names.
+    """
 
     TOOL = "tool"
+    COMMAND = "command"
     UNDO = "undo"
     REDO = "redo"
     MOVE = "move"

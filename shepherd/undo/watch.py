@@ -6,7 +6,9 @@ from pathlib import Path
 
 from shepherd.tools.base import AccessKind, Claim
 from shepherd.tools.call import PreparedCall
+from shepherd.tools.text import one_line, valid_text
 
+MAX_LABEL = 60
 MAX_NAMED = 200
 """The limit of files that a command only mentions."""
 
@@ -45,8 +47,8 @@ def call_label(prepared: PreparedCall) -> str:
     """The call in a few words, such as `edit_file notes.txt`."""
     arguments = prepared.call.arguments
     subject = next((arguments[key] for key in ("command", "path") if key in arguments), "")
-    text = " ".join(str(subject).split())
-    short = text if len(text) <= 60 else f"{text[:59]}…"
+    text = one_line(" ".join(valid_text(str(subject)).split()))
+    short = text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 1]}…"
     return f"{prepared.call.name} {short}".strip()
 
 

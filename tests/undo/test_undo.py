@@ -1,6 +1,8 @@
 """What tools changed comes back: undo, redo and their refusals."""
 
 import asyncio
+import os
+import shutil
 import sqlite3
 import stat
 from pathlib import Path
@@ -254,3 +256,30 @@ async def test_two_shepherds_share_the_store(tmp_path: Path) -> None:
         await asyncio.gather(change(first, "a.txt"), change(second, "b.txt"))
         await asyncio.gather(first.keeper.undo(10), second.keeper.undo(10))
         assert view(first.root) == {}
+
+
+async def test_any_name_is_kept_and_shown_safely(tmp_path: Path) -> None:
+    async with open_project(tmp_path) as project:
+        names = [b"\xff\xfe", b"\x1b]0;title\x07", "ä".encode() * 127, b"a\nb"]
+        for name in names:
+            (project.root / os.fsdecode(name)).write_bytes(b"1")
+        (project.root / ("ö" * 127)).symlink_to("nowhere")
+        start = view(project.root)
+        await project.call("execute_command", command="rm -- *; echo 2 > $(printf 'a\\nb')")
+        moved = await project.keeper.undo()
+        assert view(project.root) == start
+        text = "\n".join(moved.lines("Undone"))
+        assert "\x1b" not in text
+        assert text.encode()
+        assert "a\nb" not in await project.keeper.diff()
+
+
+async def test_a_directory_that_is_gone_comes_back(tmp_path: Path) -> None:
+    async with open_project(tmp_path) as project:
+        await project.call("write_file", path="d/a.txt", content="1")
+        await project.call("write_file", path="d/a.txt", content="2")
+        shutil.rmtree(project.root)
+        with pytest.raises(UndoError, match="changed since"):
+            await project.keeper.undo()
+        await project.keeper.undo(force=True)
+        assert (project.root / "d" / "a.txt").read_text() == "1"

@@ -160,3 +160,15 @@ async def test_a_killed_call_is_not_undone_blindly(tmp_path: Path) -> None:
         assert (project.root / "a").read_text() == "one\n"
         await project.keeper.undo()
         assert not (project.root / "b").exists()
+
+
+async def test_a_command_of_a_killed_program_is_said(tmp_path: Path) -> None:
+    async with open_project(tmp_path) as project:
+        await project.call("write_file", path="b", content="b\n")
+        with killed_after(1), suppress(KilledError):
+            await project.call("execute_command", command="touch $(echo c)")
+    async with open_project(tmp_path) as project:
+        moved = await project.keeper.undo()
+        assert moved.labels == ["write_file b"]
+        assert "touch $(echo c) was interrupted" in moved.notes[0]
+        assert (project.root / "c").exists()

@@ -11,7 +11,7 @@ from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.repl.commands.view import two_columns
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.cli.terminal.paint import BLANK_LINE
-from shepherd.cli.terminal.sanitize import one_line
+from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.conversation.history import BranchView, EarlierPrompt
 from shepherd.errors import UndoError
 from shepherd.messages import Message, Role
@@ -120,7 +120,7 @@ class _History:
         number, options = parsed
         moved = await self._guarded(name, change(number or 1, force=FORCE in options))
         if moved is not None:
-            self._context.say(*map(Text, moved.lines(verb)))
+            self._context.say(*(Text(sanitize(line)) for line in moved.lines(verb)))
 
     async def _guarded(self, name: str, work: Awaitable[MoveResult]) -> MoveResult | None:
         """The result; a refusal is shown with its diffs, and how to force it."""
@@ -146,7 +146,8 @@ class _History:
         return answer.strip().lower() in ("y", "yes")
 
     def _said(self, text: str, moved: MoveResult) -> None:
-        self._context.say(*map(Text, [text, *moved.lines("Back")[len(moved.labels) :]]))
+        lines = [text, *moved.lines("Back")[len(moved.labels) :]]
+        self._context.say(*(Text(sanitize(line)) for line in lines))
 
     def _list_prompts(self, prompts: Sequence[EarlierPrompt]) -> None:
         rows = [(str(p.number), f"{_when(p.time)}  {_title(p.message)}") for p in prompts]
