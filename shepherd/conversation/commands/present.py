@@ -63,6 +63,12 @@ async def _jobs(conversation: Conversation, argument: str) -> str:
     return f"{head}\n{text}" if action == OUTPUT else head
 
 
+async def _mcp(conversation: Conversation, _argument: str) -> str:
+    entries = conversation.servers.entries if conversation.servers is not None else []
+    lines = [f"- {e.name}: {e.current}{f' ({e.problem})' if e.problem else ''}" for e in entries]
+    return "\n".join(lines) or "There are no MCP servers."
+
+
 async def _approve(conversation: Conversation, argument: str) -> str:
     modes = [mode.value for mode in ApproveMode]
     if argument and argument not in modes:
@@ -75,5 +81,6 @@ PRESENT_COMMANDS = (
     Command("context", "What fills the context", _context, f"[{TOOLS}]"),
     Command("skills", "The skills that the model can read", _skills),
     Command("jobs", "Commands in the background", _jobs, f"[{OUTPUT} ID] [{KILL} ID]"),
+    Command("mcp", "The MCP servers and their state", _mcp),
     Command("approve", "The approval mode", _approve, "[MODE]", approves=True),
 )

@@ -149,6 +149,11 @@ async def test_a_conversation_in_two_tabs(tmp_path: Path) -> None:
             "document.getElementById('context').textContent"
         )
 
+        # a text that is made to be slow is drawn, and nothing of it is lost
+        for piece in ("**a ", "`a ", "# ", " ", "|", "- ", "> ", "[", "```\\n", "~~", "-- "):
+            text = f"('x' + {json.dumps(piece)}.repeat(30000) + '`x').replace(/\\\\n/g, '\\n')"
+            assert await tab.value(f"renderMarkdown({text}).textContent.includes('x')")
+
         # a lost connection comes back, and what happened meanwhile is there
         await other.call(
             "Network.emulateNetworkConditions",

@@ -86,6 +86,31 @@ def test_the_page_knows_all_commands() -> None:
     assert set(names.split("|")) == set(COMMANDS)
 
 
+PAIRS = [
+    *(("ink", ground) for ground in ("paper", "panel", "mine", "added", "removed")),
+    *((text, "paper") for text in ("quiet", "accent", "bad")),
+    ("quiet", "panel"),
+    ("on-accent", "accent"),
+    ("warn-ink", "warn"),
+]
+
+
+def brightness(color: str) -> float:
+    """The relative luminance of `#rrggbb`, as WCAG defines it."""
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_every_text_can_be_read_on_its_ground(scheme: int) -> None:
+    block = re.findall(r":root \{(.*?)\}", inline("style"), re.DOTALL)[scheme]
+    colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
+    for text, ground in PAIRS:
+        light, dark = sorted((brightness(colors[text]), brightness(colors[ground])), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (text, ground)
+
+
 async def test_the_page_needs_no_key_and_everything_else_does(work: Path) -> None:
     keys = KeyStore(work.parent / "keys.json")
     keys.add("laptop")

@@ -1,9 +1,10 @@
 // A small renderer of Markdown that builds elements; HTML in the text stays text.
 
-const FENCE = /^( {0,3})(`{3,}|~{3,})\s*([^`]*)$/;
-const LIST_ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
+const FENCE = /^( {0,3})(`{3,}|~{3,}(?!~))([^`]*)$/;
+const LIST_ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s([^]*)$/;
 const TABLE_RULE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 const MAX_DEPTH = 12;
+const MAX_LINE = 2000; // a longer line is no heading, rule or table: some patterns are quadratic
 
 function renderMarkdown(text) {
   const fragment = document.createDocumentFragment();
@@ -23,6 +24,7 @@ function addBlock(parent, lines, at, depth) {
   const line = lines[at];
   const fence = line.match(FENCE);
   if (fence) return addCode(parent, lines, at, fence);
+  if (line.length > MAX_LINE) return addParagraph(parent, lines, at);
   const heading = line.match(/^ {0,3}(#{1,6})\s+(.*?)\s*#*$/);
   if (heading) {
     const node = element(`h${Math.min(6, heading[1].length + 2)}`);
@@ -36,9 +38,12 @@ function addBlock(parent, lines, at, depth) {
   }
   if (depth < MAX_DEPTH && /^ {0,3}>/.test(line)) return addQuote(parent, lines, at, depth);
   if (depth < MAX_DEPTH && LIST_ITEM.test(line)) return addList(parent, lines, at, depth);
-  if (line.includes("|") && TABLE_RULE.test(lines[at + 1] || "") && (lines[at + 1] || "").includes("-"))
-    return addTable(parent, lines, at);
+  if (line.includes("|") && isTableRule(lines[at + 1] || "")) return addTable(parent, lines, at);
   return addParagraph(parent, lines, at);
+}
+
+function isTableRule(line) {
+  return line.length <= MAX_LINE && line.includes("-") && TABLE_RULE.test(line);
 }
 
 function addCode(parent, lines, at, fence) {
@@ -79,7 +84,7 @@ function addList(parent, lines, at, depth) {
     const item = lines[end].match(LIST_ITEM);
     if (!item || item[1].length > indent.length + 1 || item[1].length < indent.length) break;
     if (/\d/.test(item[2]) !== ordered) break;
-    const body = [item[3]];
+    const body = [item[3].trimStart()];
     end += 1;
     while (end < lines.length) {
       const next = lines[end];
@@ -147,7 +152,7 @@ function addParagraph(parent, lines, at) {
 
 // Code, emphasis, strike-through and links; no nested quantifier, so that no text is very slow.
 const INLINE = /(`+)([^`]|[^`][^]*?[^`])\1(?!`)|\*\*(?=\S)([^\n]*?\S)\*\*(?!\*)|__([^_\n]+)__|\*([^*\s][^*\n]*)\*|(?<![\w])_([^_\s][^_\n]*)_(?![\w])|~~([^~\n]+)~~|!?\[([^\]\n]*)\]\(([^()\s]+)\)|<(https?:\/\/[^\s<>]+)>|\\([\\`*_{}[\]()#+\-.!|~>])/g;
-const MAX_INLINE = 20000;
+const MAX_INLINE = 6000; // a longer text is shown without emphasis and links
 
 function addInline(parent, text, depth) {
   if (depth > 4 || text.length > MAX_INLINE) {
