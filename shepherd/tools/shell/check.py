@@ -1,15 +1,19 @@
 """Reads the output of background commands, and ends them."""
 
+import asyncio
 from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 
 from shepherd.errors import ToolError
+from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.shell.background import BackgroundCommand, BackgroundCommands
+from shepherd.tools.shell.tail import LINES
 
 MAX_WAIT = 600.0
+TAIL_SECONDS, TAIL_BYTES = 0.5, 4096
 
 
 class CheckArguments(Arguments):
@@ -49,8 +53,23 @@ class CheckCommand(Tool[CheckArguments]):
         if arguments.kill:
             await commands.kill(command)
         elif arguments.wait:
-            await commands.wait(command, arguments.wait)
+            await _wait(commands, command, arguments.wait, context.on_event)
         return command_result(command, context.output_bytes, arguments.offset)
+
+
+async def _wait(
+    commands: BackgroundCommands, command: BackgroundCommand, seconds: float, tell: EventCallback
+) -> None:
+    """Wait for the end of a command; the user sees its last lines meanwhile."""
+    clock = asyncio.get_running_loop().time
+    end, shown, goes_on = clock() + seconds, command.read_to, True
+    while command.is_running and goes_on and clock() < end:
+        await commands.wait(command, min(TAIL_SECONDS, end - clock()))
+        if command.is_running and command.log.end > shown:
+            shown = command.log.end
+            lines = command.log.tail(TAIL_BYTES).text.rstrip("\n").split("\n")
+            text = "\n".join(lines[-LINES:])
+            goes_on = tell(CallbackEvent.SYSTEM, text, Topic.OUTPUT, "")
 
 
 def command_list(commands: BackgroundCommands) -> str:

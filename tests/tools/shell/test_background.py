@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.config.choices import ApproveMode
+from shepherd.events import CallbackEvent, Topic
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import Choice
@@ -59,6 +60,25 @@ async def test_a_command_goes_on_and_its_new_output_is_read_piece_by_piece(tmp_p
     assert body(ended) == "two\nerr"
     assert body(await check(workshop, offset=2)) == "e\ntwo\nerr"
     assert (await workshop.call("check_command")).startswith("command 1 (echo one;")
+    await commands.aclose()
+
+
+async def test_the_user_sees_the_last_lines_while_the_model_waits(tmp_path: Path) -> None:
+    workshop, commands = open_background(tmp_path)
+    os.mkfifo(workshop.root / "go")
+    await start(workshop, "cat go; sleep 3600")
+    shown: list[tuple[str, str]] = []
+
+    def see(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        shown.append((content, name))
+        return False
+
+    call = ToolCall("1", "check_command", {"id": "1", "wait": PATIENCE})
+    waiting = asyncio.create_task(workshop.runner.run(call, on_event=see))
+    (workshop.root / "go").write_text("\n".join("123456"))
+    result = await waiting  # ends because the callback refuses
+    assert shown == [("2\n3\n4\n5\n6", Topic.OUTPUT)]
+    assert body(result.content) == "1\n2\n3\n4\n5\n6"
     await commands.aclose()
 
 
