@@ -23,7 +23,7 @@ class CheckArguments(Arguments):
     offset: Annotated[
         int | None,
         Field(ge=0),
-        WithJsonSchema({"type": "integer", "description": "First byte; else what is new."}),
+        WithJsonSchema({"type": "integer", "description": "Else what is new."}),
     ] = None
     wait: Annotated[float, Field(ge=0, le=MAX_WAIT, description="Seconds.")] = 0
     kill: bool = False
@@ -33,7 +33,7 @@ class CheckCommand(Tool[CheckArguments]):
     """Returns output from an offset, or what is new; without an id, a list of all commands."""
 
     name = "check_command"
-    description = "Output of a background command, or all of them without id."
+    description = "Output of a background command; without id, all."
     arguments = CheckArguments
     polls = True
 
