@@ -34,6 +34,10 @@ _OPTIONS = (
 )
 
 
+class BrowserStartError(Exception):
+    """The browser does not start on this machine."""
+
+
 class Browser:
     """The connection to one browser."""
 
@@ -46,13 +50,16 @@ class Browser:
 
     async def read(self) -> None:
         """Read answers until the browser ends."""
-        with suppress(asyncio.IncompleteReadError):
+        try:
             while True:
                 message = json.loads((await self._output.readuntil(b"\0"))[:-1])
                 if "id" in message:
                     self._answers.pop(message["id"]).set_result(message)
                 elif message["method"] in ("Runtime.exceptionThrown", "Log.entryAdded"):
                     self.problems.append(json.dumps(message["params"])[:500])
+        except asyncio.IncompleteReadError:
+            for answer in self._answers.values():
+                answer.set_exception(ConnectionError("the browser has ended"))
 
     async def call(self, method: str, session: str = "", **params: Any) -> Any:
         """The result of a method of the protocol."""
@@ -62,7 +69,11 @@ class Browser:
         message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
         if session:
             message["sessionId"] = session
-        os.write(self._descriptor, json.dumps(message).encode() + b"\0")
+        try:
+            os.write(self._descriptor, json.dumps(message).encode() + b"\0")
+        except OSError:
+            self._answers.pop(self._number)
+            raise
         async with asyncio.timeout(PATIENCE):
             result = await answer
         assert "error" not in result, result
@@ -183,6 +194,7 @@ async def open_browser(directory: Path) -> AsyncGenerator[Browser]:
     browser = Browser(reader, commands)
     reading = asyncio.create_task(browser.read())
     try:
+        await _wait_for_start(browser)
         yield browser
     finally:
         with suppress(ProcessLookupError):
@@ -192,3 +204,10 @@ async def open_browser(directory: Path) -> AsyncGenerator[Browser]:
         await asyncio.gather(reading, return_exceptions=True)
         transport.close()
         os.close(commands)
+
+
+async def _wait_for_start(browser: Browser) -> None:
+    try:
+        await browser.call("Browser.getVersion")
+    except (OSError, TimeoutError) as error:
+        raise BrowserStartError(f"{CHROMIUM} does not start: {error}") from error
