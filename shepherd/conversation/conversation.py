@@ -133,9 +133,15 @@ class Conversation:
             self.backend_ready(backend)
 
     def clear(self) -> None:
-        """Remove all messages, including those of sessions with delegates."""
+        """Remove all messages, including those of sessions with delegates.
+
+        The system message then has the current files of instructions.
+        """
         self.session.clear()
         self.delegates.forget()
+        backend = self.slot.loaded_backend
+        if backend is not None:
+            self._fit_system_message(backend, renew=True)
 
     def saved_sessions(self, limit: int) -> list[SessionSummary]:
         """The newest saved sessions of the directory that have messages."""
@@ -296,7 +302,12 @@ class Conversation:
         self.session.tools = offered_tools(self.registry, self.config, backend.info)
         if self.knowledge.step is not None:
             self.knowledge.step.enabled = backend.info.trained_tools is None
-        text = self._prompt.fitted(self.session, backend.info.context_size)
+        self._fit_system_message(backend)
+
+    def _fit_system_message(self, backend: Backend, *, renew: bool = False) -> None:
+        """Let a session without messages have what the model's context has room for."""
+        fit = self._prompt.renewed if renew else self._prompt.fitted
+        text = fit(self.session, backend.info.context_size)
         if text != self.session.system_message:
             self.change_system_message(text)
 

@@ -10,8 +10,8 @@ from shepherd.session import Session
 class SystemPrompt:
     """Fits the knowledge of a conversation into the context of the model that will answer.
 
-    A session that has messages keeps its text, because the model has read it. So does one whose
-    system message the user replaced.
+    A session that has messages keeps its text, because the model has read it. A system message
+    that the user replaced stays, too.
     """
 
     def __init__(self, knowledge: Knowledge, notices: Notices) -> None:
@@ -22,8 +22,10 @@ class SystemPrompt:
 
     def begin(self, session: Session, base: str) -> None:
         """Follow another session; `base` is the system message that a new one begins with."""
-        self._base = base if session.system_message == base and not session.messages else ""
-        self._latest = self._base
+        current = session.system_message
+        own, knowledge = frame.split(current)
+        self._base = own if current == base or (knowledge and session.messages) else ""
+        self._latest = current
         if session.messages:
             self._report_changes(session.system_message)
 
@@ -38,6 +40,11 @@ class SystemPrompt:
             self._latest = text
             self._report_cuts(text)
         return text
+
+    def renewed(self, session: Session, context_size: int) -> str:
+        """`fitted` with the current files of instructions, for a session that was cleared."""
+        self._knowledge = self._knowledge.reread()
+        return self.fitted(session, context_size)
 
     def _report_cuts(self, text: str) -> None:
         names = ", ".join(part.name for part in frame.parts(text) if part.cut)

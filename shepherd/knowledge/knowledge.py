@@ -1,7 +1,7 @@
 """All that a conversation reads of its user's and its project's files at its start."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,12 @@ class Knowledge:
         from shepherd.knowledge.skills import prompt_lines
 
         return prompt_lines(self.skills, max_bytes)
+
+    def reread(self) -> "Knowledge":
+        """The same with the current instructions."""
+        if self.step is None:
+            return self
+        return replace(self, instructions=tuple(self.step.reader.of_start()))
 
     def changed(self, message: str) -> list[str]:
         """The names of the files that differ from what a saved system message has of them."""

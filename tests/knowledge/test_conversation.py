@@ -60,6 +60,22 @@ async def test_the_system_message_names_files_and_skills_and_is_kept(places: Pla
         assert (conversation.session.system_message, notices) == (before, [])
 
 
+async def test_a_cleared_session_reads_the_current_files(places: Places) -> None:
+    places.write("AGENTS.md", "Use tabs.")
+    async with conversing(places) as (conversation, _):
+        await ask(conversation, "hello")
+    places.write("AGENTS.md", "Use spaces.")
+    async with conversing(places, latest=True) as (conversation, _):
+        assert "Use tabs." in conversation.session.system_message
+        conversation.clear()
+        assert "Use spaces." in conversation.session.system_message
+        assert "Use tabs." not in conversation.session.system_message
+        await ask(conversation, "hello")
+        conversation.change_system_message("Mine.")
+        conversation.clear()
+        assert conversation.session.system_message == "Mine."
+
+
 async def test_a_small_context_gets_a_part_and_a_notice(places: Places) -> None:
     places.write("AGENTS.md", "A line of rules.\n" * 500)
     async with conversing(places, "context: 4096\ntext: yes") as (conversation, notices):
