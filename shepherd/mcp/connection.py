@@ -233,7 +233,8 @@ class Connection:
         catalogue = await read_catalogue(client, self.server.definition.tools)
         self.instructions = client.instructions or ""
         for note in catalogue.notes:
-            self._host.warn(note)
+            if note not in self.catalogue.notes:
+                self._host.warn(note)
         self._offer(catalogue)
 
     def _announce(self) -> None:

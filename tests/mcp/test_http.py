@@ -27,7 +27,7 @@ from pydantic import AnyHttpUrl
 
 from shepherd.config.secrets import Secrets
 from shepherd.errors import ConfigError
-from shepherd.mcp.http.login import Login
+from shepherd.mcp.http.login import TOKENS, Login
 from shepherd.mcp.settings.definition import ServerState
 from shepherd.mcp.settings.secrets import ServerSecrets
 from tests.mcp.harness import open_office, paths_below, server, until
@@ -41,6 +41,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
         self.codes: dict[str, AuthorizationCode] = {}
         self.tokens: dict[str, AccessToken] = {}
         self.renewals: dict[str, RefreshToken] = {}
+        self.renewed = 0
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self.clients.get(client_id)
@@ -82,6 +83,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     async def exchange_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
     ) -> OAuthToken:
+        self.renewed += 1
         return self._issue(client.client_id or "", refresh_token.resource)
 
     async def load_access_token(self, token: str) -> AccessToken | None:
@@ -158,6 +160,14 @@ async def test_a_login_is_kept_and_used(tmp_path: Path) -> None:
         async with open_office(tmp_path, [definition]) as office:
             assert (await office.call("web__hello")).content == "hello"
             assert office.notices == []
+        access = await Login(definition, keys).store.access()
+        assert access is not None
+        expired = access.model_copy(update={"expires_at": 1.0}).model_dump_json(exclude_none=True)
+        keys.save("web", TOKENS, expired, "file")
+        authority.tokens.clear()
+        async with open_office(tmp_path, [definition]) as office:
+            assert (await office.call("web__hello")).content == "hello"
+        assert authority.renewed == 1
         login = Login(definition, keys)
         login.store.forget()
         assert await login.store.get_tokens() is None

@@ -8,9 +8,11 @@ import pytest
 
 from shepherd.cli.batch.jsoninput import DecisionInput, InputError, parse_input
 from shepherd.config.paths import Paths
+from shepherd.config.secrets import Secrets
 from shepherd.errors import ConfigError
 from shepherd.mcp.settings.definition import Origin
 from shepherd.mcp.settings.files import ServerStore, all_servers
+from shepherd.mcp.settings.secrets import ServerSecrets
 from shepherd.mcp.tools.names import MAX_NAME, access_target, tool_names
 from shepherd.mcp.tools.schema import MAX_SCHEMA_BYTES, arguments_model, model_schema
 from tests.cli.program import Program
@@ -131,3 +133,13 @@ def test_programs_answer_forms_with_values() -> None:
     assert answer.approval.values == ("Ada", "7")
     with pytest.raises(InputError):
         parse_input(json.dumps({**line, "values": [1]}).encode())
+
+
+def test_references_are_filled_but_not_with_secrets_in_arguments(tmp_path: Path) -> None:
+    secrets = ServerSecrets(Secrets(tmp_path / "keys", {}), {"WHERE": "here"})
+    one = server("one", command="a", args=["${WHERE}", "${OTHER:-there}"], env={"A": "${WHERE}!"})
+    assert secrets.arguments(one) == ["here", "there"]
+    assert secrets.environment(one)["A"] == "here!"
+    for wrong in ("${MY_TOKEN}", "${MISSING}"):
+        with pytest.raises(ConfigError):
+            secrets.arguments(server("one", command="a", args=[wrong]))

@@ -20,6 +20,7 @@ from shepherd.mcp.stdio.transport import Quota, Streams, drop_output_schemas
 
 _CONNECT_SECONDS = 30.0
 _STREAM_SECONDS = 600.0
+_CLOSE_SECONDS = 2.0
 
 
 class _CappedTransport(httpx2.AsyncHTTPTransport):
@@ -59,7 +60,7 @@ async def http_link(server: Server, secrets: ServerSecrets, login: Login) -> Asy
     async with httpx2.AsyncClient(
         headers=headers,
         timeout=timeout,
-        auth=None if has_token else login.provider(),
+        auth=None if has_token else await login.provider(),
         transport=_CappedTransport(),
     ) as http:
         wire = _HttpWire(server.definition.url, http)
@@ -94,6 +95,7 @@ class _HttpWire:
                 try:
                     yield read, write
                 finally:
+                    self._http.timeout = httpx2.Timeout(_CLOSE_SECONDS)
                     tasks.cancel_scope.cancel()
         finally:
             incoming.close()

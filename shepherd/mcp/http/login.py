@@ -1,6 +1,7 @@
 """OAuth: tokens kept apart from the settings, and a login in the user's browser."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar, cast
@@ -9,12 +10,15 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 from mcp import Client
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.oauth2 import OAuthContext
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
     OAuthClientMetadata,
+    OAuthMetadata,
     OAuthToken,
+    ProtectedResourceMetadata,
 )
 from mcp.shared.exceptions import MCPError
 from pydantic import AnyUrl, BaseModel, ValidationError
@@ -37,20 +41,44 @@ _MAX_REQUEST = 16_384
 M = TypeVar("M", bound=BaseModel)
 
 
+class Access(BaseModel):
+    """Tokens, and what it takes to renew them: `expires_at` is a Unix time."""
+
+    tokens: OAuthToken
+    expires_at: float | None = None
+    authority: OAuthMetadata | None = None
+    resource: ProtectedResourceMetadata | None = None
+
+
 class TokenStore:
-    """A `TokenStorage` in the keyring, or in the private file of keys where there is none."""
+    """A `TokenStorage` in the keyring, or in the private file of keys where there is none.
+
+    `context` is that of the OAuth client that stores its tokens here.
+    """
 
     def __init__(self, server: Server, secrets: ServerSecrets) -> None:
+        self.context: OAuthContext | None = None
         self._server = server
         self._secrets = secrets
 
+    async def access(self) -> Access | None:
+        """The stored tokens, with what it takes to renew them."""
+        return await asyncio.to_thread(self._read, TOKENS, Access)
+
     async def get_tokens(self) -> OAuthToken | None:
         """The stored tokens."""
-        return await asyncio.to_thread(self._read, TOKENS, OAuthToken)
+        access = await self.access()
+        return access.tokens if access else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Store tokens; raises ConfigError."""
-        await asyncio.to_thread(self._write, TOKENS, tokens)
+        access = Access(tokens=tokens)
+        if tokens.expires_in is not None:
+            access.expires_at = time.time() + tokens.expires_in
+        if self.context is not None:
+            access.authority = self.context.oauth_metadata
+            access.resource = self.context.protected_resource_metadata
+        await asyncio.to_thread(self._write, TOKENS, access)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """The client of the settings, or the one that was registered."""
@@ -92,10 +120,15 @@ class Login:
         self.store = TokenStore(server, secrets)
         self._server = server
 
-    def provider(self) -> OAuthClientProvider:
+    async def provider(self) -> OAuthClientProvider:
         """The OAuth client that uses and renews stored tokens, and never starts a login."""
         self.problem = ""
-        return self._provider(_UNUSED, self._refuse, self._no_code)
+        provider = self._provider(_UNUSED, self._refuse, self._no_code)
+        if access := await self.store.access():
+            provider.context.token_expiry_time = access.expires_at
+            provider.context.oauth_metadata = access.authority
+            provider.context.protected_resource_metadata = access.resource
+        return provider
 
     async def run(self, show: Callable[[str], None]) -> int:
         """Log in, and connect: the number of tools; `show` gets the address to open.
@@ -146,7 +179,9 @@ class Login:
             token_endpoint_auth_method="none",
             scope=definition.scopes or None,
         )
-        return OAuthClientProvider(definition.url, metadata, self.store, redirect, code)
+        provider = OAuthClientProvider(definition.url, metadata, self.store, redirect, code)
+        self.store.context = provider.context
+        return provider
 
     async def _refuse(self, url: str) -> None:
         name = self._server.name

@@ -16,8 +16,8 @@ from shepherd.errors import ConfigError
 from shepherd.validation import describe_problem, did_you_mean, key_of
 
 Place = Literal["file", "keyring"]
-REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""A reference to a secret or a variable: `${NAME}`."""
+REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+"""A reference to a secret or a variable: `${NAME}`, or `${NAME:-VALUE}` with a default."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,29}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -7,7 +7,7 @@ from functools import cached_property
 from shepherd.config.secrets import Secrets
 from shepherd.config.vendors import VENDORS
 from shepherd.errors import ConfigError
-from shepherd.mcp.settings.definition import REFERENCE, Place, Server
+from shepherd.mcp.settings.definition import REFERENCE, Place, Server, names_secret
 
 _INHERITED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
 _OWN_PREFIX = "SHEPHERD_"
@@ -63,6 +63,18 @@ class ServerSecrets:
         temporary = self._env.get("TMPDIR") or tempfile.gettempdir()
         return {"TMPDIR": temporary, **usual, **secrets, **own}
 
+    def arguments(self, server: Server) -> list[str]:
+        """The arguments of a server's command; raises ConfigError for a reference to a secret."""
+        named = {str(number): text for number, text in enumerate(server.definition.args)}
+        for text in named.values():
+            for match in REFERENCE.finditer(text):
+                if match[1] in server.definition.secrets or names_secret(match[1]):
+                    raise ConfigError(
+                        f"The MCP server {server.name} has {match[1]} in its command line, which "
+                        "others on this machine can read; pass it in env."
+                    )
+        return [*self._filled(server, named, {}).values()]
+
     def headers(self, server: Server) -> dict[str, str]:
         """The headers of each request to a server; raises ConfigError."""
         return self._filled(server, server.definition.headers, self.values(server))
@@ -70,7 +82,7 @@ class ServerSecrets:
     def _filled(
         self, server: Server, texts: Mapping[str, str], secrets: Mapping[str, str]
     ) -> dict[str, str]:
-        def value(name: str) -> str:
+        def value(name: str, default: str | None) -> str:
             if name in secrets:
                 return secrets[name]
             if is_own_key(name) or name in self._own:
@@ -78,6 +90,8 @@ class ServerSecrets:
                     f"The MCP server {server.name} may not get Shepherd's own {name}; "
                     f"`shepherd mcp secret {server.name} {name}` stores a value for it."
                 )
+            if name not in self._env and default is not None:
+                return default
             if name not in self._env:
                 raise ConfigError(
                     f"The MCP server {server.name} needs the variable {name}, which is not set."
@@ -85,7 +99,8 @@ class ServerSecrets:
             return self._env[name]
 
         return {
-            key: REFERENCE.sub(lambda match: value(match[1]), text) for key, text in texts.items()
+            key: REFERENCE.sub(lambda match: value(match[1], match[2]), text)
+            for key, text in texts.items()
         }
 
 

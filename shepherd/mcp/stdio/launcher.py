@@ -73,12 +73,13 @@ class Launcher:
         self, server: Server, environment: Mapping[str, str], resources: ExitStack, warn: Warn
     ) -> tuple[subprocess.Popen[bytes], int]:
         """The started process, and our end of its stdin."""
-        argv = _command_line(server, self.root, environment.get("PATH", ""))
+        program = _program(server, self.root, environment.get("PATH", ""))
+        argv = [program, *await asyncio.to_thread(self.secrets.arguments, server)]
         theirs, ours = os.pipe()
         try:
             with os.fdopen(theirs, "rb") as stdin:
-                program = Program(argv, self.root, environment, stdin)
-                confined = await self._confined(server, program, warn)
+                order = Program(argv, self.root, environment, stdin)
+                confined = await self._confined(server, order, warn)
                 startable = await _finished(partial(resources.enter_context, confined))
                 popen = startable.start()
             resources.enter_context(Guard(popen.pid))
@@ -115,7 +116,8 @@ class Launcher:
         )
         if not is_complete:
             raise ConfigError(
-                "the working directory holds too many files to hide every secret in it"
+                "the working directory holds too many files to hide every secret in it; "
+                "sandbox = false starts it without the sandbox"
             )
         writable = [Path(path).expanduser().resolve() for path in definition.writable]
         return replace(
@@ -126,14 +128,14 @@ class Launcher:
         )
 
 
-def _command_line(server: Server, root: Path, path: str) -> list[str]:
-    """The command with the full path of its program; raises ConfigError if there is none."""
+def _program(server: Server, root: Path, path: str) -> str:
+    """The full path of the program; raises ConfigError if there is none."""
     command = server.definition.command
     name = str(root / Path(command).expanduser()) if "/" in command else command
     program = shutil.which(name, path=path or os.defpath)
     if program is None:
         raise ConfigError(f"there is no program {command}")
-    return [str(Path(program).absolute()), *server.definition.args]
+    return str(Path(program).absolute())
 
 
 def _named_places(argv: Iterable[str], profile: Profile) -> list[Path]:
