@@ -22,7 +22,7 @@ WORDS = (
     "paper",
 )
 FOLDERS = ("docs", "src", "data", "drafts")
-IDENTITY = {"user.name": "Ann", "user.email": "ann@example.com", "commit.gpgsign": "false"}
+IDENTITY = "[user]\nname = Ann\nemail = ann@example.com\n[commit]\ngpgsign = false\n"
 
 Calls = Sequence[tuple[str, Mapping[str, Any]]]
 Check = Callable[[Path, str], bool]
@@ -82,12 +82,10 @@ def _files(contents: Mapping[str, str]) -> Callable[[Path], None]:
 def _repository(branch: str, commits: int, loose: Mapping[str, str]) -> Callable[[Path], None]:
     def prepare(directory: Path) -> None:
         git(directory, "init", "-q", "-b", branch)
-        for key, value in IDENTITY.items():
-            git(directory, "config", key, value)
+        with (directory / ".git" / "config").open("a") as settings:
+            settings.write(IDENTITY)
         for number in range(commits):
-            (directory / "log.txt").write_text(f"{number}\n")
-            git(directory, "add", ".")
-            git(directory, "commit", "-qm", f"Step {number}")
+            git(directory, "commit", "-q", "--allow-empty", "-m", f"Step {number}")
         _files(loose)(directory)
 
     return prepare

@@ -1,6 +1,8 @@
 """`shepherd mcp serve` as a process, with the client of the official SDK."""
 
 import asyncio
+import json
+import os
 import signal
 import subprocess
 from collections.abc import AsyncGenerator
@@ -26,6 +28,7 @@ from shepherd.messages import ToolCall
 from shepherd.models import BUILTIN_TOOLS
 from shepherd.tools.permissions.approval import DENIED_BY_USER, ApprovalRequest, Choice
 from tests.cli.program import Program
+from tests.forked import SHEPHERD, start_forked
 from tests.patience import PATIENCE
 
 SCRIPT = """
@@ -217,6 +220,30 @@ async def test_without_forms_calls_that_need_approval_are_denied(program: Progra
     assert "can't ask its user" in denied
     assert code == 128 + signal.SIGTERM
     assert not (program.work / "a").exists()
+
+
+def test_requests_before_the_end_of_stdin_are_answered(program: Program) -> None:
+    version = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    hello = {**version, "clientInfo": {"name": "pipe", "version": "1"}}
+    messages: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "get_date"}},
+        {"id": 3, "method": "tools/unknown"},
+    ]
+    lines = ["not JSON", *(json.dumps({"jsonrpc": "2.0", **message}) for message in messages)]
+    ended = program.run("mcp", "serve", stdin="\n".join([*lines, ""]))
+    answers = {one["id"]: one for one in map(json.loads, ended.stdout.splitlines())}
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert answers.keys() == {1, 2, 3}
+    assert answers[2]["result"]["isError"] is False
+    assert "error" in answers[3]
+
+
+def test_an_empty_stdin_ends_the_server(program: Program) -> None:
+    with open(os.devnull) as nothing:  # noqa: PTH123 - a device
+        process = start_forked([SHEPHERD, "mcp", "serve"], program.env, stdin=nothing)
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize(
