@@ -97,7 +97,7 @@ class CallRounds:
             self.fill(tuple(pending))
             raise
         finally:
-            await end_tasks(*running)
+            await end_tasks(*(task for task in running if not task.done()))
         return None
 
     async def _run_call(self, call: ToolCall, room: int | None) -> ToolResult:
