@@ -135,7 +135,7 @@ def test_any_line_is_a_message_or_an_error(line: bytes) -> None:
 
 
 @given(st.dictionaries(KEYS, JSON))
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 def test_any_object_is_a_checked_message_or_an_error(data: dict[str, Any]) -> None:
     message = parsed(json.dumps(data).encode())
     assert isinstance(message.get("id"), str | int | None)
