@@ -97,3 +97,14 @@ def test_streamed_text_costs_little_more_than_itself() -> None:
     for at in range(0, len(text), 20):
         stage.scrollback.write(text[at : at + 20])
     assert len(stage.sent.getvalue()) - before < 1.3 * len(text)
+
+
+def test_a_draft_that_was_on_the_screen_at_a_resize_is_not_doubled() -> None:
+    stage = _Stage(14)
+    stage.scrollback.write("It ends")
+    stage.scrollback.draft(" with a")
+    stage.scrollback.go_home()
+    stage.scrollback.begin_row()
+    stage.scrollback.write("  with a word\n")
+    stage.scrollback.go_home()
+    assert stage.shown()[:3] == ["It ends with a", "  word", ""]

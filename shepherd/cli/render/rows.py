@@ -58,9 +58,9 @@ class RowWriter:
         self._space.clear()
 
     def continue_below(self) -> None:
-        """Continue an open line in a new row, for example at another width."""
-        if self.is_open and self._column > self._start:
-            self._next_row()
+        """Continue an open line in a new row, which the caller begins."""
+        if self.is_open:
+            self._begin(self._rest)
 
     def _begin(self, prefix: Text) -> None:
         self.is_open = True

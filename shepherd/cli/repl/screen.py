@@ -95,7 +95,7 @@ class Screen:
             painter,
             self.app,
             self._held_text,
-            lambda: bool(prompt.text) or self._panel.is_open,
+            lambda: bool(prompt.text) or self._panel.is_open or self.reader.is_open,
         )
         self.attention = Attention(self.app.output, {})
         self.app.before_pause, self.app.after_pause = self._pause, self._go_on
@@ -196,6 +196,7 @@ class Screen:
     def _go_on(self) -> None:
         self.attention.begin()
         self._ink.is_paused = False
+        self._ink.begin_row()
         self._ink.add(())
 
     def _is_asking(self) -> bool:

@@ -76,10 +76,14 @@ class InkWriter:
     def resized(self) -> bool:
         """Prepare for drawing at another size; returns whether the cursor was above the area."""
         was_away = self._scrollback.is_away
-        self._scrollback.resized()
-        self._rows.continue_below()
         self._scrollback.go_home()
+        self.begin_row()
         return was_away
+
+    def begin_row(self) -> None:
+        """Continue in a new row, after a resize or another program."""
+        self._scrollback.begin_row()
+        self._rows.continue_below()
 
     def _wake(self, seconds: float) -> None:
         due = self._written_at + seconds

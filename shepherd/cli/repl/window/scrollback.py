@@ -56,6 +56,7 @@ class Scrollback:
         self._row: str | None = None
         """The text in the open row; None if the next text begins a row."""
         self._drafted = ""
+        self._kept = ""
         self._away = False
 
     @property
@@ -65,6 +66,7 @@ class Scrollback:
 
     def write(self, text: str) -> None:
         """Append text; without a newline at its end, its last row stays open."""
+        text, self._kept = (self._after_kept(text), "") if text else ("", self._kept)
         if not text:
             return
         self._erase_draft()
@@ -74,7 +76,7 @@ class Scrollback:
 
     def draft(self, text: str) -> None:
         """Show `text` at the end until the next `write`, as far as the row has room."""
-        shown = self._fitting(text)
+        shown = self._fitting(self._after_kept(text))
         area = self._area()
         has_room = 0 < area.height < self._output.get_size().rows - 2
         if not has_room or not shown.strip() or shown == self._drafted:
@@ -99,13 +101,21 @@ class Scrollback:
         self._output.write_raw(f"\x1b[{area.column + 1}G")
         self._output.show_cursor()
 
-    def resized(self) -> None:
-        """Continue in a new row, as the columns of the open one are not known any more."""
-        if self._drafted and self._away:
-            self._output.write_raw("\r\x1b[K")
+    def begin_row(self) -> None:
+        """Continue below the open row, as the screen was changed.
+
+        A draft stays where it is, and the text that it begins continues after it.
+        """
+        self._kept = self._drafted.strip() or self._kept
         self._drafted = ""
-        if self._row is not None:
-            self._row = ""
+        self._row = None
+
+    def _after_kept(self, text: str) -> str:
+        """The text without its beginning if that stands there as a draft."""
+        words = text.lstrip(" ")
+        if not self._kept or not words.startswith(self._kept):
+            return text
+        return text[: len(text) - len(words)] + words[len(self._kept) :].lstrip(" ")
 
     def _fitting(self, text: str) -> str:
         """The beginning of the text that fits into the open row."""
