@@ -114,7 +114,7 @@ class ServerHub:
             else:
                 entry.state = ServerState.WAITING
         # the SDK takes long to import
-        for module in ("shepherd.mcp.dial", "shepherd.mcp.tools.tool"):
+        for module in ("shepherd.mcp.links", "shepherd.mcp.tools.tool"):
             await asyncio.to_thread(import_module, module)
         for entry in self.entries:
             if entry.state is ServerState.STARTING:
@@ -122,11 +122,11 @@ class ServerHub:
 
     def start(self, entry: Entry) -> None:
         """Start a server, or start it again."""
-        from shepherd.mcp.dial import dial  # imports the SDK
+        from shepherd.mcp.links import new_connection  # imports the SDK
 
         if entry.connection is None:
             warn = partial(self._tell, entry.name)
-            entry.connection = dial(
+            entry.connection = new_connection(
                 entry.server, self.launcher, warn, self._note_change, lambda: self.sampler
             )
         entry.problem = ""

@@ -111,11 +111,11 @@ def _usage(prompt: types.Prompt) -> str:
 
 
 def _mentions(text: str, hub: ServerHub) -> Iterator[tuple[str, str]]:
-    found: dict[tuple[str, str], None] = {}
+    named: dict[tuple[str, str], None] = {}
     for name, uri in _MENTION.findall(text):
         if name in hub.names:
-            found[name, uri.rstrip(_PUNCTUATION)] = None
-    yield from found
+            named[name, uri.rstrip(_PUNCTUATION)] = None
+    yield from named
 
 
 async def _resource(

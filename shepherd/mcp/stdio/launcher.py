@@ -63,13 +63,13 @@ class Launcher:
         log = ServerLog(self.log_file(server), [*secrets.values()])
         resources = ExitStack()
         try:
-            popen, stdin = await self._begun(server, environment, resources, warn)
+            popen, stdin = await self._start(server, environment, resources, warn)
             async with ServerProcess(popen, stdin, log) as process:
                 yield process
         finally:
             await _finished(resources.close)
 
-    async def _begun(
+    async def _start(
         self, server: Server, environment: Mapping[str, str], resources: ExitStack, warn: Warn
     ) -> tuple[subprocess.Popen[bytes], int]:
         """The started process, and our end of its stdin."""

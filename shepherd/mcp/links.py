@@ -16,7 +16,7 @@ from shepherd.tools.text import plain_text
 Warn = Callable[[str], None]
 
 
-def dial(
+def new_connection(
     server: Server,
     launcher: Launcher,
     warn: Warn,
@@ -47,7 +47,7 @@ async def _link(server: Server, launcher: Launcher, warn: Warn) -> AsyncGenerato
 
         def problem() -> str:
             last = reveal(plain_text(process.last_words))[:200]
-            words = f"; its last words: {last}" if last else ""
-            return f"{wire.problem or 'it ended'}{words}"
+            words = f"its last words: {last}" if last else ""
+            return "; ".join(filter(None, [wire.problem, words])) or "its process has ended"
 
         yield Link(wire.streams(), wire.closed, problem)
