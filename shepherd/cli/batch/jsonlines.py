@@ -59,7 +59,7 @@ async def run_json_lines(conversation: Conversation, prompt: str | None = None) 
 class _Answers:
     conversation: Conversation
     writer: EventWriter
-    denials: Denials = field(default_factory=Denials)
+    denials: Denials = field(init=False)
     _approver: JsonApprover = field(init=False)
     _tools: ToolExecutor = field(init=False)
     _waiting: asyncio.Queue[Message | CommandInput | None] = field(
@@ -69,6 +69,7 @@ class _Answers:
     _interrupted: bool = False
 
     def __post_init__(self) -> None:
+        self.denials = Denials(self.conversation.policy)
         self._approver = JsonApprover(self.writer.write)
         self._tools = self.conversation.tool_runner(self._approver).observed_by(self.denials)
 

@@ -11,6 +11,7 @@ from io import TextIOWrapper
 from typing import TextIO
 
 from shepherd.cli.batch.plain_output import PlainOutput
+from shepherd.config.choices import ApproveMode
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
@@ -22,6 +23,7 @@ from shepherd.tools.permissions.approval import (
     Choice,
     DenyingApprover,
 )
+from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision
 from shepherd.turn import run_turn
 
@@ -45,20 +47,27 @@ def exit_code(reason: FinishReason, denied: int) -> int:
 
 @dataclass(slots=True)
 class Denials:
-    """A `CallObserver` that counts what was denied: by a rule, by the user, or with no user."""
+    """A `CallObserver` that counts what was denied: by a rule, by the user, or with no user.
 
+    In plan mode nothing counts, because the mode itself denies every change.
+    """
+
+    policy: PermissionPolicy
     count: int = 0
 
     def ruled(self, decision: Decision, cause: str) -> None:
         """Count a denial by a rule."""
-        self.count += decision is Decision.DENY
+        self._add(denied=decision is Decision.DENY)
 
     def answered(self, approval: Approval) -> None:
         """Count a denial by the user, or because nobody can answer."""
-        self.count += approval.choice is Choice.DENY
+        self._add(denied=approval.choice is Choice.DENY)
 
     def started(self) -> None:
         """Nothing: the call was allowed."""
+
+    def _add(self, *, denied: bool) -> None:
+        self.count += denied and self.policy.mode is not ApproveMode.PLAN
 
 
 def read_piped() -> str:
@@ -91,7 +100,7 @@ async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
     conversation.notices.listen(output.note)
     message = await conversation.prompt(prompt)
     backend = await conversation.backend()
-    denials = Denials()
+    denials = Denials(conversation.policy)
     tools = conversation.tool_runner(choose_approver()).observed_by(denials)
     await conversation.before_turn()
     try:
