@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from shepherd.cli.batch.oneshot import DENIED
 from tests.e2e.terminal import Terminal
 from tests.forked import SHEPHERD, ForkedProgram
 from tests.patience import PATIENCE
@@ -58,7 +59,7 @@ def get(url: str) -> tuple[int, str]:
 @pytest.mark.parametrize("approve", ["all", "ask", "edits", "auto", "none"])
 def test_the_tool_runs_when_it_is_approved_only(approve: str, run: Run) -> None:
     done = run("-e", "hi", "--approve", approve, script=CALL)
-    assert done.returncode == 0
+    assert done.returncode == (0 if approve == "all" else DENIED)
     assert ("It rains in Oslo." in done.stderr) == (approve == "all")
 
 
