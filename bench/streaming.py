@@ -31,7 +31,7 @@ def texts() -> dict[str, str]:
     prose = "\n\n".join(words[at : at + 700].strip() for at in range(0, len(words), 700))
     code = "\n".join(f"    value_{n} = compute(value_{n - 1}, {n})  # step {n}" for n in range(120))
     items = "\n".join(
-        f"- **Item {n}**: `name_{n}` keeps its boats by the bridge" for n in range(80)
+        f"- **Item {n}**: `name_{n}` keeps its boats by the bridge" for n in range(120)
     )
     rows = "\n".join(f"| {n} | river {n} | keeps its boats | {n * 37} |" for n in range(400))
     return {

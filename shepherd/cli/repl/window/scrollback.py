@@ -205,10 +205,10 @@ class Scrollback:
     def _insert(self, body: str, rows: int, *, is_open: bool = False) -> None:
         """Write into new rows above the live area; if `is_open`, begin at the end of the open row.
 
-        One row in a single short write needs no synchronised update.
+        A row or two in a single short write need no synchronised update.
         """
         area, out = self._area(), self._output
-        is_small = rows == 1 and len(body) < MAX_UNSYNCHRONISED
+        is_small = rows <= 2 and len(body) < MAX_UNSYNCHRONISED
         out.write_raw("" if is_small else BEGIN_UPDATE)
         out.hide_cursor()
         out.cursor_down(area.height if self._away else area.height - 1 - area.row)
