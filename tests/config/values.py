@@ -34,6 +34,7 @@ OTHER_VALUES = {key: other_value(field) for key, field in all_fields().items()} 
     "server.keep_alive": "1h30m",
     "tools.sandbox_writable": ["~/.cache/pip"],
     "tools.sandbox_readable": ["/srv/data"],
+    "terminal.prices": ["qwen 0.5 1.5"],
 }
 TABLES = frozenset({"permissions.rules", *(f"hooks.{event}" for event in HOOK_EVENTS)})
 """Lists of tables, which one line can't set."""
