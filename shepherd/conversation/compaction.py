@@ -1,6 +1,7 @@
 """Compaction on request: the model writes a summary in the place of old turns."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +25,9 @@ MIN_PIECE = 200
 """Characters; a context that can't take a piece of this length is too small to summarise."""
 
 SAMPLE_CHARACTERS = 4000
+DIGEST_CHARACTERS = 120
+"""The maximum length of each line of a digest."""
+
 MAX_FACTS = 5
 
 INSTRUCTION = (
@@ -37,7 +41,7 @@ KEEP = " Above all, keep this: {text}."
 SUMMARISER = "You summarise conversations between a user and an agent with tools."
 PIECE = "{before}Next part of the conversation:\n\n{text}\n\n{instruction}"
 BEFORE = "Summary of the parts before:\n\n{text}\n\n"
-SUMMARY = "[Summary of {count}, written by the model in their place:]\n{text}"
+SUMMARY = "[Summary of {count}, in their place:]\n{text}"
 
 _FACT = re.compile(
     r"^[ \t]*(?:[-*][ \t]*)?FACT:[ \t]*([^=:\n]{1,80}?)[ \t]*[=:][ \t]*(\S.*)$", re.MULTILINE
@@ -88,15 +92,20 @@ async def compact(
 ) -> Compaction:
     """Let the model write a summary in the place of the old turns, which the archive stores.
 
-    `keep` says what matters most. `callback` receives the progress. Until the summary is complete,
-    nothing changes: not by a cancellation, and not by an error. Raises InvalidRequestError if there
-    is nothing to summarise or no summary, and the errors of the backend.
+    A model that was trained on a few tasks, such as the built-in one, can't summarise: then the
+    summary is a digest of the messages. `keep` says what matters most. `callback` receives the
+    progress. Until the summary is complete, nothing changes: not by a cancellation, and not by an
+    error. Raises InvalidRequestError if there is nothing to summarise or no summary, and the errors
+    of the backend.
     """
     span = old_turns(session.messages)
     if not span:
         raise InvalidRequestError("There is nothing to summarise: only the last turns are left.")
     counts = await message_counts(session, backend)
-    text = await _Summariser(session, backend, keep, callback).summary(span)
+    if backend.info.trained_tools is not None:
+        text = digest(session.messages[span.start : span.stop])
+    else:
+        text = await _Summariser(session, backend, keep, callback).summary(span)
     facts = tuple(SuggestedFact(m[1], m[2].strip()) for m in _FACT.finditer(text))[:MAX_FACTS]
     text = _FACT.sub("", text).strip()
     if not text:
@@ -227,6 +236,22 @@ class _Summariser:
     def _send(self, text: str) -> None:
         if not self.callback(CallbackEvent.SYSTEM, text, Topic.PROGRESS, ""):
             raise InvalidRequestError("The summary was stopped; the conversation is as it was.")
+
+
+def digest(messages: Sequence[Message]) -> str:
+    """The beginnings of what the user and the model said, and the calls that were made."""
+    lines: list[str] = []
+    for message in messages:
+        text = " ".join(message.plain_text.split())
+        if text and message.role in (Role.USER, Role.ASSISTANT):
+            role = "Note" if message.is_hint else message.role.value.capitalize()
+            lines.append(f"{role}: {_cut(text)}")
+        lines += [f"Call: {call.name} {_cut(call.arguments_json)}" for call in message.tool_calls]
+    return "\n".join(lines)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= DIGEST_CHARACTERS else f"{text[: DIGEST_CHARACTERS - 1]}…"
 
 
 def as_text(message: Message) -> str:

@@ -74,7 +74,7 @@ async def test_a_summary_stands_in_the_place_of_old_turns(tmp_path: Path) -> Non
     assert session.messages[1:] == before[12:], "the last two turns stay"
     summary = session.messages[0]
     assert summary.is_hint
-    assert summary.content.startswith("[Summary of 12 messages, written by the model")
+    assert summary.content.startswith("[Summary of 12 messages, in their place:]")
     assert "All is well." in summary.content
     assert "FACT" not in summary.content
     assert done.facts == (
@@ -178,6 +178,8 @@ async def test_a_shared_beginning_stays_in_the_cache() -> None:
         await ask(session, "hello " * 60)
         shared = stats[-1].prompt_tokens
         await ask(session, "What is two and two?")
+        done = await compact(Session(session.system_message, list(session.messages)), backend)
+        assert done.summary.startswith("User: hello hello")
         session.branch_off(2)
         await ask(session, "Which day is it?")
         assert stats[-1].cached_tokens >= shared - 8
