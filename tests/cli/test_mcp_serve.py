@@ -223,7 +223,7 @@ async def test_without_forms_calls_that_need_approval_are_denied(program: Progra
 
 
 def test_requests_before_the_end_of_stdin_are_answered(program: Program) -> None:
-    version = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    version: dict[str, Any] = {"protocolVersion": "2025-06-18", "capabilities": {}}
     hello = {**version, "clientInfo": {"name": "pipe", "version": "1"}}
     messages: list[dict[str, Any]] = [
         {"id": 1, "method": "initialize", "params": hello},
