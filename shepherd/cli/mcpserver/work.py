@@ -82,9 +82,16 @@ class RunningCall:
     async def report(self) -> None:
         """Send notices as progress, until it is cancelled."""
         while True:
-            text = await self._notices.get()
-            self._steps += 1
-            await self.context.session.report_progress(self._steps, None, text)
+            await self._send(await self._notices.get())
+
+    async def report_rest(self) -> None:
+        """Send the notices that wait."""
+        while not self._notices.empty():
+            await self._send(self._notices.get_nowait())
+
+    async def _send(self, text: str) -> None:
+        self._steps += 1
+        await self.context.session.report_progress(self._steps, None, text)
 
 
 @dataclass(slots=True, eq=False)
@@ -119,6 +126,7 @@ class Calls:
         try:
             await asyncio.wait([task, question], return_when=asyncio.FIRST_COMPLETED)
             if task.done():
+                await call.report_rest()
                 return task.result()
             keep = len(self._waiting) < MAX_WAITING
             return self._wait(call, task, question.result()) if keep else _overloaded()
