@@ -28,6 +28,7 @@ from shepherd.cli.render.text_view import AnswerView
 from shepherd.cli.repl.completion.complete import PromptCompleter
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.screen import REDRAW_SECONDS, Screen
+from shepherd.cli.repl.window.attention import Attention, read_focus_events
 from shepherd.cli.terminal.paint import Painter
 from shepherd.events import CallbackEvent
 from tests.cli_repl.texts import CUTS, MARKDOWN, split
@@ -192,6 +193,19 @@ async def test_a_yes_is_carried_out_when_no_key_follows() -> None:
         await asyncio.sleep(QUIET_SECONDS)
         await stage.press("\r")
         assert await asyncio.wait_for(asking, PATIENCE) is Answer.ONCE
+
+
+async def test_a_question_rings_while_the_terminal_has_no_focus() -> None:
+    read_focus_events()
+    async with _stage() as stage:
+        stage.screen.attention = Attention(stage.screen.app.output, {}, alerts=True)
+        for keys, rings in (("\x1b[O", 1), ("\x1b[I", 0)):
+            await stage.press(keys)
+            before = stage.sent.getvalue().count("\a")
+            async with _question(stage) as asking:
+                asking.cancel()
+            assert stage.sent.getvalue().count("\a") - before == rings
+            assert not stage.screen.prompt.text
 
 
 async def test_a_question_that_is_cancelled_leaves_the_prompt_as_it_was() -> None:

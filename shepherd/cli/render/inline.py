@@ -48,7 +48,8 @@ class InlineStream:
         start = 0
         while start < len(self.held):
             end = _piece_end(self.held, start, self._before, final=final)
-            if end is None or self.held[start:] == "\n":
+            is_last_newline = self.held.startswith("\n", start) and start + 1 == len(self.held)
+            if end is None or is_last_newline:
                 break
             yield self.held[start:end]
             self._before = self.held[end - 1]

@@ -157,6 +157,7 @@ class Scrollback:
         rows = self._new_rows(body, size.columns)
         if not height or height + rows + 1 > size.rows:
             is_open = self._row is not None and height < size.rows
+            self._output.write_raw(BEGIN_UPDATE if height else "")  # until the next redraw
             self.go_home()
             self._erase()
             self._write_at_the_end(body, is_open=is_open)
