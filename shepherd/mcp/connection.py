@@ -179,9 +179,10 @@ class Connection:
             return link.problem() or "its connection was closed"
 
     def _new_client(self, link: Link) -> Client:
+        definition = self.server.definition
         return Client(
             link.streams,
-            read_timeout_seconds=self.server.definition.timeout,
+            read_timeout_seconds=max(definition.timeout, definition.start_timeout),
             client_info=types.Implementation(name="shepherd", version=__version__),
             message_handler=self._receive,
             elicitation_callback=self.questions.elicit,

@@ -22,6 +22,7 @@ from shepherd.mcp.stdio.transport import MAX_BURST, Quota
 from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
 from tests.forked import SHEPHERD, start_forked
 from tests.mcp.harness import ROOT, is_alive, open_office, paths_below, script, until
+from tests.patience import PATIENCE
 
 SPEAKS = """
 import json, os, sys, time
@@ -77,7 +78,9 @@ def do(id):
         late = await office.call("one__do")
         assert not late.ok
         assert "did not answer in 0.5 s" in late.content
-        assert (await office.call("one__do")).content == "done"
+        async with asyncio.timeout(PATIENCE):  # a slow machine may take longer than 0.5 s, too
+            while (await office.call("one__do")).content != "done":
+                pass
 
 
 async def test_a_server_that_never_answers_does_not_delay_the_others(tmp_path: Path) -> None:
@@ -98,6 +101,8 @@ def do(id):
     long = "def do(id): text(id, 'x' * (2 << 20))\n"
     for module in (process, transport):
         monkeypatch.setattr(module, "MAX_MESSAGE_BYTES", 1 << 20)
+    monkeypatch.setattr(transport, "MESSAGES_PER_SECOND", 1)  # whatever the speed of the machine
+    monkeypatch.setattr(transport, "MAX_BURST", 200)
     servers = [
         script("noisy", program(noise)),
         script("flood", program(flood)),
@@ -108,7 +113,7 @@ def do(id):
         assert "ignored: Starting up!" in office.notices[0]
         results = await asyncio.gather(office.call("flood__do"), office.call("long__do"))
         assert not any(result.ok for result in results)
-        await until(lambda: len(office.notices) == 3)
+        await until(lambda: len(office.notices) >= 3)
         texts = "\n".join(office.notices)
         assert "flood ended: it floods" in texts
         assert "long ended: it sent a message of more than 1 MiB" in texts
