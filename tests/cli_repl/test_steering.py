@@ -58,7 +58,7 @@ class Desk:
 
 
 async def settle() -> None:
-    for _ in range(5):
+    for _ in range(50):
         await asyncio.sleep(0)
 
 
