@@ -94,7 +94,8 @@ async def _measure(backend: Backend, at_once: int) -> Measured:
     registry = default_registry()
     session = Session(
         "You are Shepherd, an agent in the user's terminal.",
-        sampling=Sampling(temperature=0, ignore_eos=True),
+        # greedy answers of Pup repeat themselves, and speculation then reads ahead of a single one
+        sampling=Sampling(temperature=1, seed=1, ignore_eos=True),
     )
 
     async def own() -> Backend:
