@@ -159,7 +159,7 @@ class ServerHub:
         """Ask once for consent to each server of the project that has none, and start it then."""
         if self._beginning is None:
             return
-        await self._beginning
+        await asyncio.shield(self._beginning)  # an interrupted turn must not end the start
         for entry in self.entries:
             if entry.current is ServerState.WAITING:
                 await self.ask_for(entry, approver)
@@ -196,9 +196,9 @@ class ServerHub:
         """Wait until the first start of each server has succeeded or failed, up to a time."""
         if self._beginning is None:
             return
+        await asyncio.shield(self._beginning)
         try:
             async with asyncio.timeout(seconds):
-                await asyncio.shield(self._beginning)
                 connections = [entry.connection for entry in self.entries if entry.connection]
                 await asyncio.gather(*(connection.settled() for connection in connections))
         except TimeoutError:

@@ -20,7 +20,8 @@ def test_a_server_is_accepted_and_asks_in_the_terminal(start: Start, work: Path)
     (work / "server.py").write_text(program(ASKS))
     command = {"command": sys.executable, "args": ["-S", "-E", str(work / "server.py")]}
     (work / ".mcp.json").write_text(json.dumps({"mcpServers": {"one": command}}))
-    terminal = start("call: one__do {}\n---\ntext: It is done.\n", columns=100, rows=30)
+    env = {"SHEPHERD_TOOLS__SANDBOX": "off"}  # a test of boxes takes long on a slow machine
+    terminal = start("call: one__do {}\n---\ntext: It is done.\n", columns=100, rows=30, env=env)
     terminal.wait_for(r"(?m)^script · .*tokens")
     terminal.say("go")
     shown = terminal.wait_asked("Allow start_mcp_server")
