@@ -23,7 +23,7 @@ from shepherd.models import BUILTIN_TOOLS, builtin_model
 from shepherd.session import Session
 from shepherd.tools.base import AnyTool
 from shepherd.tools.deferred.search import FindTools, SearchResults
-from shepherd.tools.deferred.wrapper import FIND_TOOLS, USE_TOOL, open_call
+from shepherd.tools.deferred.wrapper import FIND_TOOLS, RESERVED_NAMES, USE_TOOL, open_call
 from shepherd.tools.registry import ToolRegistry
 from tests.tools.deferred.many import remote_tools
 from tests.tools.workshop import open_workshop
@@ -61,6 +61,16 @@ async def check_tokens(directory: Path, backend: LlamaCppBackend) -> None:
         for number in (0, 200)
     }
     assert 0 < counts[200] - counts[0] < MAX_GROWTH
+    # Pup's template writes only the names; others write the schemas as JSON
+    added = [spec for spec in registry(directory, 200)[1] if spec.name in RESERVED_NAMES]
+    assert len(added) == 2
+    lines = [json.dumps({"type": "function", "function": function_of(spec)}) for spec in added]
+    text = Message.user("\n".join(lines))
+    assert await backend.count_message_tokens(Session(), text) < MAX_GROWTH
+
+
+def function_of(spec: ToolSpec) -> dict[str, object]:
+    return {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
 
 
 async def check_cache(directory: Path, backend: LlamaCppBackend) -> None:
