@@ -68,9 +68,9 @@ def _piece_end(text: str, start: int, before: str, *, final: bool) -> int | None
             return at
         if at >= limit:
             return limit
-        plain = _PLAIN.match(text, at)
+        plain = _PLAIN.match(text, at, limit)
         if plain:
-            at = min(plain.end(), limit)
+            at = plain.end()
             continue
         end = _Span(text, at, text[at - 1] if at else before, final=final).end()
         if end is None:

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 
 from rich.style import Style
 from rich.text import Text
@@ -114,10 +116,14 @@ class RowWriter:
 
     def _put_divided(self, word: list[Fragment]) -> None:
         for text, style in word:
-            for character in text:
-                if self._column + character_cells(character) > self._width:
+            at = 0
+            while at < len(text):
+                if self._column + character_cells(text[at]) > self._width:
                     self._next_row()
-                self._put([(character, style)])
+                room = max(1, self._width - self._column)
+                part = text[at : at + room] if text.isascii() else text[at]
+                self._put([(part, style)])
+                at += len(part)
 
     def _taken(self) -> str:
         out, self._out = self._out, []
@@ -125,10 +131,5 @@ class RowWriter:
 
     def _merged(self, fragments: list[Fragment]) -> Iterator[str]:
         """The fragments as text; neighbours of the same style share their sequences."""
-        text, style = "", Style.null()
-        for content, next_style in fragments:
-            if next_style != style:
-                yield self._painter.with_style(text, style)
-                text, style = "", next_style
-            text += content
-        yield self._painter.with_style(text, style)
+        for style, group in groupby(fragments, key=itemgetter(1)):
+            yield self._painter.with_style("".join(text for text, _ in group), style)
