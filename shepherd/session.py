@@ -146,7 +146,6 @@ class Session:
     system_message: str = ""
     messages: list[Message] = field(default_factory=list[Message])
     tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
-    deferred: DeferredTools | None = None
     sampling: Sampling = field(default_factory=Sampling)
     thinking: bool = False
     tool_choice: ToolChoice | None = None
@@ -160,6 +159,7 @@ class Session:
     journal: SessionJournal | None = None
     archive: SessionArchive | None = None
     additions: SessionAdditions | None = None
+    deferred: DeferredTools | None = None
     times: list[datetime | None] = field(default_factory=list[datetime | None])
     numbers: list[int | None] = field(default_factory=list[int | None])
     next_number: int = 0
