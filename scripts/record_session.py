@@ -71,7 +71,7 @@ def _until_question(terminal: Terminal) -> Text:
     terminal.say("replace 'bread' with 'cheese' in notes.txt")
     terminal.wait_for("Allow")
     terminal.settle()
-    return _picture(terminal)
+    return picture_of(terminal)
 
 
 def _to_the_end(terminal: Terminal) -> Text:
@@ -89,7 +89,7 @@ def _to_the_end(terminal: Terminal) -> Text:
     terminal.settle()
     terminal.send(CTRL_D)
     terminal.wait_exit()
-    return _picture(terminal)
+    return picture_of(terminal)
 
 
 def _continue(terminal: Terminal) -> Text:
@@ -98,10 +98,11 @@ def _continue(terminal: Terminal) -> Text:
     terminal.say("read notes.txt")
     terminal.wait_for("buy cheese")
     terminal.settle()
-    return _picture(terminal)
+    return picture_of(terminal)
 
 
-def _picture(terminal: Terminal) -> Text:
+def picture_of(terminal: Terminal) -> Text:
+    """The screen with everything that has left it at the top."""
     screen = terminal.screen
     rows = [*screen.history.top, *(screen.buffer[y] for y in range(screen.lines))]
     lines = [_line(row) for row in rows]

@@ -5,13 +5,14 @@ from html import unescape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from scripts import record_work
 from scripts.record_session import DOCS, draw, play
 
 TEXT = re.compile(r'<text class="[^"]*" x="([^"]*)" y="([^"]*)"[^>]*>(.*?)</text>')
 COLUMN = 12.2
 """The width of a character in a picture."""
 OF_ONE_RUN = {
-    r"/\S*/garden/": "/garden/",
+    r"/\S*/garden\b": "/garden",
     r"--resume \S+": "--resume SESSION",
     r"\d+/8\.2k tokens \(\d%\)( · \d+ tok/s)?": "NUMBERS",
 }
@@ -45,3 +46,13 @@ def test_the_recorded_session_is_what_happens() -> None:
         assert lines(draw(picture)) == lines(recorded), (
             f"docs/{name} is out of date: python -m scripts.record_session draws it anew"
         )
+
+
+def test_the_recorded_work_is_what_happens() -> None:
+    with TemporaryDirectory() as home:
+        picture = record_work.play(Path(home))
+    recorded = (DOCS / record_work.PICTURE).read_text(encoding="utf-8")
+    assert any("AGENTS.md" in line for line in lines(recorded))
+    assert lines(draw(picture)) == lines(recorded), (
+        f"docs/{record_work.PICTURE} is out of date: python -m scripts.record_work draws it anew"
+    )
