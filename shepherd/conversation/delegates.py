@@ -99,11 +99,11 @@ class Delegates:
             for name, provider in tools.items()
             if provider.name in self._answering and provider.name != current
         )
-        asked = [*islice(offered, MAX_DELEGATES)]
-        for tool in asked:
+        delegates = [*islice(offered, MAX_DELEGATES)]
+        for tool in delegates:
             self._registry.add(tool)
         if offers_tasks:
-            self._offer_tasks([tool.provider for tool in asked])
+            self._offer_tasks([tool.provider for tool in delegates])
 
     def _offer_tasks(self, providers: Sequence[str]) -> None:
         """Put `task` into the registry; its model can be one of `providers`."""

@@ -47,14 +47,14 @@ def load_project_hooks(cwd: Path) -> ProjectHooks | None:
 def accepted_hooks(cwd: Path, store: AcceptanceStore) -> tuple[HooksSection, str]:
     """The project's hooks that may run, and a sentence for the user if they may not."""
     try:
-        found = load_project_hooks(cwd)
-        if found is None or found.section == HooksSection():
+        project = load_project_hooks(cwd)
+        if project is None or project.section == HooksSection():
             return HooksSection(), ""
-        if store.is_accepted(found.proposal):
-            return found.section, ""
+        if store.is_accepted(project.proposal):
+            return project.section, ""
     except ConfigError as error:
         return HooksSection(), f"The project's hooks do not run: {error}"
-    return HooksSection(), f"The hooks in {found.file} do not run: {HOW_TO_ACCEPT}."
+    return HooksSection(), f"The hooks in {project.file} do not run: {HOW_TO_ACCEPT}."
 
 
 def joined(own: HooksSection, more: HooksSection) -> HooksSection:

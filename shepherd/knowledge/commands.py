@@ -81,23 +81,23 @@ def _markdown_files(folder: Path) -> Iterator[Path]:
 
 
 def _command(path: Path, folder: Folder, project: Project, files: KnowledgeFiles) -> CustomCommand:
-    shown, name = project.name(path), path.stem
+    label, name = project.name(path), path.stem
     if not _NAME.fullmatch(name):
         raise ToolError(
-            f"{shown} needs a name that begins with a lower-case letter and has only those, "
+            f"{label} needs a name that begins with a lower-case letter and has only those, "
             "digits, - and _"
         )
     if name == INIT:
-        raise ToolError(f"{shown} has the name of Shepherd's own /{INIT}")
+        raise ToolError(f"{label} has the name of Shepherd's own /{INIT}")
     root = folder.root
     if folder.of_user and not path.is_relative_to(root):
         root = folder.path.resolve()
-    file = files.read(path, root, MAX_COMMAND_BYTES, shown)
+    file = files.read(path, root, MAX_COMMAND_BYTES, label)
     if file.unread:
-        raise ToolError(f"{shown} has more than {MAX_COMMAND_BYTES:,} bytes")
+        raise ToolError(f"{label} has more than {MAX_COMMAND_BYTES:,} bytes")
     document = split_front_matter(file.text)
     if not document.body:
-        raise ToolError(f"{shown} is empty")
+        raise ToolError(f"{label} is empty")
     hint = document.line("argument-hint") or _default_hint(document)
     return CustomCommand(name, _summary(document), hint, document.body, folder.of_user)
 

@@ -110,13 +110,13 @@ def fit(texts: Iterable[Instructions], max_bytes: int) -> list[Instructions]:
 
     The user's file comes first, then those nearest to the working directory.
     """
-    given = list(texts)
-    nearest_first = sorted(given, key=lambda text: -len(text.path.parts))
+    ordered = list(texts)
+    nearest_first = sorted(ordered, key=lambda text: -len(text.path.parts))
     fitted: dict[Path, Instructions] = {}
     for text in sorted(nearest_first, key=lambda text: not text.of_user):
         fitted[text.path] = cut(text, max_bytes)
         max_bytes -= len(fitted[text.path].text.encode())
-    return [fitted[text.path] for text in given]
+    return [fitted[text.path] for text in ordered]
 
 
 def cut(text: Instructions, max_bytes: int) -> Instructions:

@@ -76,21 +76,21 @@ def _directories(folder: Path) -> list[Path]:
 
 def _skill(directory: Path, folder: Folder, project: Project, files: KnowledgeFiles) -> Skill:
     path = directory / SKILL_FILE
-    shown = project.name(path)
+    label = project.name(path)
     root = folder.root
     if folder.of_user and not directory.is_relative_to(root):
         root = folder.path.resolve()
-    document = split_front_matter(files.read(path, root, MAX_SKILL_BYTES, shown).text)
+    document = split_front_matter(files.read(path, root, MAX_SKILL_BYTES, label).text)
     name, description = document.line("name"), document.line("description")
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise ToolError(
-            f"{shown} needs a name of at most {MAX_NAME} lower-case letters, digits and single "
+            f"{label} needs a name of at most {MAX_NAME} lower-case letters, digits and single "
             "hyphens"
         )
     if name != directory.name:
-        raise ToolError(f"{shown} has the name {name}, which is not that of its folder")
+        raise ToolError(f"{label} has the name {name}, which is not that of its folder")
     if not 0 < len(description) <= MAX_DESCRIPTION:
-        raise ToolError(f"{shown} needs a description of 1 to {MAX_DESCRIPTION} characters")
+        raise ToolError(f"{label} needs a description of 1 to {MAX_DESCRIPTION} characters")
     resolved = Path(os.path.realpath(directory))
     return Skill(name, description, resolved, root, folder.of_user)
 

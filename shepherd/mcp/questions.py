@@ -60,8 +60,8 @@ class Questions:
         """The user's answer to a form; an address is shown, and never opened."""
         text = plain_text(params.message)[:_MAX_SHOWN]
         if isinstance(params, types.ElicitRequestURLParams):
-            shown = f"{text}\n\nOpen this address yourself if you trust it:\n{params.url}"
-            values = await self._ask("visit an address", shown, ())
+            question = f"{text}\n\nOpen this address yourself if you trust it:\n{params.url}"
+            values = await self._ask("visit an address", question, ())
             return types.ElicitResult(action="decline" if values is None else "accept")
         properties = _properties(params.requested_schema)
         if len(properties) > _MAX_FIELDS:
@@ -84,8 +84,8 @@ class Questions:
         if sampler is None or request is None:
             return _refusal("this request can't be answered here")
         texts = [f"{message.role}: {message.content}" for message in request.messages]
-        shown = "\n".join([request.system_message, *texts]).strip()[:_MAX_SHOWN]
-        if await self._ask("use your model", shown, ()) is None:
+        question = "\n".join([request.system_message, *texts]).strip()[:_MAX_SHOWN]
+        if await self._ask("use your model", question, ()) is None:
             return _refusal("the user refused")
         try:
             answer = await sampler(request)

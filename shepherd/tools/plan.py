@@ -128,10 +128,12 @@ class PresentPlan(Tool[PresentArguments]):
         proposal = json.dumps({"proposal": arguments.plan}, ensure_ascii=False)
         context.on_event(CallbackEvent.SYSTEM, proposal, Topic.PLAN, "")
         try:
-            asked = await context.authorize(Access(AccessKind.PLAN, "plan"), arguments.plan)
+            needed_approval = await context.authorize(
+                Access(AccessKind.PLAN, "plan"), arguments.plan
+            )
         except ToolError as error:
             return ToolResult(NOT_ACCEPTED.format(reason=error))
-        return ToolResult(ACCEPTED if asked else NOT_PLANNING)
+        return ToolResult(ACCEPTED if needed_approval else NOT_PLANNING)
 
 
 def plan_json(steps: Sequence[Step]) -> str:

@@ -52,9 +52,9 @@ class EditorApprover:
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The user's answer; what is shown only for the question ends with it."""
-        is_shown = self._updates.shows(request.call)
+        is_visible = self._updates.shows(request.call)
         approval = await self._ask(request)
-        if not is_shown:
+        if not is_visible:
             denied = approval.choice is Choice.DENY
             self._updates.call_ended(
                 request.call.id, f"Error: {approval.reason}" if denied else ALLOWED

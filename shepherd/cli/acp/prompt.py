@@ -122,8 +122,8 @@ def _embed(block: EmbeddedResourceContentBlock, prompt: Prompt, cwd: Path) -> No
     name = resource.uri if path is None else _relative(path, cwd)
     match resource:
         case TextResourceContents():
-            shown = name.replace('"', "'").replace("\n", " ")
-            prompt.attached.append(f'<file path="{shown}">\n{resource.text}\n</file>')
+            label = name.replace('"', "'").replace("\n", " ")
+            prompt.attached.append(f'<file path="{label}">\n{resource.text}\n</file>')
         case BlobResourceContents():
             if not (resource.mime_type or "").startswith("image/"):
                 raise invalid(f"{name} is not text or an image; Shepherd can't read it here.")

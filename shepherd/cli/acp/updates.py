@@ -134,9 +134,9 @@ class SessionUpdates:
         self._progress.pop(id, None)
         self._names.pop(id, None)
         contents = self._contents.pop(id, [])
-        shown = [text_content(valid_text(result))] if failed or not contents else contents
+        visible = [text_content(valid_text(result))] if failed or not contents else contents
         status: ToolCallStatus = "failed" if failed else "completed"
-        self.send(update_tool_call(key, status=status, content=shown, raw_output=result))
+        self.send(update_tool_call(key, status=status, content=visible, raw_output=result))
 
     def end_turn(self) -> None:
         """End the calls that have no result."""
@@ -173,8 +173,8 @@ class SessionUpdates:
     def _call_goes_on(self, id: str, text: str, *, replaces: bool) -> None:
         """Show the last output of a running call, or one more line about its work."""
         before = "" if replaces else self._progress.get(id, "")
-        self._progress[id] = shown = f"{before}\n{text}".strip("\n")[-MAX_PROGRESS:]
-        contents = [*self._contents.get(id, []), text_content(valid_text(shown))]
+        self._progress[id] = visible = f"{before}\n{text}".strip("\n")[-MAX_PROGRESS:]
+        contents = [*self._contents.get(id, []), text_content(valid_text(visible))]
         self.send(update_tool_call(self._open_calls[id], status="in_progress", content=contents))
 
     def _usage(self, stats: JsonObject) -> None:

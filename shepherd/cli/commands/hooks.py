@@ -27,12 +27,12 @@ def list_hooks() -> None:
     own = description(load_config(Path.cwd(), os.environ).hooks)
     if own:
         typer.echo(f"{paths.user_file}:\n{sanitize(own)}")
-    found = load_project_hooks(Path.cwd())
-    if found is not None:
-        accepted = AcceptanceStore(paths.accepted_file).is_accepted(found.proposal)
+    project = load_project_hooks(Path.cwd())
+    if project is not None:
+        accepted = AcceptanceStore(paths.accepted_file).is_accepted(project.proposal)
         state = "accepted" if accepted else "not accepted, they do not run"
-        typer.echo(f"{sanitize(str(found.file))} ({state}):")
-        typer.echo(sanitize(description(found.section)))
+        typer.echo(f"{sanitize(str(project.file))} ({state}):")
+        typer.echo(sanitize(description(project.section)))
 
 
 @hooks.command("accept")
@@ -43,14 +43,14 @@ def accept_hooks(
     from shepherd.config.acceptance import AcceptanceStore
     from shepherd.hooks.project import description, load_project_hooks
 
-    found = load_project_hooks(Path.cwd())
-    if found is None:
+    project = load_project_hooks(Path.cwd())
+    if project is None:
         raise UsageError("This project has no .shepherd/hooks.toml.")
-    typer.echo(f"{sanitize(str(found.file))}:\n{sanitize(description(found.section))}")
+    typer.echo(f"{sanitize(str(project.file))}:\n{sanitize(description(project.section))}")
     if not yes:
         typer.confirm("Run them from now on, outside the sandbox?", abort=True)
     store = AcceptanceStore(Paths.from_env(os.environ).accepted_file)
-    store.accept(found.proposal, f"hooks in {found.file}")
+    store.accept(project.proposal, f"hooks in {project.file}")
     sys.stderr.write("The hooks are accepted. A change of the file needs another consent.\n")
 
 
@@ -60,8 +60,8 @@ def withdraw_hooks() -> None:
     from shepherd.config.acceptance import AcceptanceStore
     from shepherd.hooks.project import load_project_hooks
 
-    found = load_project_hooks(Path.cwd())
-    if found is None:
+    project = load_project_hooks(Path.cwd())
+    if project is None:
         raise UsageError("This project has no .shepherd/hooks.toml.")
-    AcceptanceStore(Paths.from_env(os.environ).accepted_file).withdraw(found.proposal)
+    AcceptanceStore(Paths.from_env(os.environ).accepted_file).withdraw(project.proposal)
     sys.stderr.write("The hooks do not run any more.\n")

@@ -74,6 +74,6 @@ class _Colours:
     def _style(self, token: Any) -> Style:
         if token not in self._styles:
             style = self._theme.get_style_for_token(token)
-            shown = Style(color=style.color, bold=style.bold, italic=style.italic, dim=style.dim)
-            self._styles[token] = shown
+            plain = Style(color=style.color, bold=style.bold, italic=style.italic, dim=style.dim)
+            self._styles[token] = plain
         return self._styles[token]

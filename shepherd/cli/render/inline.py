@@ -139,10 +139,10 @@ class _Span:
         if not self._known(opened):
             return None
         closing = re.compile(rf"(?<!`)`{{{opened - self._at}}}(?!`)")
-        found = closing.search(self._text, opened, self._limit)
-        if found and not self._known(found.end()):
+        end_mark = closing.search(self._text, opened, self._limit)
+        if end_mark and not self._known(end_mark.end()):
             return None
-        return self._closed(found.start() if found else -1, opened - self._at, opened)
+        return self._closed(end_mark.start() if end_mark else -1, opened - self._at, opened)
 
     def _emphasis(self) -> int | None:
         opened = self._run_end(self._at)

@@ -68,8 +68,8 @@ def result_pieces(call: ToolCall, content: str, glyphs: Glyphs, hint: str = "") 
     is_output = call.name in _COMMANDS
     limit = MAX_OUTPUT_LINES if is_output else MAX_RESULT_LINES
     others = len(lines) - limit
-    shown = lines[-limit:] if is_output else lines[:limit]
-    part = [one_line(line, MAX_LINE) for line in shown]
+    visible = lines[-limit:] if is_output else lines[:limit]
+    part = [one_line(line, MAX_LINE) for line in visible]
     if others > 0:
         what = counted(others, "earlier line" if is_output else "more line")
         note = f"({what}; {hint})" if hint else f"({what})"

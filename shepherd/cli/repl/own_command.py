@@ -50,15 +50,17 @@ class OwnCommandRunner:
 
     def _show(self, command: OwnCommand) -> None:
         lines = sanitize(command.output).split("\n") if command.output else []
-        shown = lines[-MAX_LINES:]
-        if len(lines) > len(shown):
-            earlier = counted(len(lines) - len(shown), "earlier line")
+        visible = lines[-MAX_LINES:]
+        if len(lines) > len(visible):
+            earlier = counted(len(lines) - len(visible), "earlier line")
             hint = f"; {EXPAND_HINT}" if self.surface.has_live_area else ""
-            shown.insert(0, f"({earlier}{hint})")
-        if shown:
-            self.surface.show(Piece(Text("\n".join(f"  {line}" for line in shown)), soft_wrap=True))
+            visible.insert(0, f"({earlier}{hint})")
+        if visible:
+            self.surface.show(
+                Piece(Text("\n".join(f"  {line}" for line in visible)), soft_wrap=True)
+            )
         if not command.ok:
             self.renderer.notice(f"({command.end})", "warn")
-        elif not shown:
+        elif not visible:
             self.renderer.notice("(no output)")
         self.renderer.results.add(f"{SIGN}{one_line(redact(command.line), 200)}", command.output)

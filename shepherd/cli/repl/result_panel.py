@@ -38,7 +38,7 @@ class ResultPanel(UIControl):
         self._prompt_window = prompt_window
         self._app = app
         self._index = 0
-        self._shown: Sequence[FullResult] = ()
+        self._visible: Sequence[FullResult] = ()
         self._pager: Pager | None = None
         self._keys = self._bindings()
 
@@ -52,15 +52,15 @@ class ResultPanel(UIControl):
         if self.is_open:
             self.close()
             return
-        self._shown = self.results()
-        if self._shown:
-            self._open(len(self._shown) - 1)
+        self._visible = self.results()
+        if self._visible:
+            self._open(len(self._visible) - 1)
             self._app().layout.focus(self.window)
 
     def close(self) -> None:
         """Return to the prompt."""
         if self.is_open:
-            self._pager, self._shown = None, ()
+            self._pager, self._visible = None, ()
             self._app().layout.focus(self._prompt_window)
             self._app().invalidate()
 
@@ -102,7 +102,7 @@ class ResultPanel(UIControl):
         return list(split_lines(to_formatted_text(ANSI(painted))))
 
     def _open(self, index: int) -> None:
-        result = self._shown[index]
+        result = self._visible[index]
         gutter = Gutter(unicode=self._painter.glyphs is UNICODE)
         lines = [fact(result.title, "bold"), *text_lines(result.text)]
         self._index, self._pager = index, Pager(lines, gutter, cells)
@@ -110,7 +110,7 @@ class ResultPanel(UIControl):
 
     def _step(self, step: int) -> None:
         index = self._index + step
-        if 0 <= index < len(self._shown):
+        if 0 <= index < len(self._visible):
             self._open(index)
 
     def _turn(self, turn: Callable[[Pager], None]) -> None:

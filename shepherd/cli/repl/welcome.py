@@ -18,6 +18,6 @@ def welcome(model: str, mode: ApproveMode) -> tuple[str, str]:
         first = "You talk to Pup, a small built-in model for short tasks. /model has others."
     else:
         first = f"You talk to {model}. The last line shows how full its context is."
-    asked = "You are asked before anything is changed or run."
-    rule = asked if mode is ApproveMode.ASK else MODE_TEXT[mode]
+    promise = "You are asked before anything is changed or run."
+    rule = promise if mode is ApproveMode.ASK else MODE_TEXT[mode]
     return first, f"@ adds a file, Esc stops. {rule}"

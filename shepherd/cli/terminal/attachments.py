@@ -87,8 +87,8 @@ def _similar(cwd: Path, path: str) -> str:
             names = [entry.name for entry in islice(entries, MAX_COMPARED)]
     except (OSError, ValueError):
         return ""
-    found = nearest(name, names)
-    return f"{directory}{slash}{found}" if found else ""
+    neighbour = nearest(name, names)
+    return f"{directory}{slash}{neighbour}" if neighbour else ""
 
 
 async def attach_files(text: str, cwd: Path, tools: ToolExecutor, viewer: ToolExecutor) -> Attached:

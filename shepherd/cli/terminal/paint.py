@@ -189,6 +189,6 @@ class Painter:
 
     def with_style(self, text: str, style: Style) -> str:
         """The text between the sequences of its style."""
-        shown = style.without_color if self._console.no_color else style
+        visible = style.without_color if self._console.no_color else style
         system = COLOR_SYSTEMS.get(self._console.color_system or "")
-        return shown.render(text, color_system=system)
+        return visible.render(text, color_system=system)

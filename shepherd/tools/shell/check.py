@@ -62,11 +62,11 @@ async def _wait(
 ) -> None:
     """Wait for the end of a command; the user sees its last lines meanwhile."""
     clock = asyncio.get_running_loop().time
-    end, shown, goes_on = clock() + seconds, command.read_to, True
+    end, end_before, goes_on = clock() + seconds, command.read_to, True
     while command.is_running and goes_on and clock() < end:
         await commands.wait(command, min(TAIL_SECONDS, end - clock()))
-        if command.is_running and command.log.end > shown:
-            shown = command.log.end
+        if command.is_running and command.log.end > end_before:
+            end_before = command.log.end
             lines = command.log.tail(TAIL_BYTES).text.rstrip("\n").split("\n")
             text = "\n".join(lines[-LINES:])
             goes_on = tell(CallbackEvent.SYSTEM, text, Topic.OUTPUT, "")

@@ -34,8 +34,8 @@ class FileList:
         """
         if time.monotonic() - self._read_at > CACHE_SECONDS:
             self._paths, self._read_at = self._read(), time.monotonic()
-        wanted = typed.lower()
-        scored = ((score(path, wanted), len(path), path) for path in self._paths)
+        query = typed.lower()
+        scored = ((score(path, query), len(path), path) for path in self._paths)
         return [path for grade, _, path in sorted(scored) if grade < NO_MATCH]
 
     def _read(self) -> list[str]:
@@ -51,17 +51,17 @@ MIN_LETTERS = 3
 """Fewer letters must stand together in a name."""
 
 
-def score(path: str, wanted: str) -> int:
+def score(path: str, query: str) -> int:
     """How well a path fits, 0 for the best; NO_MATCH if it does not."""
     whole = path.lower().rstrip("/")
-    text = whole if "/" in wanted else whole.rpartition("/")[2]
-    if text.startswith(wanted):
+    text = whole if "/" in query else whole.rpartition("/")[2]
+    if text.startswith(query):
         return 0
-    if wanted in text:
+    if query in text:
         return 1
     characters = iter(text)
-    is_long = len(wanted) >= MIN_LETTERS
-    return 2 if is_long and all(letter in characters for letter in wanted) else NO_MATCH
+    is_long = len(query) >= MIN_LETTERS
+    return 2 if is_long and all(letter in characters for letter in query) else NO_MATCH
 
 
 def _parents(path: str) -> Iterator[str]:

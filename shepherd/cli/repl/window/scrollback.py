@@ -76,20 +76,20 @@ class Scrollback:
 
     def draft(self, text: str) -> None:
         """Show `text` at the end until the next `write`, as far as the row has room."""
-        shown = self._fitting(self._after_kept(text))
+        fitting = self._fitting(self._after_kept(text))
         area = self._area()
         has_room = 0 < area.height < self._output.get_size().rows - 2
-        if not has_room or not shown.strip() or shown == self._drafted:
+        if not has_room or not fitting.strip() or fitting == self._drafted:
             return
         if self._row is None:
             self._append("")
             self._row = ""
-        if not self._away or not shown.startswith(self._drafted):
+        if not self._away or not fitting.startswith(self._drafted):
             self._erase_draft()
             self._leave()
-        self._output.write_raw(shown[len(self._drafted) :])
+        self._output.write_raw(fitting[len(self._drafted) :])
         self._output.flush()
-        self._drafted = shown
+        self._drafted = fitting
 
     def go_home(self) -> None:
         """Put the cursor back into the live area."""
