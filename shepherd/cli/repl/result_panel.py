@@ -90,7 +90,7 @@ class ResultPanel(UIControl):
         if self._pager is None:
             return UIContent()
         rows = self._pager.rows(width, max(1, height - 1))
-        number = f"result {self._index + 1} of {len(self._shown)}"
+        number = f"result {self._index + 1} of {len(self._visible)}"
         place = f"  {number}, {self._pager.position()} ({KEYS})"
         rows.append([(row_text(fold([(place, "")], width, cells)[0]), "warn")])
         lines = self._painted(rows, width)
