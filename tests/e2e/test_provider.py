@@ -129,8 +129,12 @@ def test_keys_are_asked_for_and_not_shown(start: Start, home: Path, term: str) -
     terminal.send(KEY + ENTER)
     terminal.wait_for("Provider work is added")
     assert kept(home, "credentials.toml") == f'work = "{KEY}"\n'
+    if term != "dumb":
+        terminal.wait_gone("Key of work:")
+    terminal.settle(0.05)
     terminal.send(f"/provider set work api-key{ENTER}")
     terminal.wait_count("Key of work:", 1 if term != "dumb" else 2)
+    terminal.settle(0.05)  # the field takes keys now, and not the prompt
     terminal.send(f"{KEY}-2{ENTER}")
     terminal.wait_for("work: api-key is changed")
     assert kept(home, "credentials.toml") == f'work = "{KEY}-2"\n'
