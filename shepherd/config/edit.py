@@ -1,6 +1,6 @@
 """Changes a settings file, and keeps its comments and order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -76,6 +76,32 @@ def change_document(path: Path, change: Callable[[Document], None]) -> str:
         if text != before:
             write_private(path, text)
     return text
+
+
+def save_table(path: Path, name: str, values: Mapping[str, object]) -> None:
+    """Let the table `name` of the file at `path` have exactly `values`; comments stay.
+
+    Raises ConfigError, and writes nothing, if the file is not TOML.
+    """
+
+    def change(document: Document) -> None:
+        table = document.setdefault(name, {})
+        for key in [key for key in table if key not in values]:
+            del table[key]
+        for key, value in values.items():
+            if table.get(key) != value:
+                table[key] = value
+
+    change_document(path, change)
+
+
+def remove_table(path: Path, name: str) -> None:
+    """Remove the table `name` from the file at `path`, if it is there; see `save_table`."""
+
+    def change(document: Document) -> None:
+        document.pop(name, None)
+
+    change_document(path, change)
 
 
 def _edit(path: Path, change: Callable[[Document], None]) -> str:

@@ -290,30 +290,16 @@ class ProviderStore:
 
     def save(self, provider: Provider) -> None:
         """Add the provider, or replace the one with its name; comments stay."""
-        from shepherd.config.edit import Document, change_document
+        from shepherd.config.edit import save_table
 
-        values = provider.model_dump(exclude_defaults=True)
-
-        def change(document: Document) -> None:
-            table = document.setdefault(provider.name, {})
-            for key in [key for key in table if key not in values]:
-                del table[key]
-            for key, value in values.items():
-                if table.get(key) != value:
-                    table[key] = value
-
-        change_document(self.path, change)
+        save_table(self.path, provider.name, provider.model_dump(exclude_defaults=True))
 
     def remove(self, name: str) -> Provider:
         """Remove the provider from the file and return it; raises ConfigError if it is missing."""
-        from shepherd.config.edit import Document, change_document
+        from shepherd.config.edit import remove_table
 
         provider = self.get(name)
-
-        def change(document: Document) -> None:
-            document.pop(name, None)
-
-        change_document(self.path, change)
+        remove_table(self.path, name)
         return provider
 
     def _parse(self, text: str) -> list[Provider]:

@@ -112,28 +112,14 @@ class ServerStore:
 
     def save(self, server: Server) -> None:
         """Add the server, or replace the one of its name; comments stay."""
-        from shepherd.config.edit import Document, change_document
+        from shepherd.config.edit import save_table
 
-        values = server.definition.model_dump(exclude_defaults=True)
-
-        def change(document: Document) -> None:
-            table = document.setdefault(server.name, {})
-            for key in [key for key in table if key not in values]:
-                del table[key]
-            for key, value in values.items():
-                if table.get(key) != value:
-                    table[key] = value
-
-        change_document(self.path, change)
+        save_table(self.path, server.name, server.definition.model_dump(exclude_defaults=True))
 
     def remove(self, name: str) -> Server:
         """Remove the server and return it; raises ConfigError if it is missing."""
-        from shepherd.config.edit import Document, change_document
+        from shepherd.config.edit import remove_table
 
         server = self.get(name)
-
-        def change(document: Document) -> None:
-            document.pop(name, None)
-
-        change_document(self.path, change)
+        remove_table(self.path, name)
         return server
