@@ -1,11 +1,11 @@
 """The question in the live area of the screen, and the keys that answer it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from prompt_toolkit.application import Application
-from prompt_toolkit.formatted_text import ANSI, to_formatted_text
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.formatted_text.utils import split_lines
 from prompt_toolkit.key_binding import KeyBindings, KeyBindingsBase, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from shepherd.cli.approval.dialog import SENT, Dialog
 from shepherd.cli.approval.dialog_view import Frame, lay_out, preferred_rows
-from shepherd.cli.approval.pager import Gutter, Pager
+from shepherd.cli.approval.pager import Gutter, Pager, Row
 from shepherd.cli.approval.question import Answer, Question
 from shepherd.cli.repl.keys import bind, input_waiting, more_follows
 from shepherd.cli.repl.prompt import Prompt
@@ -32,6 +32,13 @@ ESCAPE_SECONDS = 0.08
 def cells(character: str) -> int:
     """The width of a character on the screen, by the wider of two opinions."""
     return max(get_cwidth(character), get_character_cell_size(character))
+
+
+def painted_lines(painter: Painter, rows: Sequence[Row], width: int) -> list[StyleAndTextTuples]:
+    """The rows as prompt-toolkit draws them, one line each."""
+    text = Text("\n").join(Text.assemble(*row) for row in rows)
+    painted = painter.paint(Piece(text, soft_wrap=True), width).rstrip("\n")
+    return list(split_lines(to_formatted_text(ANSI(painted))))
 
 
 class QuestionPanel(UIControl):
@@ -135,9 +142,7 @@ class QuestionPanel(UIControl):
         focused = self._app().layout.has_focus(self.window)
         sign = self._painter.glyphs.user
         self._frame = lay_out(self._dialog, sign, focused=focused, width=width, height=height)
-        rows = Text("\n").join(Text.assemble(*row) for row in self._frame.rows)
-        painted = self._painter.paint(Piece(rows, soft_wrap=True), width).rstrip("\n")
-        lines = list(split_lines(to_formatted_text(ANSI(painted))))
+        lines = painted_lines(self._painter, self._frame.rows, width)
         return UIContent(lambda i: lines[i], line_count=len(lines), show_cursor=False)
 
     def _bindings(self) -> KeyBindings:

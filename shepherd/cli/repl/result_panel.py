@@ -3,19 +3,16 @@
 from collections.abc import Callable, Sequence
 
 from prompt_toolkit.application import Application
-from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
-from prompt_toolkit.formatted_text.utils import split_lines
 from prompt_toolkit.key_binding import KeyBindings, KeyBindingsBase
 from prompt_toolkit.layout import UIContent, UIControl, Window
 from prompt_toolkit.layout.controls import GetLinePrefixCallable
-from rich.text import Text
 
 from shepherd.cli.approval.document import fact, text_lines
-from shepherd.cli.approval.pager import Gutter, Pager, Row, fold, row_text
+from shepherd.cli.approval.pager import Gutter, Pager, fold, row_text
 from shepherd.cli.render.results import FullResult
 from shepherd.cli.repl.keys import bind
-from shepherd.cli.repl.question_panel import cells
-from shepherd.cli.terminal.paint import UNICODE, Painter, Piece
+from shepherd.cli.repl.question_panel import cells, painted_lines
+from shepherd.cli.terminal.paint import UNICODE, Painter
 
 OTHER_ROWS = 4
 """Rows of the screen that do not belong to the panel: the prompt, the status and blank lines."""
@@ -93,13 +90,8 @@ class ResultPanel(UIControl):
         number = f"result {self._index + 1} of {len(self._visible)}"
         place = f"  {number}, {self._pager.position()} ({KEYS})"
         rows.append([(row_text(fold([(place, "")], width, cells)[0]), "warn")])
-        lines = self._painted(rows, width)
+        lines = painted_lines(self._painter, rows, width)
         return UIContent(lambda i: lines[i], line_count=len(lines), show_cursor=False)
-
-    def _painted(self, rows: Sequence[Row], width: int) -> list[StyleAndTextTuples]:
-        text = Text("\n").join(Text.assemble(*row) for row in rows)
-        painted = self._painter.paint(Piece(text, soft_wrap=True), width).rstrip("\n")
-        return list(split_lines(to_formatted_text(ANSI(painted))))
 
     def _open(self, index: int) -> None:
         result = self._visible[index]
