@@ -4,6 +4,7 @@ import difflib
 import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -39,6 +40,18 @@ def describe_problem(
         return f"{key}: {message}" if key else message
     value = f", got {_json_text(problem['input'])}" if show_value else ""
     return f"{key} must be {expected or message.removeprefix(_EXPECTATION)}{value}".strip()
+
+
+def check_web_address(url: str, advice: str) -> None:
+    """Raise ValueError unless `url` is empty, or a web address without a user or password.
+
+    `advice` says what to do with the password.
+    """
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError("must begin with http:// or https:// and name a host")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(f"must hold no password; {advice}")
 
 
 def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:

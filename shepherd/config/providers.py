@@ -5,7 +5,6 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
-from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -18,7 +17,13 @@ from shepherd.config.locate import line_of
 from shepherd.config.sections import Section
 from shepherd.errors import ConfigError
 from shepherd.plugins import Group, installed_plugins
-from shepherd.validation import describe_problem, did_you_mean, key_of, nearest
+from shepherd.validation import (
+    check_web_address,
+    describe_problem,
+    did_you_mean,
+    key_of,
+    nearest,
+)
 
 ProviderType = Literal[
     "openai", "openai-responses", "anthropic", "gemini", "ollama", "shepherd", "llamacpp",
@@ -143,13 +148,7 @@ class Provider(Section):
     @field_validator("base_url")
     @classmethod
     def _is_web_address(cls, url: str) -> str:
-        if not url:
-            return url
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("must begin with http:// or https:// and name a host")
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("must hold no password; give it as the key")
+        check_web_address(url, "give it as the key")
         return url.rstrip("/")
 
     @field_validator("api_key")

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from shepherd.config.sections import Section
 from shepherd.errors import ConfigError
-from shepherd.validation import describe_problem, did_you_mean, key_of
+from shepherd.validation import check_web_address, describe_problem, did_you_mean, key_of
 
 Place = Literal["file", "keyring"]
 REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -81,13 +81,8 @@ class ServerDefinition(Section):
     @field_validator("url")
     @classmethod
     def _is_safe_address(cls, url: str) -> str:
-        if not url:
-            return url
+        check_web_address(url, "store it with --secret")
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("must begin with http:// or https:// and name a host")
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("must hold no password; store it with --secret")
         if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
             raise ValueError("must begin with https://, because tokens are sent there")
         return url
