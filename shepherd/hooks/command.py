@@ -9,12 +9,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shepherd.config.agent.hooks import Hook
-from shepherd.config.secrets import keys_in
 from shepherd.errors import ShepherdError, ToolError
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject
 from shepherd.tools.permissions.rules import Decision
-from shepherd.tools.program import Program
+from shepherd.tools.program import Program, usual_variables
 from shepherd.tools.shell.process import run_program
 from shepherd.tools.text import one_line
 
@@ -59,7 +58,7 @@ class HookCommand:
             file.write(to_json(payload).encode("utf-8", "replace"))
             file.seek(0)
             argv = ["/bin/sh", "-c", self.hook.command]
-            program = Program(argv, self.cwd, hook_environment(os.environ), file)
+            program = Program(argv, self.cwd, hook_environment(self.hook, os.environ), file)
             try:
                 ended = await run_program(program, out.feed, err.feed, self.hook.timeout)
             except (OSError, ToolError) as error:
@@ -106,7 +105,7 @@ class _Output:
         return self._data.decode("utf-8", "replace").strip()
 
 
-def hook_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables, without the keys of models."""
-    keys = {*keys_in(env).values(), *(name for name in env if name.endswith("_API_KEY"))}
-    return {name: value for name, value in env.items() if name not in keys}
+def hook_environment(hook: Hook, env: Mapping[str, str]) -> dict[str, str]:
+    """The usual variables, and those that the hook names; any other one may be a secret."""
+    named = {name: env[name] for name in hook.env if name in env}
+    return {**usual_variables(env), **named}

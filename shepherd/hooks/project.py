@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shepherd.config.acceptance import AcceptanceStore, Proposal
-from shepherd.config.agent.hooks import HooksSection
+from shepherd.config.agent.hooks import Hook, HooksSection
 from shepherd.config.files import read_text
 from shepherd.config.paths import project_hooks_file
 from shepherd.errors import ConfigError
@@ -66,8 +66,12 @@ def joined(own: HooksSection, more: HooksSection) -> HooksSection:
 def description(section: HooksSection) -> str:
     """The hooks, a line each."""
     lines = [
-        f"{event}: {hook.command}  (match {hook.match}, {hook.timeout:g} s)"
+        f"{event}: {hook.command}  (match {hook.match}, {hook.timeout:g} s{_variables(hook)})"
         for event in HooksSection.model_fields
         for hook in getattr(section, event)
     ]
     return "\n".join(lines)
+
+
+def _variables(hook: Hook) -> str:
+    return f", gets {', '.join(hook.env)}" if hook.env else ""

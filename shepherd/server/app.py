@@ -124,11 +124,15 @@ def create_conversation_app(
     conversation: SharedSession,
     settings: ServerSettings | None = None,
     keys: KeyStore | None = None,
+    audit: AuditLog | None = None,
 ) -> FastAPI:
-    """The HTTP API of one shared session, which the caller enters; `keys` as in `create_app`."""
+    """The HTTP API of one shared session, which the caller enters; `keys` as in `create_app`.
+
+    `audit` gets a line for each command of a client.
+    """
     settings = settings or ServerSettings()
     app = _bare_app()
-    app.include_router(cli_router(conversation, settings))  # its page comes first at /
+    app.include_router(cli_router(conversation, settings, audit or AuditLog()))  # has the page at /
     app.include_router(health_router(lambda: conversation.backend))
     models = OneModel(lambda: conversation.backend)
     context = _context(models, settings)

@@ -1,10 +1,19 @@
 """A program to run, as data."""
 
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
+
+_USUAL = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
+
+
+def usual_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that every program may have; none of them is a secret."""
+    usual = {name: environment[name] for name in _USUAL if name in environment}
+    return {"TMPDIR": environment.get("TMPDIR") or tempfile.gettempdir(), **usual}
 
 
 class Startable(Protocol):

@@ -64,7 +64,8 @@ def test_keys_are_asked_for_and_given(program: Program) -> None:
 
 
 def test_commands_work_for_clients(program: Program) -> None:
-    key = program.run("apikey", "add", "laptop").stdout.split()[-1]
+    add = ("apikey", "add", "laptop", "--scope", "chat", "--scope", "tools", "--scope")
+    key = program.run(*add, "approve").stdout.split()[-1]
     headers, new = {"Authorization": f"Bearer {key}"}, program.work / "new.txt"
     with (
         cliserver(program, SCRIPT, "--auth-mode", "json", "--approve", "edits") as url,
@@ -81,10 +82,38 @@ def test_commands_work_for_clients(program: Program) -> None:
         assert not new.exists()
         assert command("/rewind 1").status_code == 200
         assert client.get("/session").json()["messages"] == []
-        assert "approve: edits" in command("/approve").json()["content"]
-        refused = command("/approve all")
-        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_scope")
+        assert "approve: none" in command("/approve none").json()["content"]
         assert command("/dance").status_code == 400
+
+
+def test_a_command_that_changes_files_or_rules_needs_the_scope_of_approvals(
+    program: Program,
+) -> None:
+    key = program.run("apikey", "add", "laptop").stdout.split()[-1]
+    headers, new = {"Authorization": f"Bearer {key}"}, program.work / "new.txt"
+    with (
+        cliserver(program, SCRIPT, "--auth-mode", "json", "--approve", "edits") as url,
+        httpx.Client(base_url=url, headers=headers, timeout=PATIENCE) as client,
+    ):
+        client.post("/request", json={"prompt": "write it"}).raise_for_status()
+        powerful = ["/undo", "/undo 1 force", "/redo", "/approve all", "/rewind 1 files"]
+        powerful += ["/rewind files 1 force", "/tree 1 files"]
+        for text in powerful:
+            refused = client.post("/command", json={"command": text})
+            assert refused.status_code == 403, text
+            assert refused.json()["error"]["code"] == "insufficient_scope"
+        assert new.read_text() == "hello"
+        for text in ("/approve", "/diff", "/tree", "/rewind 1"):
+            assert client.post("/command", json={"command": text}).status_code == 200, text
+        assert client.post("/clear").status_code == 200
+    lines = (program.home / ".local/state/shepherd/audit.jsonl").read_text().splitlines()
+    noted = [entry for line in lines if (entry := json.loads(line))["tool"].startswith("/")]
+    assert [entry["outcome"] for entry in noted] == ["denied"] * len(powerful) + ["ok"] * 5
+    first, last = noted[0], noted[-1]
+    assert (first["tool"], first["path"], first["key"]) == ("/undo", "/command", "laptop")
+    assert first["decisions"][0]["by"] == "scopes"
+    assert noted[1]["arguments"] == {"argument": "1 force"}
+    assert (last["tool"], last["path"]) == ("/clear", "/clear")
 
 
 def test_nobody_there_is_one_sentence(program: Program) -> None:

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.agent.hooks import Hook, HooksSection
 from shepherd.config.choices import ApproveMode
 from shepherd.conversation.additions import Additions
 from shepherd.events import CallbackEvent, ignore_events
-from shepherd.hooks.command import MAX_OUTPUT, hook_environment
+from shepherd.hooks.command import MAX_OUTPUT, HookCommand
 from shepherd.hooks.hooks import MAX_CONTINUED, Hooks
+from shepherd.hooks.project import description
 from shepherd.messages import ToolCall
 from shepherd.session import Session
 from shepherd.tools.permissions.approval import Choice
@@ -143,9 +145,27 @@ async def test_a_hook_runs_only_for_what_it_matches(tmp_path: Path) -> None:
     assert "denied by the hook" in await write(by_name)
 
 
-def test_hooks_do_not_get_keys() -> None:
-    env = {"PATH": "/bin", "OPENAI_API_KEY": "sk-1234567890", "MY_API_KEY": "x", "HOME": "/h"}
-    assert hook_environment(env) == {"PATH": "/bin", "HOME": "/h"}
+async def test_hooks_get_only_usual_variables_and_those_that_they_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "COMPANY_LOGIN", "DATABASE_URL", "DISPLAY"):
+        monkeypatch.setenv(name, f"value of {name}")
+    outcomes: list[str] = []
+    for names in ([], ["DISPLAY", "NOT_SET"]):
+        hook = Hook(command="env >&2; exit 2", env=names)
+        outcome = await HookCommand(hook, tmp_path).run({})
+        outcomes.append(outcome.reason)
+    usual, named = ({line.partition("=")[0] for line in text.splitlines()} for text in outcomes)
+    assert usual >= {"PATH", "HOME", "TMPDIR"}
+    assert usual.isdisjoint({"OPENAI_API_KEY", "COMPANY_LOGIN", "DATABASE_URL", "DISPLAY"})
+    assert named - usual == {"DISPLAY"}
+
+
+def test_the_variables_of_a_hook_are_a_part_of_the_consent() -> None:
+    hook = Hook(command="true", env=["MY_LOGIN"])
+    assert "gets MY_LOGIN" in description(HooksSection(turn_end=[hook]))
+    with pytest.raises(ValidationError):
+        Hook(command="true", env=["A=B"])
 
 
 async def test_a_session_starts_once_and_a_turn_is_continued_a_few_times(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ async def _open_service(
     _remember(paths, conversation.cwd, conversation)
     audit = AuditLog(paths.audit_file, settings.audit_mib * MIB, settings.audit_required)
     async with SharedSession(AuditedConversation(conversation, audit), backend) as shared:
-        app = create_conversation_app(shared, settings, keys)
+        app = create_conversation_app(shared, settings, keys, audit)
         name = f"session {conversation.session.id} with {backend.info.id}"
         yield Service(app, name, path="", drain=shared.drain)
 

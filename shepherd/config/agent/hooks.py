@@ -9,7 +9,7 @@ from shepherd.config.sections import Section
 MAX_TIMEOUT = 600.0
 
 
-class Hook(Section):
+class Hook(Section, BaseModel):
     """One command; it gets JSON on its input, and answers with JSON."""
 
     command: Annotated[
@@ -25,6 +25,10 @@ class Hook(Section):
     timeout: Annotated[
         float, Field(gt=0, le=MAX_TIMEOUT, description="Seconds after which it has failed.")
     ] = 30.0
+    env: Annotated[
+        list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]],
+        Field(description="Variables of the environment that it gets beside the usual ones."),
+    ] = []
 
 
 class HooksSection(Section, BaseModel):

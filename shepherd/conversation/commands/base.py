@@ -7,19 +7,24 @@ from shepherd.conversation.conversation import Conversation
 from shepherd.errors import InvalidRequestError
 
 
+def _never(_argument: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command; `run` gets the text after its name, and returns the text to show.
 
-    `hint` describes that text, "" if there is none. A command that `approves` decides which calls
-    run without a question.
+    `hint` describes that text, "" if there is none. `approves` tells whether the command with an
+    argument does what the agent needs approval for: it changes files, or decides which calls run
+    without a question.
     """
 
     name: str
     description: str
     run: Callable[[Conversation, str], Awaitable[str]]
     hint: str = ""
-    approves: bool = False
+    approves: Callable[[str], bool] = _never
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from shepherd.undo.parts import MoveResult
 
 MAX_TITLE = 60
 FILES, FORCE = "files", "force"
+_COUNT, _PLACE = "[NUMBER] [force]", "[NUMBER] [files] [force]"
 _ATTACHMENT = "\n\n<file path="
 
 
@@ -88,6 +89,14 @@ async def _moved(verb: str, change: Awaitable[MoveResult]) -> str:
     return "\n".join(moved.lines(verb)) or f"{verb}."
 
 
+def _always(_argument: str) -> bool:
+    return True
+
+
+def _names_files(argument: str) -> bool:
+    return FILES in argument.split()
+
+
 def _title(message: Message) -> str:
     """The beginning of a message as it was typed."""
     return one_line(message.plain_text.partition(_ATTACHMENT)[0])[:MAX_TITLE]
@@ -97,9 +106,9 @@ PAST_COMMANDS = (
     Command("clear", "Forget the conversation", _clear),
     Command("compact", "Let the model summarise old turns", _compact, "[WHAT TO KEEP]"),
     Command("remember", "Keep a fact for later conversations", _remember, "NAME = VALUE"),
-    Command("undo", "Undo the last changes of tools to files", _undo, "[NUMBER] [force]"),
-    Command("redo", "Make the last undone changes again", _redo, "[NUMBER] [force]"),
+    Command("undo", "Undo the last changes of tools to files", _undo, _COUNT, _always),
+    Command("redo", "Make the last undone changes again", _redo, _COUNT, _always),
     Command("diff", "What changed in files since the session began", _diff),
-    Command("rewind", "Go back to an earlier message", _rewind, "[NUMBER] [files] [force]"),
-    Command("tree", "The branches of the conversation", _tree, "[NUMBER] [files] [force]"),
+    Command("rewind", "Go back to an earlier message", _rewind, _PLACE, _names_files),
+    Command("tree", "The branches of the conversation", _tree, _PLACE, _names_files),
 )

@@ -82,5 +82,5 @@ PRESENT_COMMANDS = (
     Command("skills", "The skills that the model can read", _skills),
     Command("jobs", "Commands in the background", _jobs, f"[{OUTPUT} ID] [{KILL} ID]"),
     Command("mcp", "The MCP servers and their state", _mcp),
-    Command("approve", "The approval mode", _approve, "[MODE]", approves=True),
+    Command("approve", "The approval mode", _approve, "[MODE]", approves=bool),
 )

@@ -1,6 +1,5 @@
 """Secrets of servers, and the environment and headers that are made with them."""
 
-import tempfile
 from collections.abc import Collection, Mapping
 from functools import cached_property
 
@@ -8,8 +7,8 @@ from shepherd.config.secrets import Secrets
 from shepherd.config.vendors import VENDORS
 from shepherd.errors import ConfigError
 from shepherd.mcp.settings.definition import REFERENCE, Place, Server, names_secret
+from shepherd.tools.program import usual_variables
 
-_INHERITED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
 _OWN_PREFIX = "SHEPHERD_"
 
 
@@ -58,10 +57,8 @@ class ServerSecrets:
         It has the usual variables, those of the definition and the secrets, and nothing else.
         """
         secrets = self.values(server)
-        usual = {name: self._env[name] for name in _INHERITED if name in self._env}
         own = self._filled(server, server.definition.env, secrets)
-        temporary = self._env.get("TMPDIR") or tempfile.gettempdir()
-        return {"TMPDIR": temporary, **usual, **secrets, **own}
+        return {**usual_variables(self._env), **secrets, **own}
 
     def arguments(self, server: Server) -> list[str]:
         """The arguments of a server's command; raises ConfigError for a reference to a secret."""

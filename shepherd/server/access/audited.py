@@ -1,16 +1,20 @@
 """Runs tools for clients, with a line in the audit for each call."""
 
 import logging
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
+from shepherd.config.secrets import keys_in
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.access.audit import AuditError, AuditLog
 from shepherd.server.access.origin import CallOrigin, calling_for, current_origin
 from shepherd.server.access.redaction import MAX_TEXT, short_arguments, without_secrets
+from shepherd.server.errors import ApiError
 from shepherd.server.operation.traces import span
 from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import Approval, Choice
@@ -98,12 +102,8 @@ class AuditedTools:
 
     def _entry(self, call: ToolCall) -> JsonObject:
         known = self.tools.registry.get(call.name) is not None
-        return {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            **asdict(self.origin()),
-            "tool": call.name if known else UNKNOWN,
-            "arguments": short_arguments(call.arguments, self._secrets),
-        }
+        name = call.name if known else UNKNOWN
+        return _entry(name, short_arguments(call.arguments, self._secrets), self.origin())
 
     def _decisions(self, record: CallRecord) -> list[JsonObject]:
         return [
@@ -120,3 +120,38 @@ class AuditedTools:
     @property
     def _secrets(self) -> Mapping[str, str]:
         return self.tools.context.secrets
+
+
+@contextmanager
+def noted_command(audit: AuditLog, name: str, argument: str) -> Generator[None]:
+    """Run a user's command with a line in the audit, also for one that is refused.
+
+    Raises ApiError before the command runs if the line can't be written and must be.
+    """
+    arguments = short_arguments({"argument": argument}, keys_in(os.environ))
+    entry = _entry(f"/{name}", arguments, current_origin())
+    try:
+        audit.begin({"event": "begin", **entry})
+    except AuditError as error:
+        raise ApiError(503, f"The command is not run: {error}", "audit_unavailable") from error
+    decisions, outcome, started = list[JsonObject](), "cancelled", time.perf_counter()
+    try:
+        yield
+        outcome = "ok"
+    except ApiError as error:
+        outcome = "denied"
+        decisions.append({"decision": "deny", "by": "scopes", "cause": error.message})
+        raise
+    except Exception:
+        outcome = "failed"
+        raise
+    finally:
+        seconds = round(time.perf_counter() - started, 3)
+        entry |= {"event": "end", "decisions": decisions, "seconds": seconds, "outcome": outcome}
+        audit.end(entry)
+
+
+def _entry(name: str, arguments: object, origin: CallOrigin) -> JsonObject:
+    """The beginning of a line of the audit."""
+    moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return {"time": moment, **asdict(origin), "tool": name, "arguments": arguments}

@@ -26,6 +26,8 @@ from shepherd.conversation.shared.snapshot import snapshot
 from shepherd.images import check_count, decode_image
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
+from shepherd.server.access.audit import AuditLog
+from shepherd.server.access.audited import noted_command
 from shepherd.server.access.current import key_has
 from shepherd.server.access.key import KeyScope
 from shepherd.server.body import BodyReader, RequestModel
@@ -106,12 +108,13 @@ class SharedSessionErrors(OpenAiErrors):
         return frame({"error": error.code, "message": error.message}, UpdateKind.ERROR)
 
 
-def cli_router(conversation: SharedSession, settings: ServerSettings) -> APIRouter:
-    """The routes over one conversation."""
+def cli_router(conversation: SharedSession, settings: ServerSettings, audit: AuditLog) -> APIRouter:
+    """The routes over one conversation; `audit` gets a line for each command."""
     router = APIRouter()
     _add_page(router)
     _add_requests(router, conversation, settings)
     _add_session(router, conversation, settings)
+    _add_commands(router, conversation, settings, audit)
     return router
 
 
@@ -182,8 +185,6 @@ def _add_requests(router: APIRouter, conversation: SharedSession, settings: Serv
 
 
 def _add_session(router: APIRouter, conversation: SharedSession, settings: ServerSettings) -> None:
-    bodies = BodyReader(settings.max_body_bytes)
-
     @router.get("/updates")
     async def read_updates(request: Request) -> Response:
         """All updates as events; `Last-Event-ID` or `?after=` resumes after an id.
@@ -208,20 +209,6 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
         """
         return JsonResponse(snapshot(conversation, _identity(request, _named_client(request))))
 
-    @router.post("/command")
-    async def run_command(request: Request) -> JsonResponse:
-        """Run a command of the conversation, such as `/undo`; 409 while a request runs.
-
-        `/approve` with a mode needs a key with the scope `approve`.
-        """
-        body = await bodies.read(request, CommandBody)
-        command, argument = named_command(body.command)
-        if command.approves and argument and not key_has(KeyScope.APPROVE):
-            message = "The API key does not have the scope that this command needs: approve"
-            raise ApiError(403, message, "insufficient_scope")
-        output = await conversation.command(body.command)
-        return JsonResponse({"command": command.name, "content": output})
-
     @router.get("/sessions")
     async def list_sessions() -> JsonResponse:
         """The newest saved sessions of the directory; `current` marks the one that is served."""
@@ -245,10 +232,32 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
         """
         return JsonResponse((await conversation.measure()).to_json())
 
+
+def _add_commands(
+    router: APIRouter, conversation: SharedSession, settings: ServerSettings, audit: AuditLog
+) -> None:
+    bodies = BodyReader(settings.max_body_bytes)
+
+    @router.post("/command")
+    async def run_command(request: Request) -> JsonResponse:
+        """Run a command of the conversation, such as `/undo`; 409 while a request runs.
+
+        A command that changes files or the approval mode needs a key with the scope `approve`.
+        """
+        body = await bodies.read(request, CommandBody)
+        command, argument = named_command(body.command)
+        with noted_command(audit, command.name, argument):
+            if command.approves(argument) and not key_has(KeyScope.APPROVE):
+                message = "The API key does not have the scope that this command needs: approve"
+                raise ApiError(403, message, "insufficient_scope")
+            output = await conversation.command(body.command)
+        return JsonResponse({"command": command.name, "content": output})
+
     @router.post("/clear")
     async def clear_session() -> JsonResponse:
         """Remove all messages; 409 while a request runs or waits."""
-        conversation.clear()
+        with noted_command(audit, "clear", ""):
+            conversation.clear()
         return JsonResponse({"update_id": conversation.log.id_of(conversation.log.last)})
 
     @router.post("/approvals/{id}")
