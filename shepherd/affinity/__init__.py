@@ -1,0 +1,16 @@
+"""Sends a conversation to the replica that has its beginning in its cache; no I/O."""
+
+from shepherd.affinity.bodies import body_prefix
+from shepherd.affinity.index import PrefixIndex
+from shepherd.affinity.prefix import Prefix, prefix_of
+from shepherd.affinity.router import AffinityRouter, Balance, Choice
+
+__all__ = [
+    "AffinityRouter",
+    "Balance",
+    "Choice",
+    "Prefix",
+    "PrefixIndex",
+    "body_prefix",
+    "prefix_of",
+]
