@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import Script, ScriptedBackend
-from shepherd.conversation.shared.session import SharedSession
+from shepherd.conversation.shared.session import SessionActions, SharedSession
 from shepherd.errors import SessionError
 from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge
 from shepherd.messages import JsonObject, Message
@@ -83,16 +83,10 @@ class _EmptyConversation:
     limits: TurnLimits = field(default_factory=TurnLimits)
     knowledge: Knowledge = NO_KNOWLEDGE
 
-    def tool_runner(self, approver: Approver) -> ToolRunner:
-        return _tools(approver)
-
     def clear(self) -> None:
         self.session.clear()
 
     async def prompt(self, text: Message) -> Message:
-        return text
-
-    async def command(self, text: str) -> str:
         return text
 
     def saved_sessions(self, limit: int) -> list[SessionSummary]:
@@ -108,6 +102,10 @@ class _EmptyConversation:
         pass
 
 
+async def _command(text: str) -> str:
+    return text
+
+
 def _backend() -> Backend:
     return ScriptedBackend(Script(()))
 
@@ -119,7 +117,7 @@ def _tools(approver: Approver) -> ToolRunner:
 
 
 def _conversation_paths() -> JsonObject:
-    shared = SharedSession(_EmptyConversation(), _backend())
+    shared = SharedSession(_EmptyConversation(), SessionActions(_tools, _command), _backend())
     return create_conversation_app(shared).openapi()["paths"]
 
 

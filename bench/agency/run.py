@@ -8,11 +8,12 @@ from pathlib import Path
 
 from bench.agency.added import added_tools
 from bench.agency.tasks import Task
-from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, Prefilled
+from shepherd.backends.forwarding import ForwardingBackend
 from shepherd.config.choices import ApproveMode
 from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, ignore_events
-from shepherd.messages import Message, Role, ToolSpec
+from shepherd.messages import Role, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.session import Session
 from shepherd.structure import ToolChoice
@@ -80,16 +81,12 @@ class Outcome:
     seconds: float = 0.0
 
 
-class ForcingBackend(Backend):
+class ForcingBackend(ForwardingBackend):
     """Requires a call as the first answer to a prompt, with fewer tools if `narrowed`."""
 
     def __init__(self, backend: Backend, *, narrowed: bool) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._narrowed = narrowed
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._backend.info
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         last = session.messages[-1]
@@ -101,20 +98,6 @@ class ForcingBackend(Backend):
     def _tools(self, tools: list[ToolSpec], prompt: str) -> list[ToolSpec]:
         best = ToolIndex(tools).search(prompt, NARROWED) if self._narrowed else tools
         return best or tools
-
-    async def generate_from_prefilled(
-        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
-    ) -> Generation:
-        return await self._backend.generate_from_prefilled(prefilled, callback, max_tokens)
-
-    async def count_message_tokens(self, session: Session, message: Message) -> int:
-        return await self._backend.count_message_tokens(session, message)
-
-    async def count_session_tokens(self, session: Session) -> int:
-        return await self._backend.count_session_tokens(session)
-
-    async def aclose(self) -> None:
-        """The inner backend is closed elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,25 @@ def offered_tools(
     return [tool.trained_spec() for tool in trained]
 
 
+class ToolOffer:
+    """The tools that each model is offered, made again after the tools in `registry` changed."""
+
+    def __init__(self, registry: ToolRegistry, config: Config) -> None:
+        self._registry = registry
+        self._config = config
+        self._version = registry.version
+        self._by_model: dict[ModelInfo, list[ToolSpec]] = {}
+
+    def __call__(self, model: ModelInfo) -> list[ToolSpec]:
+        """The tools for a model."""
+        if self._version != self._registry.version:
+            self._by_model.clear()
+            self._version = self._registry.version
+        if model not in self._by_model:
+            self._by_model[model] = offered_tools(self._registry, self._config, model)
+        return self._by_model[model]
+
+
 def archive_of(session: Session, memory: Memory | None, place: Place) -> ConversationArchive | None:
     """The archive for evicted messages of `session`, if there is a memory."""
     return ConversationArchive(memory, session.id, place) if memory is not None else None

@@ -79,6 +79,7 @@ class ServerHub:
         self._warn = warn
         self._beginning: asyncio.Task[None] | None = None
         self._changed = False
+        self._followed: ToolRegistry | None = None
         self._late: set[str] = set()
 
     def add(self, servers: Iterable[Server]) -> None:
@@ -208,11 +209,15 @@ class ServerHub:
                     self._tell(entry.name, "is still starting; its tools come with a later turn.")
 
     async def provide(self, registry: ToolRegistry) -> None:
-        """Start, and put into `registry` what is offered then; nobody is asked for consent."""
+        """Start, and keep in `registry` what is offered; nobody is asked for consent.
+
+        Later changes come into `registry` at once, also those of servers that start slowly.
+        """
         self.begin()
         await self.ask(DenyingApprover())
         await self.settled()
         self.update(registry)
+        self._followed = registry
 
     def update(self, registry: ToolRegistry) -> bool:
         """Put the tools that the servers offer now into `registry`; False if nothing changed.
@@ -244,6 +249,8 @@ class ServerHub:
 
     def _note_change(self) -> None:
         self._changed = True
+        if self._followed is not None:
+            self.update(self._followed)
 
     def _tell(self, name: str, text: str) -> None:
         self._warn(f"The MCP server {name} {text}")

@@ -7,9 +7,13 @@ from shepherd.tools.base import AnyTool
 
 
 class ToolRegistry:
-    """Tools by name, in the order in which they are offered to a model."""
+    """Tools by name, in the order in which they are offered to a model.
+
+    `version` differs after each change.
+    """
 
     def __init__(self, tools: Iterable[AnyTool] = ()) -> None:
+        self.version = 0
         self._tools: dict[str, AnyTool] = {}
         for tool in tools:
             self.add(tool)
@@ -19,10 +23,12 @@ class ToolRegistry:
         if tool.name in self._tools:
             raise ValueError(f"two tools are named {tool.name}")
         self._tools[tool.name] = tool
+        self.version += 1
 
     def remove(self, name: str) -> None:
         """Remove a tool; raises KeyError if there is no tool of that name."""
         del self._tools[name]
+        self.version += 1
 
     def __iter__(self) -> Iterator[AnyTool]:
         return iter([*self._tools.values()])

@@ -19,7 +19,8 @@ async def test_it_listens_to_the_session_only_while_it_serves(tmp_path: Path) ->
     transcript = store.create(tmp_path, "pup", "", warnings.warn)
     session = Session(id=transcript.header.id, journal=transcript)
     backend = ScriptedBackend(parse_script("text: hi"))
-    shared = SharedSession(HeldConversation(session, tmp_path, backend), backend)
+    held = HeldConversation(session, tmp_path, backend)
+    shared = SharedSession(held, held.actions, backend)
     assert session.journal is transcript, "a constructor changes none of its arguments"
     session.add(Message.user("before"))
     assert shared.log.last == 0
@@ -39,7 +40,7 @@ async def test_only_the_client_of_the_running_request_steers_it(tmp_path: Path) 
     script = "text: one\ndelay: 600\n---\ntext: two\n---\ntext: three"
     backend = ScriptedBackend(parse_script(script))
     conversation = HeldConversation(session, tmp_path, backend)
-    async with SharedSession(conversation, backend) as shared:
+    async with SharedSession(conversation, conversation.actions, backend) as shared:
         first = shared.submit("hello", "me")
         async with asyncio.timeout(PATIENCE):
             while first.state is not State.RUNNING or not session.messages:

@@ -7,7 +7,7 @@ from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.load import load_config
 from shepherd.config.sections import LlamaCppSection
 from shepherd.config.settings import Config
-from shepherd.conversation.toolbox import build_registry, offered_tools
+from shepherd.conversation.toolbox import ToolOffer, build_registry, offered_tools
 from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS, builtin_model
 from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.plan import PLAN_TOOLS
@@ -68,3 +68,14 @@ def test_a_model_gets_the_tools_that_its_info_names(tmp_path: Path) -> None:
     config = settings(tmp_path)
     model = ModelInfo("own", "scripted", 0, trained_tools=frozenset({"read_file", "unknown"}))
     assert offered(build_registry(config), config, model) == {"read_file"}
+
+
+def test_an_offer_is_kept_until_the_tools_change(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    registry = build_registry(config)
+    offer, model = ToolOffer(registry, config), ModelInfo("other", "scripted", 0)
+    before = offer(model)
+    assert offer(model) is before
+    removed = before[0].name
+    registry.remove(removed)
+    assert offer(model) == [spec for spec in before if spec.name != removed]

@@ -12,7 +12,7 @@ from shepherd.errors import InvalidRequestError
 from shepherd.events import CallbackEvent, Topic
 from shepherd.mcp.prompts import completions, with_servers
 from shepherd.mcp.settings.definition import ServerState
-from shepherd.messages import Message
+from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import AccessKind
 from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
 from tests.mcp.harness import ROOT, SDK_SERVER, Office, open_office, server, until
@@ -88,6 +88,18 @@ async def test_a_changed_list_is_offered_with_the_next_turn(office: Office) -> N
     assert connection is not None
     await until(lambda: "extra" in [tool.name for tool in connection.catalogue.tools])
     assert (await office.call("all__extra")).content == "new"
+
+
+async def test_a_registry_of_a_server_follows_a_changed_list(tmp_path: Path) -> None:
+    definition = server("all", **SDK_SERVER, env={"PYTHONPATH": str(ROOT)})
+    async with open_office(tmp_path, [definition]) as own:
+        registry = own.runner.registry
+        await own.hub.provide(registry)
+        assert "all__grow" in registry.names
+        before = registry.version
+        await own.runner.run(ToolCall("call_1", "all__grow", {}))
+        await until(lambda: "all__extra" in registry.names)
+        assert registry.version > before
 
 
 async def test_prompts_and_resources_take_the_place_of_their_names(office: Office) -> None:

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
-from shepherd.backends.base import Concurrency, ModelInfo
+from shepherd.backends.base import Concurrency
 from shepherd.cli.serve.reload import Reloader
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.choices import AuthMode, LogFormat
@@ -17,10 +17,9 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.build import backend_opener, unsaved
 from shepherd.conversation.session_start import Notices, default_system_message
-from shepherd.conversation.toolbox import Workspace, build_workspace, offered_tools
+from shepherd.conversation.toolbox import ToolOffer, Workspace, build_workspace
 from shepherd.errors import ConfigError
 from shepherd.knowledge.frame import USE_SKILL
-from shepherd.messages import ToolSpec
 from shepherd.plugins import Plugins
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
@@ -187,14 +186,10 @@ def server_agent(workspace: Workspace, config: Config, approval_seconds: float =
     section, model = config.server, config.model
     approvals = ClientApprovals(approval_seconds) if approval_seconds else None
 
-    @cache
-    def offer(info: ModelInfo) -> list[ToolSpec]:
-        return offered_tools(workspace.registry, config, info)
-
     limits = TurnLimits(max_rounds=section.tool_rounds, max_hints=model.max_hints)
     return Agent(
         tools=workspace.tool_runner(config, approvals),
-        offer=offer,
+        offer=ToolOffer(workspace.registry, config),
         system_message=_system_message(workspace, config),
         limits=limits,
         show=section.show_tool_calls,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from shepherd.cli.serve.audited import AuditedConversation
+from shepherd.cli.serve.audited import audited_actions
 from shepherd.cli.serve.http import refusal_of_flags, server_settings, warn
 from shepherd.config.choices import AuthMode
 from shepherd.config.files import write_private
@@ -63,7 +63,8 @@ async def _open_service(
     backend = await conversation.backend()
     _remember(paths, conversation.cwd, conversation)
     audit = AuditLog(paths.audit_file, settings.audit_mib * MIB, settings.audit_required)
-    async with SharedSession(AuditedConversation(conversation, audit), backend) as shared:
+    actions = audited_actions(conversation, audit)
+    async with SharedSession(conversation, actions, backend) as shared:
         app = create_conversation_app(shared, settings, keys, audit)
         name = f"session {conversation.session.id} with {backend.info.id}"
         yield Service(app, name, path="", drain=shared.drain)

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, Self, cast
 
 from shepherd.backends.base import Backend
@@ -50,10 +52,6 @@ class SharedConversation(Protocol):
     @property
     def knowledge(self) -> Knowledge: ...
 
-    def tool_runner(self, approver: Approver) -> ToolExecutor:
-        """Runs the calls that `approver` allows."""
-        ...
-
     async def prompt(self, text: Message) -> Message:
         """The message to send, in which a custom command is expanded; raises ShepherdError."""
         ...
@@ -70,10 +68,6 @@ class SharedConversation(Protocol):
         """Continue with a saved session in place of this one; raises SessionError."""
         ...
 
-    async def command(self, text: str) -> str:
-        """The output of a command, such as `/undo`; raises ShepherdError."""
-        ...
-
     async def reload(self) -> Backend:
         """Open the model again, after it has failed for good; raises ShepherdError."""
         ...
@@ -81,6 +75,18 @@ class SharedConversation(Protocol):
     async def before_turn(self) -> None:
         """Prepare a turn: the tools of servers can change between two."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionActions:
+    """How a shared session runs tools and commands.
+
+    `tool_runner` makes the runner of calls that an approver allows. `command` returns the output of
+    a command, such as `/undo`; it raises ShepherdError.
+    """
+
+    tool_runner: Callable[[Approver], ToolExecutor]
+    command: Callable[[str], Awaitable[str]]
 
 
 class SharedSession:
@@ -92,6 +98,7 @@ class SharedSession:
     def __init__(
         self,
         conversation: SharedConversation,
+        actions: SessionActions,
         backend: Backend,
         *,
         log: UpdateLog | None = None,
@@ -108,7 +115,8 @@ class SharedSession:
         existing = self.session.additions
         self._additions = existing if isinstance(existing, Additions) else Additions()
         self._conversation = conversation
-        self._tools = conversation.tool_runner(self.approver)
+        self._actions = actions
+        self._tools = actions.tool_runner(self.approver)
         self._journal: SessionJournal | None = None
         self._turn: asyncio.Task[TurnOutcome] | None = None
         self._worker: asyncio.Task[None] | None = None
@@ -208,7 +216,7 @@ class SharedSession:
         """
         self._check_idle()
         async with self._changing:
-            output = await self._conversation.command(text)
+            output = await self._actions.command(text)
             if self.session.messages:
                 used = await self.backend.count_session_tokens(self.session)
                 self.session.ledger.context_used = used

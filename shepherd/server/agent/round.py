@@ -6,9 +6,10 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from shepherd.agents.progress import LAST_ROUND
-from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, Generation, GenerationStats, Prefilled
+from shepherd.backends.forwarding import ForwardingBackend
 from shepherd.events import EventCallback, ignore_events
-from shepherd.messages import Message, ToolCall
+from shepherd.messages import ToolCall
 from shepherd.server.agent.text import AnswerText
 from shepherd.server.errors import ApiError
 from shepherd.session import Session
@@ -78,7 +79,7 @@ Raises ApiError if the key of the request does not allow the round.
 """
 
 
-class TurnBackend(Backend):
+class TurnBackend(ForwardingBackend):
     """The backend of one turn: its first prompt is ready, and its generations are noted."""
 
     def __init__(
@@ -88,19 +89,11 @@ class TurnBackend(Backend):
         text: AnswerText,
         limit: RoundLimit | None = None,
     ) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._prompt = prompt
         self._text = text
         self._limit = limit
         self._max_tokens = 0
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._backend.info
-
-    @property
-    def count_error(self) -> float | None:
-        return self._backend.count_error
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         first = self._prompt.take_first()
@@ -129,15 +122,6 @@ class TurnBackend(Backend):
         except ApiError as error:
             self._text.note(error.message)
             raise OutOfTokensError(error.message) from error
-
-    async def count_message_tokens(self, session: Session, message: Message) -> int:
-        return await self._backend.count_message_tokens(session, message)
-
-    async def count_session_tokens(self, session: Session) -> int:
-        return await self._backend.count_session_tokens(session)
-
-    async def aclose(self) -> None:
-        """There is nothing to close: the backend is the server's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
-from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, Generation, GenerationStats, Prefilled
+from shepherd.backends.forwarding import ForwardingBackend
 from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback
-from shepherd.messages import Message
 from shepherd.server.models import Models
 from shepherd.server.operation.metrics import Metrics
 from shepherd.server.operation.record import RequestRecord, current_record
@@ -55,21 +55,13 @@ class Monitor:
             self.metrics.count_tokens(record.wire, record.model, kind, tokens)
 
 
-class _WatchedBackend(Backend):
+class _WatchedBackend(ForwardingBackend):
     """A backend whose prompts and answers are measured for one request."""
 
     def __init__(self, backend: Backend, metrics: Metrics) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._metrics = metrics
         self._record = current_record() or RequestRecord("")
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._backend.info
-
-    @property
-    def count_error(self) -> float | None:
-        return self._backend.count_error
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         with self._prefilling() as choices:
@@ -92,15 +84,6 @@ class _WatchedBackend(Backend):
             )
             answer.note_answer(generation)
         return generation
-
-    async def count_message_tokens(self, session: Session, message: Message) -> int:
-        return await self._backend.count_message_tokens(session, message)
-
-    async def count_session_tokens(self, session: Session) -> int:
-        return await self._backend.count_session_tokens(session)
-
-    async def aclose(self) -> None:
-        """There is nothing to close: the backend is the server's."""
 
     @contextmanager
     def _prefilling(self) -> Generator[list[Prefilled]]:

@@ -113,8 +113,11 @@ def cli_router(conversation: SharedSession, settings: ServerSettings, audit: Aud
     router = APIRouter()
     _add_page(router)
     _add_requests(router, conversation, settings)
-    _add_session(router, conversation, settings)
+    _add_updates(router, conversation, settings)
+    _add_session(router, conversation)
+    _add_saved_sessions(router, conversation)
     _add_commands(router, conversation, settings, audit)
+    _add_approvals(router, conversation, settings)
     return router
 
 
@@ -184,7 +187,7 @@ def _add_requests(router: APIRouter, conversation: SharedSession, settings: Serv
         return JsonResponse(prompt_request.to_json(), 200 if prompt_request.done.is_set() else 202)
 
 
-def _add_session(router: APIRouter, conversation: SharedSession, settings: ServerSettings) -> None:
+def _add_updates(router: APIRouter, conversation: SharedSession, settings: ServerSettings) -> None:
     @router.get("/updates")
     async def read_updates(request: Request) -> Response:
         """All updates as events; `Last-Event-ID` or `?after=` resumes after an id.
@@ -201,6 +204,8 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
         )
         return _events(open_frames, settings, {CLIENT_HEADER: client})
 
+
+def _add_session(router: APIRouter, conversation: SharedSession) -> None:
     @router.get("/session")
     async def read_session(request: Request) -> JsonResponse:
         """The session: messages, model, context, the running request, the queue, the update id.
@@ -209,6 +214,16 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
         """
         return JsonResponse(snapshot(conversation, _identity(request, _named_client(request))))
 
+    @router.get("/context")
+    async def read_context() -> JsonResponse:
+        """The tokens of each part of the next prompt, those read so far, and the context's size.
+
+        `exact` is false for estimates.
+        """
+        return JsonResponse((await conversation.measure()).to_json())
+
+
+def _add_saved_sessions(router: APIRouter, conversation: SharedSession) -> None:
     @router.get("/sessions")
     async def list_sessions() -> JsonResponse:
         """The newest saved sessions of the directory; `current` marks the one that is served."""
@@ -223,14 +238,6 @@ def _add_session(router: APIRouter, conversation: SharedSession, settings: Serve
         """
         await conversation.resume(id)
         return JsonResponse({"update_id": conversation.log.id_of(conversation.log.last)})
-
-    @router.get("/context")
-    async def read_context() -> JsonResponse:
-        """The tokens of each part of the next prompt, those read so far, and the context's size.
-
-        `exact` is false for estimates.
-        """
-        return JsonResponse((await conversation.measure()).to_json())
 
 
 def _add_commands(
@@ -259,6 +266,12 @@ def _add_commands(
         with noted_command(audit, "clear", ""):
             conversation.clear()
         return JsonResponse({"update_id": conversation.log.id_of(conversation.log.last)})
+
+
+def _add_approvals(
+    router: APIRouter, conversation: SharedSession, settings: ServerSettings
+) -> None:
+    bodies = BodyReader(settings.max_body_bytes)
 
     @router.post("/approvals/{id}")
     async def decide_approval(id: str, request: Request) -> JsonResponse:

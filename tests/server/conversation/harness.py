@@ -14,7 +14,7 @@ import httpx
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.conversation.shared.log import UpdateLog
-from shepherd.conversation.shared.session import SharedSession
+from shepherd.conversation.shared.session import SessionActions, SharedSession
 from shepherd.errors import SessionError
 from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge
 from shepherd.messages import Message
@@ -132,6 +132,10 @@ class HeldConversation:
     saved: dict[str, Session] = field(default_factory=dict[str, Session])
     knowledge: Knowledge = NO_KNOWLEDGE
 
+    @property
+    def actions(self) -> SessionActions:
+        return SessionActions(self.tool_runner, self.command)
+
     async def prompt(self, text: Message) -> Message:
         return text
 
@@ -244,7 +248,7 @@ async def serving(
     session.journal = journal or session.journal
     settings = settings or ServerSettings(port=0)
     held = HeldConversation(session, directory, backend, sandbox=sandbox)
-    conversation = SharedSession(held, backend, log=log, clock=clock)
+    conversation = SharedSession(held, held.actions, backend, log=log, clock=clock)
     app = create_conversation_app(conversation, settings, keys)
     server = DrainingServer(app, "started", conversation.drain, settings=settings)
     sock = bind(settings)

@@ -34,6 +34,7 @@ SUBJECTS: list[Subject] = [
 ]
 
 ELSEWHERE = {
+    "ForwardingBackend": "hands requests on to another; see tests/backends/test_forwarding.py",
     "FallbackBackend": "hands requests on to the others; see tests/backends/test_providers.py",
     "LlamaEmbeddingBackend": "makes no answers; see tests/backends/llamacpp/test_embedding.py",
     "TurnBackend": "hands requests on to another; see tests/server/agent",
