@@ -156,6 +156,13 @@ class LlamaCppSection(Section):
             "conversation, `draft` uses the draft model, `auto` uses both."
         ),
     ] = "auto"
+    jump_ahead: Annotated[
+        bool,
+        Field(
+            description="Compute text that a schema or grammar leaves no choice for in one batch, "
+            "instead of one token after the other."
+        ),
+    ] = True
     draft_model: Annotated[
         str,
         Field(

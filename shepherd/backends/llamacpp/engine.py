@@ -94,7 +94,8 @@ class Engine:
             speculator = open_speculator(settings, model, context) if pool.rolls_back else None
             if speculator is not None:
                 resources.callback(speculator.close)
-            scheduler = Scheduler(context, pool, model.vocab, post, speculator)
+            jumps = settings.jump_ahead
+            scheduler = Scheduler(context, pool, model.vocab, post, speculator, jumps_ahead=jumps)
             engine = cls(model, context, scheduler, settings.check_calls, speculator)
             engine.max_queue = settings.max_queue
             engine.gpu_notice = gpu_notice(settings)
@@ -119,7 +120,7 @@ class Engine:
         if self.speculator is not None:
             self.speculator.warm_up()
         yield
-        _ = self.model.vocab.token_bytes  # for grammars
+        _ = self.model.vocab.sorted_pieces  # for grammars
 
     def save(self) -> None:
         """Save conversations to disk; all jobs must be done or abandoned."""

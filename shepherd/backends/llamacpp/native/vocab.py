@@ -115,6 +115,11 @@ class Vocab:
         return TokenBytes([self.piece(token) for token in range(self.size)], self.ends)
 
     @cached_property
+    def sorted_pieces(self) -> list[bytes]:
+        """The bytes of all tokens in their order; slow on the first use."""
+        return sorted(self.token_bytes.pieces)
+
+    @cached_property
     def max_token_bytes(self) -> int:
         """The length of the longest token, in bytes."""
         return max(len(self.piece(token)) for token in range(self.size))

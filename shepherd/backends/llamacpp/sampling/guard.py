@@ -83,6 +83,31 @@ class GrammarGuard:
         """Whether the text may end here."""
         return self._matcher.is_accepting()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the text must end here."""
+        return self._matcher.is_stopped() and self._matcher.is_accepting()
+
+    def forced(self) -> bytes:
+        """The bytes that must come next; raises InvalidRequestError if that is too expensive."""
+        with self.clock:
+            forced: bytes = self._matcher.compute_ff_bytes()
+        check_matcher(self._matcher)
+        return forced
+
+    def allowed_part(self, tokens: list[int]) -> list[int]:
+        """The first of these tokens that the grammar allows one after the other."""
+        with self.clock:
+            return tokens[: self._matcher.validate_tokens(tokens)]
+
+    def ends_after(self, tokens: list[int]) -> bool:
+        """Whether the text must end after these allowed tokens."""
+        with self.clock:
+            self._matcher.consume_tokens(tokens)
+            ended = self.ended
+            self._matcher.rollback(len(tokens))
+        return ended
+
     def follow(self, text: str) -> bool:
         """Advance by a text; False if it is not allowed, and the guard is then useless."""
         tokens = self._vocab.tokenize(text) if text else []
@@ -140,6 +165,12 @@ class CallDetector:
     def follow(self, text: str) -> None:
         """Read more of a call that has begun."""
         self._call_text += text
+
+    @property
+    def has_name(self) -> bool:
+        """Whether the call with its text so far names its tool, which the model chooses."""
+        text = self._call_text
+        return text.startswith(self._opening) and '"' in text.removeprefix(self._opening)
 
     def names_unknown_tool(self, text: str) -> bool:
         """Whether the call with this text added names a tool that is not offered.

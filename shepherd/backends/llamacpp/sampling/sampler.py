@@ -9,6 +9,7 @@ from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.candidates import Candidates, LogprobMeter
+from shepherd.backends.llamacpp.sampling.forced import forced_tokens, without_extensible
 from shepherd.backends.llamacpp.sampling.guard import CallDetector, GrammarGuard
 from shepherd.backends.llamacpp.sampling.native_chain import NativeChain
 from shepherd.errors import InvalidRequestError
@@ -88,6 +89,27 @@ class SamplerChain:
         self._lib.llama_sampler_accept(self._chain, token)
         self._follow(token)
 
+    def force(self, answer: Sequence[int]) -> list[int]:
+        """Accept the tokens that the grammar forces after those of an answer, and return them.
+
+        There are none if log probabilities are requested, which need the results of each token.
+        """
+        guard, watch = self._guard, self._watch
+        if guard is None or self._meter is not None or (watch is not None and not watch.has_name):
+            return []
+        accepted: list[int] = []
+        for token in self._forced(guard, answer):
+            self.accept(token)
+            accepted.append(token)
+            if self._guard is None:
+                break
+        return accepted
+
+    @property
+    def ended(self) -> bool:
+        """Whether the grammar of the whole answer allows nothing more."""
+        return self._guard is not None and self._watch is None and self._guard.ended
+
     def clone(self) -> "SamplerChain":
         """A copy in the same state, which must be closed too."""
         twin = copy.copy(self)
@@ -131,6 +153,25 @@ class SamplerChain:
         candidates.apply(self._chain)
         masked = candidates.selected
         return NO_TOKEN if masked is None or not guard.allows(masked) else masked
+
+    def _forced(self, guard: GrammarGuard, answer: Sequence[int]) -> list[int]:
+        """The certain tokens of the text that the grammar forces.
+
+        A grammar of a call ends where free text follows, whose first token may begin in the call.
+        """
+        try:
+            forced = guard.forced()
+            if not forced:
+                return []
+            tokens = guard.allowed_part(forced_tokens(self._vocab, answer, forced))
+            if self._watch is None and guard.ends_after(tokens):
+                return tokens
+        except InvalidRequestError:
+            if self._watch is None:
+                raise
+            self._drop_guard()
+            return []
+        return without_extensible(self._vocab, tokens)
 
     def _mask(self, guard: GrammarGuard, candidates: Candidates) -> bool:
         """Mask forbidden tokens; False if the grammar of a free call is too slow."""

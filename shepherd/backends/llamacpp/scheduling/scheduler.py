@@ -7,6 +7,7 @@ from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Read
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
+from shepherd.backends.llamacpp.sampling.forced import MAX_TAIL
 from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN, SamplerChain
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
@@ -27,8 +28,12 @@ class Scheduler:
         vocab: Vocab,
         post: Post,
         speculator: Speculator | None = None,
+        *,
+        jumps_ahead: bool = True,
     ) -> None:
+        """`jumps_ahead`: text that a grammar forces is decoded at once instead of sampled."""
         self._context = context
+        self._jumps_ahead = jumps_ahead
         self._pool = pool
         self._post = post
         self._vocab = vocab
@@ -245,6 +250,26 @@ class Scheduler:
             if drafted:
                 self._planner.note_draft(part, accepted)
                 self._pool.trim(part.sequence, known + max(0, sampled - 1))
+        self._jump_ahead(job)
+
+    def _jump_ahead(self, job: Job) -> None:
+        """Add the tokens that the grammar forces; the next batch decodes them together."""
+        if not self._jumps_ahead or job.sampler is None or job.phase is not Phase.GENERATING:
+            return
+        try:
+            forced = job.sampler.force(
+                job.tokens[max(job.prompt_length, len(job.tokens) - MAX_TAIL) :]
+            )
+        except BackendError as error:
+            self.fail(job, error)
+            return
+        for token in forced:
+            job.decodes += 1
+            self._accept(job, token)
+            if not job.runnable:
+                return
+        if job.sampler.ended:
+            self._finish(job, FinishReason.STOP)
 
     def _park(self, job: Job) -> None:
         job.phase = Phase.PARKED
@@ -256,6 +281,7 @@ class Scheduler:
         token, job.pending_token = job.pending_token, None
         if token is not None:
             self._accept(job, token)
+            self._jump_ahead(job)
 
     def _accept(self, job: Job, token: int) -> None:
         """Add a sampled token to the answer, or end the answer with it."""
