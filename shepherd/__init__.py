@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from shepherd.conversation.compaction import Compaction
     from shepherd.conversation.context_use import ContextPart, ContextUse
+    from shepherd.conversation.own_commands import OwnCommand
     from shepherd.errors import (
         AccessError,
         BackendError,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from shepherd.tools.base import Access, AccessKind, Tool, ToolContext
     from shepherd.tools.function import tool
     from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
+    from shepherd.tools.shell.background import BackgroundCommand
     from shepherd.undo.parts import MoveResult
 
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "ApprovalCallback",
     "ApprovalRequest",
     "BackendError",
+    "BackgroundCommand",
     "BusyError",
     "Chat",
     "Choice",
@@ -78,6 +81,7 @@ __all__ = [
     "ModelLoadError",
     "MoveResult",
     "Notice",
+    "OwnCommand",
     "SessionError",
     "ShepherdError",
     "Stats",
@@ -100,6 +104,7 @@ __all__ = [
 _MODULES = {
     "conversation.compaction": "Compaction",
     "conversation.context_use": "ContextPart ContextUse",
+    "conversation.own_commands": "OwnCommand",
     "errors": (
         "AccessError BackendError BusyError ConfigError ContextFullError ImageError "
         "InvalidRequestError ModelLoadError SessionError ShepherdError ToolError UndoError "
@@ -115,6 +120,7 @@ _MODULES = {
     "sdk.turn": "Turn",
     "tools.base": "Access AccessKind Tool ToolContext",
     "tools.function": "tool",
+    "tools.shell.background": "BackgroundCommand",
     "tools.permissions.approval": "Approval ApprovalRequest Choice",
     "undo.parts": "MoveResult",
 }

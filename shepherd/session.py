@@ -74,6 +74,10 @@ class SessionAdditions(Protocol):
         """
         ...
 
+    def was_displayed(self, message: Message) -> bool:
+        """Whether the user has read a message that `between_rounds` returned."""
+        ...
+
     async def at_end(self, answer: str) -> Sequence[Message]:
         """The messages that continue a turn that would end with `answer`; none ends it."""
         ...

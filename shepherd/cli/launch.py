@@ -93,10 +93,15 @@ async def _frontend(conversation: Conversation, request: Launch) -> int:
 
 
 async def _answer(conversation: Conversation, request: Launch) -> int:
-    from shepherd.cli.batch.oneshot import read_piped, run_oneshot, with_context
+    from shepherd.cli.batch.oneshot import print_command, read_piped, run_oneshot, with_context
+    from shepherd.cli.batch.slash import question_command
     from shepherd.cli.terminal.attachments import load_images
 
     images = load_images(request.images)
+    if request.prompt is not None and not images:
+        command = question_command(conversation, request.prompt)
+        if command is not None:
+            return await print_command(conversation, *command)
     prompt = with_context(request.prompt or "", read_piped())
     if not prompt and not images:
         raise UsageError("There is no terminal to talk in; ask with -e, or pipe a question in.")

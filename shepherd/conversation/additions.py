@@ -38,6 +38,7 @@ class Additions:
         self.turn_ends: list[TurnEnd] = []
         self._steering: list[Steering] = []
         self._notes: list[str] = []
+        self._joined: list[Message] = []
         self._continued = 0
 
     @property
@@ -59,7 +60,7 @@ class Additions:
         return steering
 
     def note(self, text: str) -> None:
-        """Let a text of Shepherd join the running turn, or the next prompt."""
+        """Let a text join the running turn, or the next prompt; the user must have read it."""
         self._notes.append(text)
 
     async def opening(self, prompt: Message) -> Message:
@@ -72,8 +73,12 @@ class Additions:
         """The notes, then the user's messages; at the turn's end no notes alone."""
         if ending and not self._steering:
             return []
-        hints = [Message.hint(text) for text in self._take_notes()]
-        return [*hints, *(steering.message for steering in self.take_all())]
+        self._joined = [Message.hint(text) for text in self._take_notes()]
+        return [*self._joined, *(steering.message for steering in self.take_all())]
+
+    def was_displayed(self, message: Message) -> bool:
+        """Whether it is a note, which the user has read as a notice."""
+        return any(message is note for note in self._joined)
 
     async def at_end(self, answer: str) -> Sequence[Message]:
         """The texts of those `turn_ends` that continue the turn."""

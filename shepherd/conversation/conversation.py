@@ -331,9 +331,14 @@ class Conversation:
         self.additions.turn_ends.append(hooks.turn_end)
 
     def _command_ended(self, command: BackgroundCommand) -> None:
-        """Tell the user now, and the model at its next round or with the next prompt."""
-        self.notices.tell(f"Background {command.title} {command.state}.")
-        self.additions.note(f"[Background {command.title} {command.state}.]")
+        """Tell the user now, and the model at its next round or with the next prompt.
+
+        A user who ends a command reads its end as the answer to that.
+        """
+        text = f"Background {command.title} {command.state}."
+        if not command.was_killed:
+            self.notices.tell(text)
+        self.additions.note(f"[{text}]")
 
     async def _check_delegates(self, backend: Backend) -> None:
         """Offer the providers that can answer by now, unless the model has been changed."""

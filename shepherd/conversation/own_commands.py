@@ -28,6 +28,9 @@ MAX_SHARED = 16_384
 In a smaller context it is a byte for each token of it, which is a quarter of most texts' tokens.
 """
 
+SIGN, ALONE = "!", "!!"
+"""The beginning of a line that the user runs, with and without the model's knowledge."""
+
 SHARED = "The user ran `{line}` in a shell, and it {end}. Its output:\n{output}"
 HELD_BACK = "(held back: it holds a private key)"
 INTERRUPTED = "was interrupted by the user"
@@ -102,13 +105,16 @@ class OwnCommands:
         if holds_private_key(output):
             output = HELD_BACK
         text = SHARED.format(line=command.line, end=command.end, output=self._capped(output))
+        self._shared.append(self.redacted(text))
+
+    def redacted(self, text: str) -> str:
+        """The text with the names of secrets in place of the secrets."""
         for secret, name in self.secrets.items():
             text = text.replace(secret, f"[{name}]")
-        self._shared.append(text)
+        return text
 
     def _capped(self, output: str) -> str:
-        for secret, name in self.secrets.items():
-            output = output.replace(secret, f"[{name}]")
+        output = self.redacted(output)
         try:
             return cap_text(output, self._limit(), self.spill_dir)
         except OSError:

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from shepherd.config.choices import ApproveMode
+from shepherd.conversation.commands.own import run_own_command
 from shepherd.conversation.compaction import Compaction, SuggestedFact, compact, remember
 from shepherd.conversation.context_use import ContextUse, measure_context
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.history import SessionHistory
+from shepherd.conversation.own_commands import OwnCommand
 from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, Topic
 from shepherd.images import Image, check_count, load_image, read_image
@@ -16,6 +18,7 @@ from shepherd.messages import Message
 from shepherd.sdk.events import Answer, End, Notice
 from shepherd.sdk.turn import Turn, TurnWork
 from shepherd.tools.permissions.approval import Approver
+from shepherd.tools.shell.background import BackgroundCommand
 from shepherd.turn import TurnOutcome, run_turn
 from shepherd.undo.parts import MoveResult
 
@@ -152,6 +155,25 @@ class Chat:
         """Store a fact for later conversations in this directory; raises MemoryStoreError."""
         conversation = self._conversation
         await remember(conversation.memory, conversation.cwd, SuggestedFact(name, value))
+
+    async def run_command(self, line: str, *, shared: bool = True) -> OwnCommand:
+        """Run a line in the user's shell: without a question, and outside the sandbox.
+
+        The model reads the output with the next prompt, unless `shared` is False. Cancelling ends
+        the command. Raises InvalidRequestError where the model may not run commands either: without
+        tools, in the mode `none`, and if a rule denies the line.
+        """
+        return await run_own_command(self._conversation, line, shared=shared)
+
+    @property
+    def jobs(self) -> list[BackgroundCommand]:
+        """The commands in the background, the oldest first."""
+        return self._conversation.background.all
+
+    async def end_job(self, id: str) -> None:
+        """End a command in the background; raises ToolError if there is none of this id."""
+        commands = self._conversation.background
+        await commands.kill(commands.find(id), by_user=True)
 
     def cancel(self) -> None:
         """Stop the running turn, if any; it ends with the reason `cancelled`."""

@@ -231,6 +231,8 @@ class _Turn:
             messages = await additions.at_end(self.session.messages[-1].content)
         for index, message in enumerate(messages):
             self.session.add(message)
+            if additions.was_displayed(message):
+                continue
             topic = Topic.HINT if message.is_hint else Topic.STEERING
             if not self.stream.send(CallbackEvent.SYSTEM, message.plain_text, topic):
                 for rest in messages[index + 1 :]:

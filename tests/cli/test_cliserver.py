@@ -1,6 +1,7 @@
 """`--cliserver` and `--connect` as programs."""
 
 import json
+import os
 
 import httpx
 
@@ -97,7 +98,7 @@ def test_a_command_that_changes_files_or_rules_needs_the_scope_of_approvals(
     ):
         client.post("/request", json={"prompt": "write it"}).raise_for_status()
         powerful = ["/undo", "/undo 1 force", "/redo", "/approve all", "/rewind 1 files"]
-        powerful += ["/rewind files 1 force", "/tree 1 files"]
+        powerful += ["/rewind files 1 force", "/tree 1 files", "!true", "!!true"]
         for text in powerful:
             refused = client.post("/command", json={"command": text})
             assert refused.status_code == 403, text
@@ -107,13 +108,49 @@ def test_a_command_that_changes_files_or_rules_needs_the_scope_of_approvals(
             assert client.post("/command", json={"command": text}).status_code == 200, text
         assert client.post("/clear").status_code == 200
     lines = (program.home / ".local/state/shepherd/audit.jsonl").read_text().splitlines()
-    noted = [entry for line in lines if (entry := json.loads(line))["tool"].startswith("/")]
+    noted = [entry for line in lines if (entry := json.loads(line))["tool"][0] in "/!"]
     assert [entry["outcome"] for entry in noted] == ["denied"] * len(powerful) + ["ok"] * 5
     first, last = noted[0], noted[-1]
     assert (first["tool"], first["path"], first["key"]) == ("/undo", "/command", "laptop")
     assert first["decisions"][0]["by"] == "scopes"
     assert noted[1]["arguments"] == {"argument": "1 force"}
     assert (last["tool"], last["path"]) == ("/clear", "/clear")
+
+
+def test_clients_run_their_own_commands_and_read_of_background_ones(program: Program) -> None:
+    script = """call: execute_command {"command": "cat go", "background": true}
+---
+text: started
+---
+text: I see.
+"""
+    go = program.work / "go"
+    os.mkfifo(go)
+    with cliserver(program, script, "--approve", "all") as url:
+        own = program.run("--connect", url, "-e", "!echo no command here")
+        assert own.stdout == "started\n"  # text of -e is a message
+        jobs = program.run("--connect", url, "-e", "/jobs")
+        assert jobs.stdout.startswith("command 1 (cat go): running")
+        go.write_text("")
+        with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+            first = client.post("/command", json={"command": "!echo for-$((40 + 2)); exit 3"})
+            assert first.json() == {"command": "!", "content": "for-42\n(ended with exit code 3)"}
+            hidden = client.post("/command", json={"command": "!!echo mine"}).json()["content"]
+            assert hidden == "mine"
+            client.post("/request", json={"prompt": "what was that?"}).raise_for_status()
+            prompt = client.get("/session").json()["messages"][-2]["content"]
+    assert "for-42" in prompt
+    assert "mine" not in prompt
+    state = program.home / ".local" / "state" / "shepherd"
+    notes = [json.loads(line) for line in (state / "audit.jsonl").read_text().splitlines()]
+    assert [note["tool"] for note in notes] == ["execute_command", "/jobs", "!", "!!"]
+
+
+def test_where_no_tools_run_no_own_command_runs(program: Program) -> None:
+    with cliserver(program, SCRIPT, "--notools") as url:
+        answer = httpx.post(f"{url}/command", json={"command": "!touch x"}, timeout=PATIENCE)
+    assert (answer.status_code, "switched off" in answer.text) == (400, True)
+    assert not (program.work / "x").exists()
 
 
 def test_nobody_there_is_one_sentence(program: Program) -> None:

@@ -1,6 +1,7 @@
 """A conversation as JSON lines."""
 
 import json
+import os
 import subprocess
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from tests.cli.program import Program
 from tests.patience import PATIENCE
 
 Object = dict[str, Any]
+DENY_TOUCH = '{tool = "shell", pattern = "touch *", decision = "deny"}'
 LOOK = """think: hm
 text: Let me look.
 call: read_file {"path": "todo.txt"}
@@ -268,6 +270,52 @@ def test_the_end_of_the_input_denies_open_questions(program: Program) -> None:
 def test_one_question_ends_with_the_code_for_a_denial(program: Program) -> None:
     done = program.run_scripted(f"{WRITE}text: a\n", "--json", "-e", "x")
     assert (done.returncode, objects(done.stdout)[-1]["denied"]) == (3, 1)
+
+
+def test_the_users_own_commands_run_and_the_model_reads_them(program: Program) -> None:
+    lines = ["!echo for-$((40 + 2)); exit 3", "!!echo mine", "!"]
+    inputs = [json.dumps({"type": "command", "command": line}) for line in lines]
+    inputs.append('{"type": "user", "content": "!touch new"}')
+    inputs.append('{"type": "command", "command": "/jobs"}')
+    done = program.run_scripted("text: I see.", "--json", stdin="\n".join(inputs))
+    first, alone, empty, *_, jobs = objects(done.stdout)
+    assert first["content"] == "for-42\n(ended with exit code 3)"
+    assert (alone["command"], alone["content"]) == ("!!", "mine")
+    assert empty["error"] == "InvalidRequestError"
+    assert jobs["content"] == "(no background commands)"
+    assert not (program.work / "new").exists()  # a message stays a message
+    [session] = program.sessions
+    assert "for-42" in session.read_text()
+    assert "mine" not in session.read_text()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--notools"], ["--approve", "none"], ["--set", f"permissions.rules=[{DENY_TOUCH}]"]],
+)
+def test_who_may_not_run_tools_runs_no_own_command(program: Program, options: list[str]) -> None:
+    line = '{"type": "command", "command": "!true; touch new"}\n'
+    done = program.run_scripted("text: x", "--json", *options, stdin=line)
+    (answer,) = objects(done.stdout)
+    assert answer["message"].startswith("The command was not run: ")
+    assert not (program.work / "new").exists()
+
+
+def test_an_own_command_can_be_interrupted(program: Program) -> None:
+    os.mkfifo(program.work / "go")
+    with program.start_scripted("text: x", "--json") as process:
+        send(process, '{"type": "command", "command": "!echo begun > go; sleep 3600"}')
+        assert (program.work / "go").read_text() == "begun\n"
+        send(process, '{"type": "interrupt"}')
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["content"] == "was interrupted by the user"
+        process.communicate(timeout=PATIENCE)
+
+
+def test_a_question_can_be_a_command(program: Program) -> None:
+    done = program.run_scripted("text: x", "--json", "-e", "/jobs")
+    (answer,) = objects(done.stdout)
+    assert (done.returncode, answer["command"]) == (0, "jobs")
 
 
 def test_every_output_is_in_the_reference(program: Program) -> None:

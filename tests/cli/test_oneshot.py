@@ -4,6 +4,8 @@ import os
 import pty
 import subprocess
 
+import pytest
+
 from shepherd.cli.batch.oneshot import MAX_PIPED_BYTES
 from tests.backends.llamacpp.embedders import write_bert
 from tests.cli.program import Program
@@ -75,6 +77,41 @@ text: That is the plan.
     assert (done.returncode, done.stdout) == (0, "1. write new.txt\nThat is the plan.\n")
     assert "plan mode allows no changes" in done.stderr
     assert not (program.work / "new.txt").exists()
+
+
+def test_a_question_can_be_a_command(program: Program) -> None:
+    skill = program.work / ".agents" / "skills" / "review" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: review\ndescription: Reviews code.\n---\nLook.\n")
+    done = program.run_scripted("text: x", "-e", "/skills")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "- review: Reviews code.\n", "")
+    assert program.sessions == []
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("/memory list", "works only in the interactive terminal; use `shepherd memory` instead"),
+        ("/exit", "works only in the interactive terminal; start `shepherd`"),
+        ("/skilss", "There is no command /skilss; did you mean /skills?"),
+        ("/dance now", "There is no command /dance; "),
+    ],
+)
+def test_a_command_that_cannot_run_is_refused(program: Program, question: str, text: str) -> None:
+    done = program.run_scripted("text: x", "-e", question)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert text in done.stderr
+
+
+@pytest.mark.parametrize("question", ["/etc/hosts has what?", "/tmp is full", "/ is what?"])
+def test_a_path_is_no_command(program: Program, question: str) -> None:
+    assert program.run_scripted("text: yes", "-e", question).stdout == "yes\n"
+
+
+def test_a_commands_error_is_one_sentence(program: Program) -> None:
+    done = program.run_scripted("text: x", "-e", "/undo many")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "/undo takes a number" in done.stderr
 
 
 def test_an_error_of_the_backend_is_told_once(program: Program) -> None:

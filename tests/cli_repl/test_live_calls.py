@@ -48,9 +48,16 @@ def test_a_result_follows_its_own_call() -> None:
         renderer(CallbackEvent.TOOL_RESULT, f"report {call.id}", call.name, call.id)
     lines = [line for line in target.getvalue().splitlines() if line]
     assert lines == [
-        "● task prompt=part 1", "● task prompt=part 2",
         "● task prompt=part 1", "  └ report 1", "● task prompt=part 2", "  └ report 2",
     ]  # fmt: skip
+
+
+def test_tasks_without_a_result_are_shown_at_the_end() -> None:
+    renderer, target = stage()
+    renderer.tool_started(ToolCall("1", "task", {"prompt": "part 1"}))
+    assert target.getvalue() == ""
+    renderer.interrupted()
+    assert target.getvalue().split("\n")[:2] == ["", "● task prompt=part 1"]
 
 
 def test_the_tail_of_a_command_is_live_short_and_harmless() -> None:

@@ -1,12 +1,16 @@
 """Background commands of a conversation: the notes about their end, and their end with it."""
 
+import asyncio
 import os
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from shepherd.config.load import load_config
 from shepherd.conversation.build import open_conversation
+from shepherd.conversation.commands.table import named_command
+from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
-from shepherd.events import ignore_events
+from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
 from shepherd.messages import Role
 from shepherd.turn import run_turn
 from tests.tools.workshop import until
@@ -20,26 +24,31 @@ text: I see.
 """
 
 
-async def test_user_and_model_read_that_a_command_has_ended(tmp_path: Path) -> None:
-    script, work = tmp_path / "script", tmp_path / "work"
-    script.write_text(SCRIPT)
+def scripted(base: Path, text: str) -> AbstractAsyncContextManager[Conversation]:
+    """A conversation with a scripted model, which may do all."""
+    script, work = base / "script", base / "work"
+    script.write_text(text)
     work.mkdir()
-    os.mkfifo(work / "go")
-    env = {"HOME": str(tmp_path)}
+    env = {"HOME": str(base)}
     overrides = {
         "model.name": f"script:{script}",
         "permissions.approve": "all",
         "terminal.save_sessions": False,
     }
-    config = load_config(work, env, overrides)
-    async with open_conversation(config, env, work, SessionStart()) as conversation:
+    return open_conversation(load_config(work, env, overrides), env, work, SessionStart())
+
+
+async def test_user_and_model_read_that_a_command_has_ended(tmp_path: Path) -> None:
+    async with scripted(tmp_path, SCRIPT) as conversation:
+        work = conversation.cwd
+        os.mkfifo(work / "go")
         notices: list[str] = []
         conversation.notices.listen(notices.append)
         backend, tools = await conversation.backend(), conversation.tool_runner()
 
-        async def ask(prompt: str) -> None:
+        async def ask(prompt: str, listen: EventCallback = ignore_events) -> None:
             session, limits = conversation.session, conversation.limits
-            await run_turn(session, prompt, backend, tools, ignore_events, limits)
+            await run_turn(session, prompt, backend, tools, listen, limits)
 
         await ask("start")
         [command] = conversation.background.all
@@ -54,3 +63,41 @@ async def test_user_and_model_read_that_a_command_has_ended(tmp_path: Path) -> N
         folder = conversation.paths.spill
         assert len([*folder.iterdir()]) == 1
     assert [*folder.iterdir()] == []
+
+
+KILLED = """
+call: execute_command {"command": "sleep 3600", "background": true}
+---
+call: get_date {}
+---
+text: done
+"""
+
+
+async def test_an_end_is_shown_once(tmp_path: Path) -> None:
+    async with scripted(tmp_path, KILLED) as conversation:
+        notices: list[str] = []
+        conversation.notices.listen(notices.append)
+        shown: list[str] = []
+        ended = asyncio.Event()
+
+        def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+            if event is CallbackEvent.TOOL_RESULT and name == "execute_command":
+                command, argument = named_command("/jobs kill 1")
+                kill = asyncio.ensure_future(command.run(conversation, argument))
+                kill.add_done_callback(lambda task: (shown.append(task.result()), ended.set()))
+            if event is CallbackEvent.SYSTEM and name == Topic.HINT:
+                shown.append(content)
+            return True
+
+        await run_turn(
+            conversation.session,
+            "start",
+            await conversation.backend(),
+            conversation.tool_runner(),
+            listen,
+            conversation.limits,
+        )
+        await ended.wait()
+        assert [text.partition(" after")[0] for text in shown] == ["command 1 (sleep 3600): killed"]
+        assert notices == []

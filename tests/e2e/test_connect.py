@@ -44,6 +44,11 @@ def test_a_terminal_shares_the_conversation(start: Start, home: Path, work: Path
         shown = terminal.wait_for("Others ask too")
         assert "another client: me as well" in shown
 
+        terminal.say("!echo for-$((40 + 2))")
+        terminal.wait_for("for-42")
+        terminal.say("!!echo mine-$((40 + 3))")
+        terminal.wait_for("mine-43")
+
         terminal.say("and now")
         terminal.wait_for("Wait for it")
         terminal.send(ESCAPE)

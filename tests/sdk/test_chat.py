@@ -186,6 +186,25 @@ async def test_a_cancelled_turn_ends_as_cancelled(moment: str, script: Script) -
     assert end.answer.text == ("" if moment == "before" else "a")
 
 
+async def test_own_commands_and_jobs(script: Script) -> None:
+    start = 'call: execute_command {"command": "sleep 3600", "background": true}\n---\ntext: x'
+    async with shepherd.open(model=script(start), approve=lambda _: True) as conversation:
+        done = await conversation.run_command("echo for-$((40 + 2)); exit 3")
+        assert (done.output, done.ok, done.end) == ("for-42", False, "ended with exit code 3")
+        await conversation.run_command("echo mine", shared=False)
+        await conversation.answer("start")
+        prompt = conversation.messages[0].content
+        assert "for-42" in prompt
+        assert "mine" not in prompt
+        [job] = conversation.jobs
+        assert job.is_running
+        await conversation.end_job(job.id)
+        assert job.state.startswith("killed")
+        conversation.approve_mode = "none"
+        with pytest.raises(shepherd.InvalidRequestError, match="approval mode is none"):
+            await conversation.run_command("echo x")
+
+
 async def test_closing_ends_a_turn_that_runs(script: Script) -> None:
     async with asyncio.timeout(PATIENCE):
         async with shepherd.open(model=script("text: a\ndelay: 30\n")) as conversation:

@@ -37,12 +37,12 @@ class SteeringInput(UserInput):
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Ends the running turn."""
+    """Ends the running turn, or the user's own command."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandInput:
-    """A command: `command`, such as `/clear`; it waits for its place like a prompt."""
+    """A command: `command`, such as `/clear` or `!ls`; it waits for its place like a prompt."""
 
     command: str
 

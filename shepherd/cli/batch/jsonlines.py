@@ -23,13 +23,18 @@ from shepherd.cli.batch.jsoninput import (
 )
 from shepherd.cli.batch.jsonprotocol import EventWriter
 from shepherd.cli.batch.oneshot import Denials, exit_code
+from shepherd.cli.batch.slash import question_command
 from shepherd.cli.terminal.lines import read_lines
+from shepherd.conversation.commands.base import Command
+from shepherd.conversation.commands.own import OWN_COMMANDS
 from shepherd.conversation.commands.present import set_mode
 from shepherd.conversation.commands.table import named_command
 from shepherd.conversation.conversation import Conversation
+from shepherd.conversation.own_commands import INTERRUPTED
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason, Topic
 from shepherd.messages import Message
+from shepherd.tasks import end_tasks
 from shepherd.turn import ToolExecutor, run_turn
 
 STDIN = 0
@@ -49,6 +54,9 @@ async def run_json_lines(conversation: Conversation, prompt: str | None = None) 
     except ShepherdError as error:
         writer.error(type(error).__name__, str(error))
         raise
+    command = question_command(conversation, prompt) if prompt is not None else None
+    if command is not None:
+        return 0 if await answers.command(*command) else 1
     if prompt is not None:
         return exit_code(await answers.turn(Message.user(prompt)), answers.denials.count)
     await answers.run()
@@ -66,6 +74,7 @@ class _Answers:
         default_factory=asyncio.Queue[Message | CommandInput | None]
     )
     _turn: asyncio.Task[FinishReason] | None = None
+    _own_command: asyncio.Task[str] | None = None
     _interrupted: bool = False
 
     def __post_init__(self) -> None:
@@ -135,11 +144,33 @@ class _Answers:
     async def _command(self, text: str) -> None:
         try:
             command, argument = named_command(text)
-            output = await command.run(self.conversation, argument)
         except ShepherdError as error:
             self.writer.error(type(error).__name__, str(error))
-            return
+        else:
+            await self.command(command, argument)
+
+    async def command(self, command: Command, argument: str) -> bool:
+        """Run a command; False after an `error` object if it can't be done."""
+        try:
+            output = await self._output(command, argument)
+        except ShepherdError as error:
+            self.writer.error(type(error).__name__, str(error))
+            return False
         self.writer.write({"type": "command_result", "command": command.name, "content": output})
+        return True
+
+    async def _output(self, command: Command, argument: str) -> str:
+        """The output of a command; `interrupt` ends one of the user's own."""
+        work = asyncio.ensure_future(command.run(self.conversation, argument))
+        if command.name not in OWN_COMMANDS:
+            return await work
+        self._own_command = work
+        try:
+            await asyncio.wait([work])
+            return INTERRUPTED if work.cancelled() else work.result()
+        finally:
+            self._own_command = None
+            await end_tasks(work)
 
     async def _read(self) -> None:
         lines = read_lines(STDIN)
@@ -155,6 +186,13 @@ class _Answers:
             self._approver.close()
             self._waiting.put_nowait(None)
 
+    def _interrupt(self) -> None:
+        if self._own_command is not None:
+            self._own_command.cancel()
+        elif self._turn is not None:
+            self._interrupted = True
+            self._turn.cancel()
+
     async def _take(self, item: Input | None) -> None:
         match item:
             case SteeringInput() if self._turn is not None:
@@ -163,9 +201,8 @@ class _Answers:
                 self._waiting.put_nowait(item.message)
             case CommandInput():
                 self._waiting.put_nowait(item)
-            case Interrupt() if self._turn is not None:
-                self._interrupted = True
-                self._turn.cancel()
+            case Interrupt():
+                self._interrupt()
             case ModeInput(mode):
                 problem = await set_mode(self.conversation, mode)
                 self.writer.system(Topic.MODE, mode.value)

@@ -11,7 +11,9 @@ from io import TextIOWrapper
 from typing import TextIO
 
 from shepherd.cli.batch.plain_output import PlainOutput
+from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.choices import ApproveMode
+from shepherd.conversation.commands.base import Command
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
@@ -114,6 +116,19 @@ async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
     if output.broken:
         raise BrokenPipeError
     return exit_code(outcome.finish_reason, denials.count)
+
+
+async def print_command(conversation: Conversation, command: Command, argument: str) -> int:
+    """Print the output of a command and return the exit code; raises ShepherdError."""
+    conversation.notices.listen(PlainOutput(live=False).note)
+    print_text(await command.run(conversation, argument))
+    return 0
+
+
+def print_text(text: str) -> None:
+    """Print a command's output on stdout."""
+    sys.stdout.write(f"{sanitize(text) if sys.stdout.isatty() else text}\n")
+    sys.stdout.flush()
 
 
 def _stdin_holds_data() -> bool:

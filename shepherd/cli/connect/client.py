@@ -122,9 +122,14 @@ class SharedSessionClient:
         """Delete the conversation's messages."""
         await self._call("POST", "/clear")
 
-    async def command(self, text: str) -> None:
-        """Run a command of the conversation; its output comes as an update."""
-        await self._call("POST", "/command", {"command": text})
+    async def command(self, text: str) -> str:
+        """Run a command of the conversation; its output comes as an update too.
+
+        A command such as `!ls` runs until its end, and cancelling ends it.
+        """
+        body: JsonObject = {"command": text}
+        answer = await self._call("POST", "/command", body, endless=text.startswith("!"))
+        return str(answer.get("content", ""))
 
     async def decide(
         self, id: str, decision: str, reason: str = "", values: Sequence[str] = ()
@@ -175,10 +180,18 @@ class SharedSessionClient:
                         yield update
 
     async def _call(
-        self, method: str, path: str, body: JsonObject | None = None, ignored: tuple[int, ...] = ()
+        self,
+        method: str,
+        path: str,
+        body: JsonObject | None = None,
+        ignored: tuple[int, ...] = (),
+        *,
+        endless: bool = False,
     ) -> JsonObject:
+        seconds = None if endless else ANSWER_SECONDS
+        timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
         try:
-            response = await self._http.request(method, path, json=body)
+            response = await self._http.request(method, path, json=body, timeout=timeout)
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
         if response.is_success or response.status_code in ignored:

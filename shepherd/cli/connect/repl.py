@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,11 +24,13 @@ from shepherd.cli.repl.context_view import part_rows
 from shepherd.cli.repl.loop import TerminalLoop
 from shepherd.cli.terminal.attachments import described, mentioned_images
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
-from shepherd.cli.terminal.sanitize import one_line
+from shepherd.cli.terminal.sanitize import one_line, sanitize
+from shepherd.cli.terminal.secrets import redact
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.commands.table import COMMANDS
 from shepherd.conversation.context_use import ContextPart
+from shepherd.conversation.own_commands import ALONE
 from shepherd.conversation.shared.protocol import Event, UpdateKind, to_event
 from shepherd.errors import InvalidRequestError
 from shepherd.events import CallbackEvent
@@ -97,6 +100,8 @@ class RemoteRepl:
         approver = TerminalApprover(loop.surface, loop.renderer)
         self._remote = RemoteSession(client, ReplViewer(loop.renderer), approver)
         loop.waiting.steering = RemoteSteering(self.steer)
+        if sys.stdin.isatty():  # text from a file or a pipe must not run anything
+            loop.own_command = self._run_own
         loop.table.extend(remote_commands(client, loop.table, loop.surface, loop.leave))
 
     async def run(self) -> int:
@@ -125,6 +130,17 @@ class RemoteRepl:
             self._renderer.turn_over()
             self._surface.restore(text)
             raise
+
+    async def _run_own(self, text: str) -> None:
+        """Run a line on the server; the output of `!LINE` comes as an update, as to all clients."""
+        self._renderer.user(redact(text))
+        self._renderer.activity.start("running at the server")
+        try:
+            output = await self._client.command(text)
+        finally:
+            self._renderer.turn_over()
+        if text.startswith(ALONE):
+            self._surface.show(Piece(Text(sanitize(output)), soft_wrap=True))
 
     async def steer(self, text: str) -> None:
         """Let a message join the running turn; raises ShepherdError if it can't be sent."""

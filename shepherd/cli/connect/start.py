@@ -15,6 +15,7 @@ from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
+from shepherd.conversation.commands.table import find_command
 from shepherd.conversation.shared.protocol import Event
 from shepherd.errors import AccessError
 from shepherd.images import Image
@@ -70,10 +71,13 @@ async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
         key = read_key("Key: ")
     async with SharedSessionClient(_base_url(request.connect), key) as client:
         if request.prompt is not None or not sys.stdin.isatty():
-            from shepherd.cli.batch.oneshot import read_piped, with_context
+            from shepherd.cli.batch.oneshot import print_text, read_piped, with_context
             from shepherd.cli.terminal.attachments import load_images
 
             images = load_images(request.images)
+            if request.prompt and not images and find_command(request.prompt) is not None:
+                print_text(await client.command(request.prompt))
+                return 0
             prompt = with_context(request.prompt or "", read_piped())
             if not prompt:
                 raise UsageError("There is no terminal to talk in; ask with -e, or pipe in.")

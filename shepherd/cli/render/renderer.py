@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from rich.text import Text
 
+from shepherd.agents import TASK
 from shepherd.cli.render import tool_view
 from shepherd.cli.render.live_calls import LiveCalls
 from shepherd.cli.render.plan_view import PlanView
@@ -49,6 +50,7 @@ class Renderer:
         self._plan = PlanView(surface.painter.glyphs)
         self._announced: dict[str, ToolCall] = {}
         self._calls: dict[str, ToolCall] = {}
+        self._begun_tasks: dict[str, ToolCall] = {}
         self._displays: dict[str, str] = {}
         self._previewed: set[str] = set()
         self._live_calls = LiveCalls(self._glyphs)
@@ -96,8 +98,11 @@ class Renderer:
         )
 
     def tool_started(self, call: ToolCall) -> None:
-        """A call begins."""
-        self._show_call(call)
+        """A call begins; that of a sub-agent has a live line until its result."""
+        if call.name == TASK:
+            self._begun_tasks[call.id] = call
+        else:
+            self._show_call(call)
         self.activity.start(f"running {sanitize(call.name)}")
         self._surface.refresh()
 
@@ -152,6 +157,8 @@ class Renderer:
     def turn_over(self) -> None:
         """The turn has ended."""
         self.settle()
+        for call in [*self._begun_tasks.values()]:
+            self._show_call(call)
         self._surface.show(*self._plan.finish())
         self.activity.stop()
         self._announced.clear()
@@ -211,6 +218,7 @@ class Renderer:
     def _show_call(self, call: ToolCall) -> None:
         if call.name not in PLAN_TOOLS and call.id not in self._calls:
             self._calls[call.id] = call
+            self._begun_tasks.pop(call.id, None)
             self._last_call = call.id
             self.settle()
             self._surface.show(BLANK_LINE, tool_view.call_line(call, self._glyphs))

@@ -11,12 +11,10 @@ from shepherd.cli.render.tool_view import counted
 from shepherd.cli.terminal.paint import Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.cli.terminal.secrets import redact
-from shepherd.conversation.own_commands import OwnCommand, OwnCommands
+from shepherd.conversation.own_commands import ALONE, SIGN, OwnCommand, OwnCommands
 
 MAX_LINES = 40
 """The last lines of an output that stay on the screen."""
-
-SIGN, ALONE = "!", "!!"
 
 
 def is_own_command(text: str) -> bool:

@@ -65,6 +65,12 @@ async def _open_service(
     audit = AuditLog(paths.audit_file, settings.audit_mib * MIB, settings.audit_required)
     actions = audited_actions(conversation, audit)
     async with SharedSession(conversation, actions, backend) as shared:
+
+        def notice(text: str) -> None:
+            warn(text)
+            shared.notice(text)
+
+        conversation.notices.listen(notice)
         app = create_conversation_app(shared, settings, keys, audit)
         name = f"session {conversation.session.id} with {backend.info.id}"
         yield Service(app, name, path="", drain=shared.drain)

@@ -10,6 +10,7 @@ from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
 from shepherd.conversation.additions import Additions
 from shepherd.conversation.context_use import ContextUse, measure_context
+from shepherd.conversation.own_commands import ALONE
 from shepherd.conversation.shared.approvals import ClientApprover
 from shepherd.conversation.shared.log import SharedJournal, UpdateLog
 from shepherd.conversation.shared.presence import Clock, Presence
@@ -210,7 +211,9 @@ class SharedSession:
         return self._conversation.saved_sessions(limit)
 
     async def command(self, text: str) -> str:
-        """The output of a command, which all clients get; prompts that come meanwhile wait.
+        """The output of a command; prompts that come meanwhile wait.
+
+        All clients get it, unless it is the output of `!!LINE`.
 
         Raises SharedSessionError while a request runs or waits, and the command's ShepherdError.
         """
@@ -220,8 +223,13 @@ class SharedSession:
             if self.session.messages:
                 used = await self.backend.count_session_tokens(self.session)
                 self.session.ledger.context_used = used
-        self.log.publish(UpdateKind.NOTICE, {"topic": Topic.NOTICE, "text": f"{text}\n{output}"})
+        if not text.lstrip().startswith(ALONE):
+            self.notice(f"{text}\n{output}")
         return output
+
+    def notice(self, text: str) -> None:
+        """Show a sentence to all clients."""
+        self.log.publish(UpdateKind.NOTICE, {"topic": Topic.NOTICE, "text": text})
 
     async def resume(self, id: str) -> None:
         """Share a saved session in place of this one; all clients get a snapshot.

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
 from shepherd.config.secrets import keys_in
+from shepherd.conversation.own_commands import SIGN
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.access.audit import AuditError, AuditLog
@@ -129,7 +130,8 @@ def noted_command(audit: AuditLog, name: str, argument: str) -> Generator[None]:
     Raises ApiError before the command runs if the line can't be written and must be.
     """
     arguments = short_arguments({"argument": argument}, keys_in(os.environ))
-    entry = _entry(f"/{name}", arguments, current_origin())
+    tool = name if name.startswith(SIGN) else f"/{name}"
+    entry = _entry(tool, arguments, current_origin())
     try:
         audit.begin({"event": "begin", **entry})
     except AuditError as error:

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shepherd.conversation.commands.own import OWN_COMMANDS
 from shepherd.conversation.commands.table import named_command
 from shepherd.conversation.shared.presence import Presence
 from shepherd.conversation.shared.protocol import (
@@ -249,7 +250,9 @@ def _add_commands(
     async def run_command(request: Request) -> JsonResponse:
         """Run a command of the conversation, such as `/undo`; 409 while a request runs.
 
-        A command that changes files or the approval mode needs a key with the scope `approve`.
+        A command that changes files or the approval mode needs a key with the scope `approve`. So
+        does `!LINE`, which runs a line in the server's shell until its end or until the client
+        hangs up.
         """
         body = await bodies.read(request, CommandBody)
         command, argument = named_command(body.command)
@@ -257,7 +260,9 @@ def _add_commands(
             if command.approves(argument) and not key_has(KeyScope.APPROVE):
                 message = "The API key does not have the scope that this command needs: approve"
                 raise ApiError(403, message, "insufficient_scope")
-            output = await conversation.command(body.command)
+            work = conversation.command(body.command)
+            is_own = command.name in OWN_COMMANDS
+            output = await (while_connected(request.receive, work) if is_own else work)
         return JsonResponse({"command": command.name, "content": output})
 
     @router.post("/clear")

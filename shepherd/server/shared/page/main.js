@@ -244,10 +244,11 @@ async function send(steer = false) {
   const prompt = $("prompt").value;
   if (!prompt.trim()) return;
   $("send").disabled = true;
-  if (COMMAND.test(prompt)) {
+  if (COMMAND.test(prompt) || prompt.startsWith("!")) {
     const done = await attempt(() => client.call("POST", "/command", { command: prompt.trim() }));
     $("send").disabled = false;
     if (done) $("prompt").value = "";
+    if (done && prompt.startsWith("!!")) conversation.note(done.content); // no other client gets it
     return;
   }
   sending = prompt;
