@@ -10,6 +10,7 @@ from types import TracebackType
 
 from shepherd.backends.embedding import Embedder
 from shepherd.backends.text_model import TextModel
+from shepherd.backends.upstream_state import UpstreamState
 from shepherd.events import EventCallback, FinishReason
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
@@ -237,6 +238,11 @@ class Backend(ABC):
     @property
     def cache_tiers(self) -> tuple[CacheTier, ...]:
         """The caches of prompts, the fastest first; () if they are unknown."""
+        return ()
+
+    @property
+    def upstreams(self) -> Sequence[UpstreamState]:
+        """The servers between which it chooses; () for a backend with a single one."""
         return ()
 
     @property

@@ -42,13 +42,17 @@ class Examination:
     listing: bool = True
 
 
-async def connect(provider: Provider, book: ProviderBook) -> ApiBackend:
+async def connect(
+    provider: Provider, book: ProviderBook, retry: RetryPolicy | None = None
+) -> ApiBackend:
     """Request the model's properties from the provider, and prepare requests to it.
 
-    Raises ConfigError, AccessError, UnreachableError, InvalidRequestError.
+    Of several addresses it takes the first. Raises ConfigError, AccessError, UnreachableError,
+    InvalidRequestError.
     """
     limits = RateLimits(provider.requests_per_minute, provider.tokens_per_minute)
-    return await _connect(provider, book, ClientOptions(limits=limits))
+    options = ClientOptions(retry=retry or RetryPolicy(), limits=limits)
+    return await _connect(provider, book, options)
 
 
 async def examine(provider: Provider, book: ProviderBook) -> Examination:
@@ -132,14 +136,19 @@ def endpoint_of(provider: Provider, book: ProviderBook) -> Endpoint:
 
 
 def address_of(provider: Provider) -> str:
-    """The provider's base URL, or the default of its type; raises ConfigError."""
+    """The provider's base URL, or the default of its type; the first of several.
+
+    Raises ConfigError.
+    """
+    url = next(iter(provider.urls), "")
     if provider.type not in PROVIDER_TYPES:
-        return provider.base_url or f"https://{provider.type}.plugin"
-    return base_url_for(provider.type, provider.base_url, _adapter(provider))
+        return url or f"https://{provider.type}.plugin"
+    return base_url_for(provider.type, url, _adapter(provider))
 
 
 def _adapter(provider: Provider) -> Adapter:
-    return adapter_for(provider.type, provider.base_url, provider.dialect, provider.model)
+    url = next(iter(provider.urls), "")
+    return adapter_for(provider.type, url, provider.dialect, provider.model)
 
 
 def _traits(facts: ModelFacts) -> ModelTraits:

@@ -2,20 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import TypeAlias
 
-from shepherd.backends.base import Backend, CacheTier, Generation, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, CacheTier, Generation, ModelInfo
 from shepherd.backends.embedding import Embedder
+from shepherd.backends.failover import FailoverBackend, Route
 from shepherd.backends.text_model import TextModel
+from shepherd.backends.upstream_state import UpstreamState
 from shepherd.errors import ShepherdError, UnreachableError
-from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, Topic
-from shepherd.logprobs import TokenLogprob
+from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
-from shepherd.sampling import Sampling
 from shepherd.session import Session
 
 MovesOn: TypeAlias = Callable[[ShepherdError], bool]
@@ -30,7 +28,7 @@ class Candidate:
     open: Callable[[], Awaitable[Backend]]
 
 
-class FallbackBackend(Backend):
+class FallbackBackend(FailoverBackend):
     """Answers with the first of several backends that can be reached, and stays with it.
 
     If it can't be reached before its answer begins, the next backend takes this request and all
@@ -104,9 +102,9 @@ class FallbackBackend(Backend):
         self._listeners.append(listener)
         return partial(self._listeners.remove, listener)
 
-    def take_warning(self) -> str:
-        warning, self._pending_warning = self._pending_warning, ""
-        return warning
+    @property
+    def upstreams(self) -> Sequence[UpstreamState]:
+        return self._current.upstreams
 
     @property
     def cache_tiers(self) -> tuple[CacheTier, ...]:
@@ -125,37 +123,9 @@ class FallbackBackend(Backend):
     def count_error(self) -> float | None:
         return self._current.count_error
 
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        warning = self.take_warning()
-        if warning:
-            callback(CallbackEvent.SYSTEM, warning, Topic.WARNING, "")
-        held = _Held(session)
-        while True:
-            backend = self._current
-            try:
-                await held.hold(backend, callback)
-            except ShepherdError as error:
-                if not self._moves_on(error):
-                    raise
-                await self._move_on(backend, error, callback)
-            else:
-                return held
-
-    async def generate_from_prefilled(
-        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
-    ) -> Generation:
-        if not isinstance(prefilled, _Held):
-            raise TypeError("this prompt was not accepted here")
-        while True:
-            watched = _Watched(callback)
-            backend = self._current
-            try:
-                inner = await prefilled.hold(backend, callback)
-                return await backend.generate_from_prefilled(inner, watched, max_tokens)
-            except ShepherdError as error:
-                if watched.answered or not self._moves_on(error):
-                    raise
-                await self._move_on(backend, error, callback)
+    def route(self, session: Session) -> Route:
+        del session  # all requests go to the current one
+        return _Current(self)
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         return await self._current.count_message_tokens(session, message)
@@ -167,10 +137,17 @@ class FallbackBackend(Backend):
         for backend in [*self._left, self._current]:
             await backend.aclose()
 
-    async def _move_on(
-        self, failed: Backend, error: ShepherdError, callback: EventCallback
+    @property
+    def current(self) -> Backend:
+        """The backend that answers now."""
+        return self._current
+
+    async def move_on(
+        self, failed: Backend | None, error: ShepherdError, callback: EventCallback
     ) -> None:
         """Replace the current backend if it is still `failed`; raises `error` if none is left."""
+        if failed is None or not self._moves_on(error):
+            raise error
         async with self._moving:
             if self._current is not failed:  # another request was faster
                 return
@@ -188,63 +165,25 @@ class FallbackBackend(Backend):
             callback(CallbackEvent.SYSTEM, warning, Topic.WARNING, "")
 
 
-class _Held(Prefilled):
-    """The prompt in the current backend."""
+class _Current(Route):
+    """Takes a request to the current backend, whichever that is."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._backend: Backend | None = None
-        self._inner: Prefilled | None = None
-        self._stack = AsyncExitStack()
+    def __init__(self, owner: FallbackBackend) -> None:
+        self._owner = owner
 
-    async def hold(self, backend: Backend, callback: EventCallback) -> Prefilled:
-        """The prompt in `backend`; it is prefilled there unless that has happened."""
-        if self._inner is not None and self._backend is backend:
-            return self._inner
-        await self._stack.aclose()
-        self._inner = None
-        inner = await backend.prefill_session(self._session, callback)
-        await self._stack.enter_async_context(inner)
-        self._backend, self._inner = backend, inner
-        self.prompt_tokens, self.cached_tokens = inner.prompt_tokens, inner.cached_tokens
-        self.logprobs = inner.logprobs
-        return inner
+    async def backend(self) -> Backend:
+        return self._owner.current
 
-    @property
-    def generated(self) -> Sequence[int]:
-        return () if self._inner is None else self._inner.generated
-
-    @property
-    def sampling(self) -> Sampling | None:
-        return None if self._inner is None else self._inner.sampling
-
-    @property
-    def prompt_logprobs(self) -> Sequence[TokenLogprob]:
-        return () if self._inner is None else self._inner.prompt_logprobs
-
-    @property
-    def prompt_text(self) -> str:
-        return "" if self._inner is None else self._inner.prompt_text
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
+    async def move_on(
+        self, failed: Backend | None, error: ShepherdError, callback: EventCallback
     ) -> None:
-        await self._stack.__aexit__(exc_type, exc, traceback)
+        await self._owner.move_on(failed, error, callback)
 
+    def finish(self, generation: Generation) -> None:
+        """Nothing: no counts are kept."""
 
-class _Watched:
-    """Passes events on, and notes whether any of them was part of an answer."""
-
-    def __init__(self, callback: EventCallback) -> None:
-        self._callback = callback
-        self.answered = False
-
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        self.answered = self.answered or event in TEXT_EVENTS
-        return self._callback(event, content, name, id)
+    def close(self) -> None:
+        """Nothing: the backend stays."""
 
 
 def _is_unreachable(error: ShepherdError) -> bool:

@@ -1,5 +1,6 @@
 """Opens the backend of a provider."""
 
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from shepherd.backends.base import ONE, Backend, Concurrency
@@ -26,6 +27,8 @@ async def open_provider(
     if config.source("llamacpp.context_size").layer is LayerName.FLAG:
         size = config.llamacpp.context_size
         provider = provider.model_copy(update={"context_size": size})
+    if len(provider.urls) > 1 and not provider.is_local:
+        return await _open_upstreams(provider, book, config)
     if provider.is_local and provider.type == "tensorrt":
         from shepherd.backends.tensorrt.backend import open_tensorrt
 
@@ -42,6 +45,14 @@ async def open_provider(
     from shepherd.backends.connect import connect
 
     return await connect(provider, book)
+
+
+async def _open_upstreams(provider: Provider, book: ProviderBook, config: Config) -> Backend:
+    from shepherd.backends.upstreams.opening import open_upstreams, single_opener
+
+    if provider.type in PROVIDER_TYPES:
+        return await open_upstreams(provider, single_opener(book))
+    return await open_upstreams(provider, partial(open_provider, book=book, config=config))
 
 
 def _thinking(backend: Backend, provider: Provider) -> Backend:

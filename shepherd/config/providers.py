@@ -59,6 +59,41 @@ class Provider(Section):
     base_url: Annotated[
         str, Field(description='URL of the API, up to and with `/v1`; "" = the type\'s own.')
     ] = ""
+    base_urls: Annotated[
+        list[str],
+        Field(
+            default_factory=list,
+            max_length=1000,
+            description="URLs of several servers with the same model, beside `base_url`: a "
+            "conversation stays with the server that has it in its cache.",
+        ),
+    ]
+    check_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=86_400,
+            description="Several URLs: seconds between checks of a silent server; 0 = only after "
+            "failures.",
+        ),
+    ] = 10.0
+    affinity_factor: Annotated[
+        float,
+        Field(
+            ge=1,
+            le=1000,
+            description="Several URLs: the server with the conversation in its cache may have so "
+            "many times the requests of the least busy one, plus `affinity_slack`.",
+        ),
+    ] = 1.5
+    affinity_slack: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=100_000,
+            description="Several URLs: so many requests more it may have; see `affinity_factor`.",
+        ),
+    ] = 2.0
     api_key: Annotated[
         str,
         Field(
@@ -151,6 +186,13 @@ class Provider(Section):
         check_web_address(url, "give it as the key")
         return url.rstrip("/")
 
+    @field_validator("base_urls")
+    @classmethod
+    def _are_web_addresses(cls, urls: list[str]) -> list[str]:
+        if not all(urls):
+            raise ValueError("must hold no empty address")
+        return [cls._is_web_address(url) for url in urls]
+
     @field_validator("api_key")
     @classmethod
     def _names_a_place(cls, place: str) -> str:
@@ -162,9 +204,18 @@ class Provider(Section):
         return place
 
     @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses of its servers, each once; () for the type's own address."""
+        return tuple(dict.fromkeys(filter(None, (self.base_url, *self.base_urls))))
+
+    def at(self, url: str) -> "Provider":
+        """The provider with this address alone."""
+        return self.model_copy(update={"base_url": url, "base_urls": []})
+
+    @property
     def is_local(self) -> bool:
         """Whether the model runs in this process and takes its memory."""
-        return self.type == "llamacpp" or (self.type == "tensorrt" and not self.base_url)
+        return self.type == "llamacpp" or (self.type == "tensorrt" and not self.urls)
 
     @property
     def label(self) -> str:

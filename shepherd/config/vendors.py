@@ -55,13 +55,13 @@ _OWN_VENDOR = {
 def vendor_of(provider: Provider) -> Vendor | None:
     """The vendor of a provider; None for a private server.
 
-    A vendor's key is sent only to that vendor's hosts.
+    A vendor's key is sent only to that vendor's hosts. With several addresses, all must be its.
     """
-    if not provider.base_url:
+    if not provider.urls:
         name = _OWN_VENDOR.get(provider.type)
         return next((vendor for vendor in VENDORS if vendor.name == name), None)
-    host = (urlsplit(provider.base_url).hostname or "").lower()
-    return next((vendor for vendor in VENDORS if _belongs(host, vendor.hosts)), None)
+    hosts = [(urlsplit(url).hostname or "").lower() for url in provider.urls]
+    return next((v for v in VENDORS if all(_belongs(host, v.hosts) for host in hosts)), None)
 
 
 def vendors_with_key(env: Mapping[str, str]) -> list[tuple[Vendor, str]]:

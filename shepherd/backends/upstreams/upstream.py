@@ -1,0 +1,184 @@
+"""One upstream: its backend, its health, and the checks that bring it back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from shepherd.backends.api.backend import ApiBackend
+from shepherd.backends.api.http.client import Contact
+from shepherd.backends.api.http.retry import Timing
+from shepherd.backends.base import Backend, GenerationStats
+from shepherd.backends.upstream_state import Health, UpstreamState
+from shepherd.errors import ShepherdError, UnreachableError
+
+MAX_BUSY_SECONDS = 60.0
+"""A busy upstream gets requests again after this time, whatever it asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPolicy:
+    """Seconds: the pause after a failure, doubled up to `max_pause`, and between other checks.
+
+    An upstream whose last answer or check is younger than `interval` is not checked; 0 = never.
+    """
+
+    first_pause: float = 0.5
+    max_pause: float = 30.0
+    interval: float = 10.0
+
+    def pause(self, failures: int) -> float:
+        """The pause after so many failures in a row."""
+        return min(self.max_pause, self.first_pause * 2 ** min(failures - 1, 30))
+
+
+class Upstream:
+    """A server that may be down; `backend` is None until it was reached for the first time."""
+
+    def __init__(
+        self,
+        url: str,
+        opening: Callable[[], Awaitable[Backend]],
+        policy: CheckPolicy,
+        timing: Timing,
+        when_down: Callable[[str], None],
+    ) -> None:
+        """`when_down` gets the URL after a second failure in a row: its cache may be lost."""
+        self.url = url
+        self.backend: Backend | None = None
+        self.running = 0
+        self.retry_at = 0.0
+        """Until then it gets no requests; the time of the last success if it is up."""
+        self._opening = opening
+        self._policy = policy
+        self._timing = timing
+        self._when_down = when_down
+        self._error: ShepherdError | None = None
+        self._health = Health.DOWN
+        self._failures_in_a_row = 0
+        self._requests = self._failures = 0
+        self._prompt_tokens = self._cached_tokens = 0
+        self._lock = asyncio.Lock()
+        self._failed = asyncio.Event()
+
+    @property
+    def health(self) -> Health:
+        """Whether it gets requests now."""
+        if self._health is Health.BUSY and self._timing.clock() >= self.retry_at:
+            self._health = Health.UP
+        return self._health
+
+    @property
+    def error(self) -> ShepherdError | None:
+        """The last failure, None if it is up."""
+        return None if self.health is Health.UP else self._error
+
+    @property
+    def state(self) -> UpstreamState:
+        """The health and the counts."""
+        return UpstreamState(
+            self.url,
+            self.health,
+            self.running,
+            self._requests,
+            self._failures,
+            self._prompt_tokens,
+            self._cached_tokens,
+            str(self.error or ""),
+        )
+
+    async def ready(self) -> Backend:
+        """The backend; raises the error that keeps it from opening."""
+        async with self._lock:
+            if self.backend is None:
+                self.backend = await self._opening()
+            return self.backend
+
+    def begin(self) -> None:
+        """Note that a request is sent."""
+        self.running += 1
+        self._requests += 1
+
+    def end(self) -> None:
+        """Note that a request has ended."""
+        self.running -= 1
+
+    def succeed(self, stats: GenerationStats) -> None:
+        """Note an answer."""
+        self._prompt_tokens += stats.prompt_tokens
+        self._cached_tokens += stats.cached_tokens
+        self._failures_in_a_row = 0
+        self._be_up()
+
+    def fail(self, error: ShepherdError) -> None:
+        """Note a request without an answer, or with half of one: no others until a check."""
+        self._failures += 1
+        self._be_down(error)
+
+    def be_busy(self, error: ShepherdError, seconds: float) -> None:
+        """Note that it takes no requests for this time."""
+        self._failures += 1
+        self._error, self._health = error, Health.BUSY
+        self.retry_at = self._timing.clock() + min(seconds, MAX_BUSY_SECONDS)
+
+    async def watch(self) -> None:
+        """Check the upstream for ever: after failures with growing pauses, else when silent."""
+        while True:
+            if self._health is Health.DOWN:
+                await self._timing.sleep(max(0.0, self.retry_at - self._timing.clock()))
+                is_due = self._health is Health.DOWN and self._timing.clock() >= self.retry_at
+            else:
+                is_due = not await self._fails_soon() and self._is_silent
+            if is_due:
+                await self.check()
+
+    async def check(self) -> bool:
+        """Whether it answers now; the health changes with the result."""
+        try:
+            if self.backend is None:
+                await self.ready()
+            elif not await _answers(self.backend):
+                raise UnreachableError(f"{self.url} does not answer.")
+        except ShepherdError as error:
+            self._be_down(error)
+            if self._failures_in_a_row > 1:
+                self._when_down(self.url)
+            return False
+        self._be_up()
+        return True
+
+    async def aclose(self) -> None:
+        """Close the backend."""
+        if self.backend is not None:
+            await self.backend.aclose()
+
+    def _be_up(self) -> None:
+        self._health = Health.UP
+        self._failed.clear()
+        self.retry_at = self._timing.clock()
+
+    def _be_down(self, error: ShepherdError) -> None:
+        self._failures_in_a_row += 1
+        self._error, self._health = error, Health.DOWN
+        self.retry_at = self._timing.clock() + self._policy.pause(self._failures_in_a_row)
+        self._failed.set()
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether it is up, and its last answer or check is too long ago."""
+        silence = self._timing.clock() - self.retry_at
+        return self._health is Health.UP and silence >= self._policy.interval
+
+    async def _fails_soon(self) -> bool:
+        """Wait until a request fails, at most for the interval of checks."""
+        try:
+            async with asyncio.timeout(self._policy.interval or None):
+                return await self._failed.wait()
+        except TimeoutError:
+            return False
+
+
+async def _answers(backend: Backend) -> bool:
+    """Whether a request gets an answer; a result of the last seconds does not count."""
+    if isinstance(backend, ApiBackend):
+        return await Contact(backend.client, backend.adapter).there()
+    return await backend.reachable()
