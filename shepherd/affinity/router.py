@@ -10,9 +10,6 @@ from shepherd.affinity.prefix import Prefix
 
 R = TypeVar("R", bound=Hashable)
 
-OPENING_BLOCKS = 256
-"""By so many blocks a replica may exceed the others before new conversations go elsewhere."""
-
 _MASK = 2**64 - 1
 _MULTIPLIER = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
 
@@ -45,8 +42,9 @@ class AffinityRouter(Generic[R]):
     """Sends a prompt to the replica that knows the longest beginning of it.
 
     If that replica is busier than `balance` allows, the next longest beginning counts. If no
-    replica is left, the least busy one is chosen. Of equal replicas, `seed` and the conversation
-    decide: routers with the same seed choose alike. A replica is any hashable value.
+    replica is left, the least busy one is chosen. A new conversation, of which only the opening is
+    known, goes to another replica if that one holds far less. Of equal replicas, `seed` and the
+    conversation decide: routers with the same seed choose alike. A replica is any hashable value.
     """
 
     def __init__(
@@ -69,14 +67,14 @@ class AffinityRouter(Generic[R]):
             blocks, holders = self.index.longest(prefix, excluded)
             fits = [r for r in holders if loads.get(r, limit + 1) <= limit]
             if blocks <= prefix.opening:
-                fits = self._not_crowded(fits, loads)
+                fits = self._not_crowded(fits, loads, prefix.opening)
             if fits:
                 return self._choice(self._least_busy(prefix, fits, loads), blocks, prefix)
             if not holders:
                 break
             excluded.update(holders)
         equal = _with_least_load(loads, loads)
-        equal = self._not_crowded(equal, loads) or equal
+        equal = self._not_crowded(equal, loads, prefix.opening) or equal
         replica = self._least_busy(prefix, equal, loads)
         return self._choice(replica, self.index.common(prefix, replica), prefix)
 
@@ -92,12 +90,15 @@ class AffinityRouter(Generic[R]):
     def _choice(self, replica: R, blocks: int, prefix: Prefix) -> Choice[R]:
         return Choice(replica, blocks, prefix.ends[blocks - 1] if blocks else 0)
 
-    def _not_crowded(self, replicas: Collection[R], loads: Mapping[R, float]) -> list[R]:
-        """Those of the replicas that don't hold far more blocks than the others.
+    def _not_crowded(
+        self, replicas: Collection[R], loads: Mapping[R, float], opening: int
+    ) -> list[R]:
+        """The replicas that don't hold far more blocks than the others, beyond one opening.
 
-        Otherwise all conversations with one system message would gather in one cache.
+        Otherwise all conversations with one system message would gather in one cache. It costs
+        another replica a single opening to join in.
         """
-        limit = self.balance.factor * min(map(self.index.blocks, loads)) + OPENING_BLOCKS
+        limit = self.balance.factor * min(map(self.index.blocks, loads)) + opening
         return [replica for replica in replicas if self.index.blocks(replica) <= limit]
 
     def _least_busy(self, prefix: Prefix, replicas: Collection[R], loads: Mapping[R, float]) -> R:

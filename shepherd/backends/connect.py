@@ -79,6 +79,14 @@ async def examine(provider: Provider, book: ProviderBook) -> Examination:
     return Examination(models or (), backend.info.id, backend.window, listing=models is not None)
 
 
+async def check_answer(provider: Provider, book: ProviderBook) -> None:
+    """Request the list of models once; a server without a list answers, too.
+
+    Raises ConfigError, AccessError, UnreachableError, InvalidRequestError.
+    """
+    await _models(provider, book, ClientOptions(retry=RetryPolicy(max_attempts=1), is_test=True))
+
+
 async def _examine_extension(provider: Provider, book: ProviderBook) -> Examination:
     backend = await open_extension(provider, book, Config())
     try:

@@ -1,10 +1,11 @@
 """A backend in front of another one, for wrappers that change only a part of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from shepherd.backends.base import Backend, CacheTier, Generation, ModelInfo, Prefilled
 from shepherd.backends.embedding import Embedder
 from shepherd.backends.text_model import TextModel
+from shepherd.backends.upstream_state import UpstreamState
 from shepherd.events import EventCallback
 from shepherd.messages import Message
 from shepherd.session import Session
@@ -44,6 +45,10 @@ class ForwardingBackend(Backend):
     @property
     def cache_tiers(self) -> tuple[CacheTier, ...]:
         return self._backend.cache_tiers
+
+    @property
+    def upstreams(self) -> Sequence[UpstreamState]:
+        return self._backend.upstreams
 
     @property
     def waiting_requests(self) -> int:

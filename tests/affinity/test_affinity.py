@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from shepherd.affinity import AffinityRouter, Balance, Prefix, PrefixIndex, body_prefix, prefix_of
 from shepherd.affinity.index import ENTRY_BYTES
-from shepherd.affinity.router import OPENING_BLOCKS
 
 PARTS = st.lists(st.sampled_from(["a", "b", "cc", "", "d" * 9]), max_size=6)
 IDLE = {"x": 0.0, "y": 0.0, "z": 0.0}
@@ -146,7 +145,7 @@ def test_a_common_system_message_does_not_gather_all_conversations_in_one_cache(
         router.record(prefix, router.choose(prefix, IDLE).replica)
     held = sorted(router.index.blocks(name) for name in IDLE)
     assert held[0] > 0
-    assert held[-1] <= router.balance.factor * held[0] + OPENING_BLOCKS + 4
+    assert held[-1] <= router.balance.factor * held[0] + 4
 
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "system", "content": "s"}]}

@@ -1,10 +1,11 @@
 """A wrapper passes on all that a backend has."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.forwarding import ForwardingBackend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.upstream_state import UpstreamState
 from shepherd.messages import Message
 from shepherd.session import Session
 from tests.backends.api.support import Events
@@ -25,6 +26,10 @@ class Marked(ScriptedBackend):
     @property
     def selector(self) -> str:
         return "a/b"
+
+    @property
+    def upstreams(self) -> Sequence[UpstreamState]:
+        return [UpstreamState("http://a")]
 
     @property
     def waiting_requests(self) -> int:
@@ -62,6 +67,7 @@ async def test_everything_comes_from_the_wrapped_one() -> None:
     assert backend.selector == "a/b"
     assert backend.take_warning() == "careful"
     assert backend.waiting_requests == 3
+    assert backend.upstreams == [UpstreamState("http://a")]
     assert backend.count_error == 0.25
     assert (backend.cache_tiers, backend.text_model) == ((), None)
     assert type(backend.embedder) is type(inner.embedder) is not type(None)

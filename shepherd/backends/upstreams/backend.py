@@ -29,7 +29,7 @@ class UpstreamsBackend(FailoverBackend):
     """
 
     def __init__(self, group: UpstreamGroup) -> None:
-        self._group = group
+        self.group = group
         self._tasks: list[asyncio.Task[object]] = []
         self._closed = False
 
@@ -56,7 +56,7 @@ class UpstreamsBackend(FailoverBackend):
 
     @property
     def upstreams(self) -> Sequence[UpstreamState]:
-        return [upstream.state for upstream in self._group.upstreams]
+        return [upstream.state for upstream in self.group.upstreams]
 
     @property
     def alive(self) -> bool:
@@ -66,20 +66,20 @@ class UpstreamsBackend(FailoverBackend):
         """Whether any upstream is up; if none is, all are checked now."""
         if not self.alive:
             return False
-        upstreams = self._group.upstreams
+        upstreams = self.group.upstreams
         is_up = any(upstream.health is not Health.DOWN for upstream in upstreams)
         return is_up or any(await asyncio.gather(*(upstream.check() for upstream in upstreams)))
 
     @property
     def embedder(self) -> Embedder | None:
-        return UpstreamsEmbedder(self._group) if self._opened[0].embedder else None
+        return UpstreamsEmbedder(self.group) if self._opened[0].embedder else None
 
     @property
     def count_error(self) -> float | None:
         return self._opened[0].count_error
 
     def route(self, session: Session) -> Route:
-        return UpstreamRoute(self._group, session_prefix(session))
+        return UpstreamRoute(self.group, session_prefix(session))
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         return await self._opened[0].count_message_tokens(session, message)
@@ -90,17 +90,17 @@ class UpstreamsBackend(FailoverBackend):
     async def aclose(self) -> None:
         self._closed = True
         await end_tasks(*self._tasks)
-        for upstream in self._group.upstreams:
+        for upstream in self.group.upstreams:
             await upstream.aclose()
 
     @property
     def _opened(self) -> list[Backend]:
         """The backends of the upstreams that have answered; at least one once it is open."""
-        backends = (upstream.backend for upstream in self._group.upstreams)
+        backends = (upstream.backend for upstream in self.group.upstreams)
         return [backend for backend in backends if backend is not None]
 
     async def _start(self) -> None:
-        upstreams = self._group.upstreams
+        upstreams = self.group.upstreams
         checks = [asyncio.create_task(upstream.check()) for upstream in upstreams]
         self._tasks += checks
         pending = set(checks)

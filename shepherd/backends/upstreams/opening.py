@@ -26,6 +26,7 @@ async def open_upstreams(
     *,
     router: Router | None = None,
     checks: CheckPolicy | None = None,
+    retry: RetryPolicy | None = None,
 ) -> UpstreamsBackend:
     """Connect to all addresses of the provider; `opening` opens a provider with a single one.
 
@@ -39,7 +40,7 @@ async def open_upstreams(
         Upstream(url, partial(shared.open, opening, url), policy, timing, affinity.forget)
         for url in provider.urls
     ]
-    return await UpstreamsBackend.open(UpstreamGroup(upstreams, router or affinity))
+    return await UpstreamsBackend.open(UpstreamGroup(upstreams, router or affinity, retry))
 
 
 def single_opener(book: ProviderBook) -> Callable[[Provider], Awaitable[Backend]]:

@@ -1,4 +1,4 @@
-"""The checks of `shepherd doctor`; none of them sends anything over the network."""
+"""The checks of `shepherd doctor`; only servers of a provider with several get a request."""
 
 import importlib.metadata
 import os
@@ -185,7 +185,11 @@ def _providers(paths: Paths, env: Mapping[str, str]) -> Iterator[Check]:
     if not providers:
         yield Check("providers", State.OK, "none configured")
     for provider in providers:
-        yield _provider(book, provider)
+        check = _provider(book, provider)
+        yield check
+        reads_key = provider.api_key == "keyring"  # that may open a window
+        if len(provider.urls) > 1 and check.state is State.OK and not reads_key:
+            yield from _upstreams(book, provider)
 
 
 def _provider(book: ProviderBook, provider: Provider) -> Check:
@@ -199,6 +203,16 @@ def _provider(book: ProviderBook, provider: Provider) -> Check:
     except ShepherdError as error:
         return Check("provider", State.NOTE, text, (str(error),))
     return Check("provider", State.OK, f"{text}; {'has a key' if secret.value else 'no key'}")
+
+
+def _upstreams(book: ProviderBook, provider: Provider) -> Iterator[Check]:
+    """One check for each of several servers; the others take the requests of a silent one."""
+    from shepherd.cli.commands.upstream_checks import check_upstreams
+
+    for url, problem in check_upstreams(book, provider):
+        text = f"{provider.name}: {url} {'does not answer' if problem else 'answers'}"
+        state, advice = (State.NOTE, (problem,)) if problem else (State.OK, ())
+        yield Check("upstream", state, text, advice)
 
 
 def _servers(config: Config, paths: Paths, cwd: Path) -> Iterator[Check]:

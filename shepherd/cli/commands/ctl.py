@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from shepherd.backends.upstream_state import UpstreamState
 from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.errors import AccessError, BackendError, UnreachableError
@@ -107,7 +108,10 @@ def show_status(address: ServerAddress, as_json: Json = False) -> None:
         ("requests", f"{requests['running']} running, {requests['ended']} ended"),
         ("connections", status["connections"]),
     ]
-    rows += [("model", _model_line(model)) for model in status["models"]]
+    for model in status["models"]:
+        rows.append(("model", _model_line(model)))
+        upstreams = [UpstreamState(**state) for state in model.get("upstreams", ())]
+        rows += [("upstream", state.describe()) for state in upstreams]
     for name, value in rows:
         typer.echo(f"{name:<12} {value}")
 

@@ -140,6 +140,7 @@ def _state(lifecycle: Lifecycle, metrics: Metrics, models: Models) -> JsonObject
                 "vram_bytes": model.memory.vram,
                 "waiting": model.backend.waiting_requests,
                 "context_size": model.backend.info.context_size,
+                "upstreams": [asdict(state) for state in model.backend.upstreams],
             }
             for model in models.loaded()
         ],

@@ -14,6 +14,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from shepherd.backends.upstream_state import Health, UpstreamState
 from shepherd.server.models import LoadedModel
 from shepherd.server.operation.metrics import Distribution, Distributions, Labels, Metrics
 
@@ -26,6 +27,13 @@ _CACHE_STATE = (
     ("entries", "shepherd_cache_entries", "Prompts in a cache."),
     ("bytes", "shepherd_cache_bytes", "Bytes of a cache."),
 )
+_UPSTREAM = (
+    ("requests", "shepherd_upstream_requests", "Requests that were sent to an upstream."),
+    ("failures", "shepherd_upstream_failures", "Requests that failed at an upstream."),
+    ("prompt_tokens", "shepherd_upstream_prompt_tokens", "Tokens of prompts."),
+    ("cached_tokens", "shepherd_upstream_cached_tokens", "Those of them from its cache."),
+)
+_UPSTREAM_STATE = (("running", "shepherd_upstream_running", "Requests that it is answering."),)
 
 
 def exposition(metrics: Metrics, accept: str) -> tuple[bytes, str]:
@@ -112,6 +120,7 @@ class _Measurements(Collector):
         yield _gauge("shepherd_model_memory_bytes", "Estimated memory.", names, memory)
         yield _gauge("shepherd_model_vram_bytes", "Estimated memory of GPUs.", names, vram)
         yield from self._caches(models)
+        yield from self._upstreams(models)
 
     def _caches(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
         places = ("model", "tier")
@@ -119,6 +128,21 @@ class _Measurements(Collector):
             yield _counter(name, text, places, self._tiers(models, field))
         for field, name, text in _CACHE_STATE:
             yield _gauge(name, text, places, self._tiers(models, field))
+
+    def _upstreams(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
+        places = ("model", "upstream")
+        states = {
+            (self._metrics.label(model.name), state.url): state
+            for model in models
+            for state in model.backend.upstreams
+        }
+        up = {labels: int(state.health is Health.UP) for labels, state in states.items()}
+        text = "Whether a server of a provider that has several takes requests."
+        yield _gauge("shepherd_upstream_up", text, places, up)
+        for field, name, text in _UPSTREAM_STATE:
+            yield _gauge(name, text, places, _values(states, field))
+        for field, name, text in _UPSTREAM:
+            yield _counter(name, text, places, _values(states, field))
 
     def _tiers(self, models: Sequence[LoadedModel], field: str) -> Counter[Labels]:
         """A value of all caches by model and tier."""
@@ -128,6 +152,10 @@ class _Measurements(Collector):
             for tier in model.backend.cache_tiers:
                 values[label, tier.name] += getattr(tier, field)
         return values
+
+
+def _values(states: Mapping[Labels, UpstreamState], field: str) -> Mapping[Labels, int]:
+    return {labels: getattr(state, field) for labels, state in states.items()}
 
 
 def _counter(name: str, text: str, names: Sequence[str], values: Mapping[Labels, int]) -> Metric:

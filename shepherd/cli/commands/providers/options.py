@@ -26,6 +26,7 @@ provider = typer.Typer(
 
 Name = Annotated[str, typer.Argument(help="The provider's name.")]
 TENSORRT = "TensorRT-LLM in this process"
+SEVERAL = "Several servers"
 
 
 def _setting(name: str, *names: str, panel: str | None = None) -> Any:
@@ -40,7 +41,13 @@ class ProviderOptions:
 
     type: Annotated[str, typer.Option(help=f"One of {', '.join(PROVIDER_TYPES)}.")]
     model: Annotated[str, typer.Option("--model", "-m", help="The model's name there.")] = ""
-    base_url: Annotated[str, typer.Option(help="Address; by default that of the type.")] = ""
+    base_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Address; by default that of the type. Repeat it for several servers.",
+        ),
+    ] = None
     api_key: Annotated[
         str | None, typer.Option(help="The key, kept in a private file; - reads it hidden.")
     ] = None
@@ -68,6 +75,9 @@ class ProviderOptions:
     tokens_per_minute: Annotated[int, _setting("tokens_per_minute")] = 0
     effort: Annotated[Effort, _setting("effort")] = Effort.UNSET
     ask: Annotated[bool, _setting("ask", "--ask/--no-ask")] = True
+    check_seconds: Annotated[float, _setting("check_seconds", panel=SEVERAL)] = 10.0
+    affinity_factor: Annotated[float, _setting("affinity_factor", panel=SEVERAL)] = 1.5
+    affinity_slack: Annotated[float, _setting("affinity_slack", panel=SEVERAL)] = 2.0
     tokenizer: Annotated[str, _setting("tokenizer", panel=TENSORRT)] = ""
     tensor_parallel: Annotated[int, _setting("tensor_parallel", panel=TENSORRT)] = 1
     pipeline_parallel: Annotated[int, _setting("pipeline_parallel", panel=TENSORRT)] = 1
@@ -87,8 +97,11 @@ class ProviderOptions:
             for field in fields(self)
             if field.name in Provider.model_fields and field.name != "api_key"
         }
+        urls = self.base_url or []
         return {
             **settings,
+            "base_url": urls[0] if len(urls) == 1 else "",
+            "base_urls": urls if len(urls) > 1 else [],
             "api_key": f"{ENVIRONMENT}{self.api_key_env}" if self.api_key_env else "",
             "headers": dict(_header(text) for text in self.header or []),
         }

@@ -100,6 +100,8 @@ def _parsed(key: str, value: str) -> object:
         suggestion = did_you_mean(key.replace("_", "-"), known) or f"; there are {', '.join(known)}"
         raise UsageError(f"a provider has no setting {key}{suggestion}")
     kind = bare_type(field)
+    if kind == list[str]:
+        return value.replace(",", " ").split()
     if kind is bool:
         return parse_bool(value)
     try:

@@ -9,6 +9,7 @@ from shepherd.backends.providers import open_provider
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider
 from shepherd.config.settings import Config
+from shepherd.errors import BackendError
 
 MAX_LISTED_MODELS = 30
 
@@ -17,6 +18,22 @@ async def run_test(provider: Provider, book: ProviderBook, say: Callable[[str], 
     """Report the provider's state in lines; returns the exit code. Raises ShepherdError."""
     if provider.is_local:
         return await _test_local(provider, book, say)
+    if len(provider.urls) > 1:
+        codes = [await _test_upstream(provider.at(url), book, say) for url in provider.urls]
+        return max(codes)
+    return await _test_server(provider, book, say)
+
+
+async def _test_upstream(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
+    """One of several servers: its failure does not end the test of the others."""
+    try:
+        return await _test_server(provider, book, say)
+    except BackendError as error:
+        say(str(error))
+        return 1
+
+
+async def _test_server(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
     secret = await asyncio.to_thread(book.key, provider)
     key = f"key {secret.masked} ({secret.source})" if secret.value else "no key"
     say(f"{provider.name}: {provider.type} at {address_of(provider)}, {key}")

@@ -53,7 +53,10 @@ def key_advice(provider: Provider, book: ProviderBook) -> str:
 
 
 def _place(provider: Provider) -> str:
-    return urlsplit(provider.base_url).netloc if provider.base_url else ""
+    urls = provider.urls
+    if len(urls) > 1:
+        return f"{len(urls)} servers"
+    return urlsplit(urls[0]).netloc if urls else ""
 
 
 def _address(provider: Provider) -> str:
@@ -62,7 +65,7 @@ def _address(provider: Provider) -> str:
     from shepherd.backends.connect import address_of
 
     try:
-        return address_of(provider)
+        return ", ".join(address_of(provider.at(url)) for url in provider.urls or ("",))
     except ConfigError as error:
         return str(error)
 

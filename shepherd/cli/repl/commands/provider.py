@@ -121,7 +121,13 @@ class _Provider:
 
     def _rows(self, providers: list[Provider]) -> list[tuple[str, str]]:
         book = self._context.conversation.providers
-        return [(self._marked(p.name), summary(p, book)) for p in providers]
+        rows = [[(self._marked(p.name), summary(p, book))] for p in providers]
+        backend = self._context.conversation.slot.loaded_backend
+        states = [] if backend is None else [state.describe() for state in backend.upstreams]
+        for provider, lines in zip(providers, rows, strict=True):
+            if provider.name == self._current:
+                lines += [("", state) for state in states]
+        return [line for lines in rows for line in lines]
 
     def _marked(self, name: str) -> str:
         return f"{'*' if name == (self._current or LOCAL) else ' '} {name}"
