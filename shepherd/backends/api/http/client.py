@@ -13,6 +13,7 @@ from urllib.request import getproxies
 import httpx
 
 from shepherd.backends.api.adapter import Adapter, ApiRequest
+from shepherd.backends.api.http.direct import PreparedRequest, StreamedResponse
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.http.failures import RequestTarget, no_api, refused, unreachable
 from shepherd.backends.api.http.rate import RateLimiter, RateLimits
@@ -33,6 +34,9 @@ READ_SECONDS = 600.0
 MAX_ERROR_BYTES = 256 * 1024
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """The maximum of bytes that are read of an error, and of an answer that is not a stream."""
+
+MAX_PREPARED = 100
+"""Requests that are kept for the next ones: one for each path, and there are few."""
 
 _KEEP_ALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 _MIN_SECRET_LENGTH = 8
@@ -98,6 +102,7 @@ class ApiClient:
             "user-agent": f"shepherd/{__version__}",
             **adapter.auth(endpoint.api_key),
         }
+        self._prepared_requests: dict[object, PreparedRequest | None] = {}
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -128,7 +133,7 @@ class ApiClient:
     @asynccontextmanager
     async def opened(
         self, request: ApiRequest, model: str = ""
-    ) -> AsyncGenerator[httpx.Response, None]:
+    ) -> AsyncGenerator[StreamedResponse, None]:
         """The answer to one request, before its body is read.
 
         Leaving the context closes the connection unless the whole body was read.
@@ -137,12 +142,7 @@ class ApiClient:
         """
         target = self.target(model)
         try:
-            async with self._http.stream(
-                request.method,
-                self._endpoint.url(request),
-                content=None if request.body is None else write(request.body),
-                headers=self._all_headers(request),
-            ) as response:
+            async with self._sent(request) as response:
                 if not response.is_success:
                     await self._refuse(target, response)
                 if response.headers.get("content-type", "").startswith("text/html"):
@@ -156,6 +156,35 @@ class ApiClient:
             raise refused(target, 400, f"the address or a header is wrong: {error}") from error
         except httpx.RequestError as error:
             raise unreachable(target, f"the connection broke ({reason(error)})") from error
+
+    @asynccontextmanager
+    async def _sent(self, request: ApiRequest) -> AsyncGenerator[StreamedResponse, None]:
+        """The answer of the connections, of whatever status."""
+        http, content = self._http, None if request.body is None else write(request.body)
+        prepared = self._prepared(http, request) if isinstance(http, Client) else None
+        if prepared is not None and isinstance(http, Client):
+            response = await http.open(prepared, content)
+            try:
+                yield response
+            finally:
+                await response.aclose()
+            return
+        url, headers = self._endpoint.url(request), self._all_headers(request)
+        async with http.stream(request.method, url, content=content, headers=headers) as answer:
+            yield answer
+
+    def _prepared(self, http: Client, request: ApiRequest) -> PreparedRequest | None:
+        """The prepared request, which is made once for each path and its headers."""
+        if not http.is_direct:
+            return None
+        key = request.method, request.path, request.body is None, request.stream
+        if not request.headers and key in self._prepared_requests:
+            return self._prepared_requests[key]
+        headers = self._all_headers(request)
+        prepared = http.prepare(request.method, self._endpoint.url(request), headers)
+        if not request.headers and len(self._prepared_requests) < MAX_PREPARED:
+            self._prepared_requests[key] = prepared
+        return prepared
 
     async def fetch(self, request: ApiRequest, *, max_attempts: int = 0) -> JsonObject:
         """The JSON object that answers a request; a list comes as {"data": list}.
@@ -176,7 +205,7 @@ class ApiClient:
         if self._owned:
             await self._http.aclose()
 
-    async def _refuse(self, target: RequestTarget, response: httpx.Response) -> None:
+    async def _refuse(self, target: RequestTarget, response: StreamedResponse) -> None:
         try:
             content = await _read(response, MAX_ERROR_BYTES)
         except httpx.RequestError:
@@ -200,7 +229,7 @@ def reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-async def _read(response: httpx.Response, max_bytes: int) -> bytes:
+async def _read(response: StreamedResponse, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     async for piece in response.aiter_bytes():

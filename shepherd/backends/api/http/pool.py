@@ -2,12 +2,19 @@
 
 import ssl
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import Any, Protocol, cast
 
 import httpcore
 
-_SCHEMES = (b"http", b"https")
+from shepherd.backends.api.http.http1 import (
+    Headers,
+    Http1Answer,
+    Http1Connection,
+    Http1Request,
+    origin_of,
+    request_head,
+)
 
 
 class RequestHandler(Protocol):
@@ -38,33 +45,43 @@ class ConnectionPool:
         socket_options: Iterable[tuple[int, int, int]] = (),
     ) -> None:
         """An idle connection is closed after `expiry` seconds, None for never."""
+        certificates.set_alpn_protocols(["http/1.1"])
         self._certificates = certificates
         self._network = network
         self._max_idle = max_idle
         self._expiry = expiry
         self._options = list(socket_options)
-        self._idle: deque[httpcore.AsyncHTTPConnection] = deque()
-        self._busy: set[httpcore.AsyncHTTPConnection] = set()
+        self._idle: deque[Http1Connection] = deque()
+        self._busy: set[Http1Connection] = set()
 
     async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
         """The answer, before its body is read; raises httpcore's errors."""
-        if request.url.scheme not in _SCHEMES:
-            scheme = request.url.scheme.decode("ascii", "replace")
-            raise httpcore.UnsupportedProtocol(f"the protocol {scheme!r} is not supported")
-        await self._close_old()
-        connection = self._take(request.url.origin)
+        answer = await self.send(
+            Http1Request(
+                request.method,
+                origin_of(request.url),
+                request_head(request.method, request.url.target, request.headers),
+                cast(AsyncIterable[bytes], request.stream),
+                cast(Any, request).extensions.get("timeout", {}),
+            )
+        )
+        return httpcore.Response(
+            answer.status,
+            headers=answer.headers,
+            content=answer,
+            extensions={"http_version": b"HTTP/1.1", "network_stream": answer.stream},
+        )
+
+    async def send(self, request: Http1Request) -> "PooledAnswer":
+        """The answer, before its body is read; raises httpcore's errors."""
+        connection = await self._take(request.origin)
         self._busy.add(connection)
         try:
-            response = await connection.handle_async_request(request)
+            answer = await connection.send(request)
         except BaseException:
-            await self._release(connection)
+            self._busy.discard(connection)
             raise
-        return httpcore.Response(
-            response.status,
-            headers=response.headers,
-            content=_Body(response, lambda: self._release(connection)),
-            extensions=cast(Any, response).extensions,  # partly untyped
-        )
+        return PooledAnswer(answer, connection, self)
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -74,47 +91,61 @@ class ConnectionPool:
         for connection in connections:
             await connection.aclose()
 
-    def _take(self, origin: httpcore.Origin) -> httpcore.AsyncHTTPConnection:
-        """The connection that was used last, or a new one."""
-        for connection in reversed(self._idle):
-            if connection.can_handle_request(origin) and not connection.has_expired():
-                self._idle.remove(connection)
-                return connection
-        return httpcore.AsyncHTTPConnection(
-            origin,
-            ssl_context=self._certificates,
-            keepalive_expiry=self._expiry,
-            network_backend=self._network,
-            socket_options=self._options,
-        )
-
-    async def _release(self, connection: httpcore.AsyncHTTPConnection) -> None:
-        """Keep the connection if its answer was read to the end; close it otherwise."""
+    async def release(self, connection: Http1Connection) -> None:
+        """Keep the connection if its answer was read to the end; others are closed already."""
         if connection in self._busy:
             self._busy.remove(connection)
-            if connection.is_idle():
+            if connection.idle:
                 self._idle.append(connection)
-            elif not connection.is_closed():
-                await connection.aclose()
+        else:  # the pool was closed meanwhile
+            await connection.aclose()
 
-    async def _close_old(self) -> None:
-        """Close the connections beyond the maximum, and those that idled for too long."""
-        while self._idle and (len(self._idle) > self._max_idle or self._idle[0].has_expired()):
+    async def _take(self, origin: httpcore.Origin) -> Http1Connection:
+        """The connection that was used last, or a new one."""
+        while self._idle:
+            if len(self._idle) <= self._max_idle and not self._idle[0].has_expired():
+                break
             await self._idle.popleft().aclose()
+        for connection in reversed(self._idle):
+            if connection.origin == origin:
+                self._idle.remove(connection)
+                if not connection.is_broken():
+                    return connection
+                await connection.aclose()
+                return await self._take(origin)
+        return Http1Connection(
+            origin, self._certificates, self._network, self._expiry, self._options
+        )
 
 
-class _Body:
-    """The body of a response, which releases its connection when it is closed."""
+class PooledAnswer:
+    """The answer of a pool; closing it releases its connection."""
 
-    def __init__(self, response: httpcore.Response, release: Callable[[], Awaitable[None]]) -> None:
-        self._response = response
-        self._release = release
+    def __init__(
+        self, answer: Http1Answer, connection: Http1Connection, pool: ConnectionPool
+    ) -> None:
+        self._answer = answer
+        self._connection = connection
+        self._pool = pool
+
+    @property
+    def status(self) -> int:
+        return self._answer.status
+
+    @property
+    def headers(self) -> Headers:
+        return self._answer.headers
+
+    @property
+    def stream(self) -> Any:
+        """The connection, for its addresses and its certificate."""
+        return self._connection.stream
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return aiter(cast(AsyncIterable[bytes], self._response.stream))
+        return aiter(self._answer)
 
     async def aclose(self) -> None:
         try:
-            await self._response.aclose()
+            await self._answer.aclose()
         finally:
-            await self._release()
+            await self._pool.release(self._connection)

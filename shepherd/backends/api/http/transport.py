@@ -1,13 +1,14 @@
 """httpx's transport on connections of our own."""
 
 import ssl
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, cast
 
 import httpcore
 import httpx
 
+from shepherd.backends.api.http.direct import DirectResponse, PreparedRequest, direct_response
+from shepherd.backends.api.http.errors import CORE_ERRORS, httpx_error
 from shepherd.backends.api.http.network import Network
 from shepherd.backends.api.http.pool import ConnectionPool, RequestHandler
 
@@ -29,6 +30,11 @@ class Transport(httpx.AsyncBaseTransport):
     ) -> None:
         self._pool = _pool(certificates, limits, list(socket_options), http2=http2)
 
+    @property
+    def connections(self) -> ConnectionPool | None:
+        """Our own pool; None for one of httpcore."""
+        return self._pool if isinstance(self._pool, ConnectionPool) else None
+
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """The answer to a request, before its body is read; raises httpx's errors."""
         url = httpcore.URL(
@@ -37,16 +43,17 @@ class Transport(httpx.AsyncBaseTransport):
             port=request.url.port,
             target=request.url.raw_path,
         )
-        with _httpx_errors(request):
-            response = await self._pool.handle_async_request(
-                httpcore.Request(
-                    method=request.method,
-                    url=url,
-                    headers=request.headers.raw,
-                    content=request.stream,
-                    extensions=request.extensions,
-                )
-            )
+        sent = httpcore.Request(
+            method=request.method,
+            url=url,
+            headers=request.headers.raw,
+            content=request.stream,
+            extensions=request.extensions,
+        )
+        try:
+            response = await self._pool.handle_async_request(sent)
+        except CORE_ERRORS as error:
+            raise httpx_error(error, request) from error
         return httpx.Response(
             status_code=response.status,
             headers=response.headers,
@@ -63,12 +70,36 @@ class Client(httpx.AsyncClient):
     """httpx's client over a `Transport`; streams skip what the APIs of providers don't need.
 
     httpx looks for redirects, sign-in data and cookies in each answer, which takes about as
-    long as sending a request.
+    long as sending a request. `open` skips httpx's requests and responses too.
     """
 
     def __init__(self, transport: Transport, timeout: httpx.Timeout) -> None:
         super().__init__(transport=transport, timeout=timeout, trust_env=False)
         self._direct = transport
+        self._connections = transport.connections
+        self._timeouts = timeout.as_dict()
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether `open` can send requests: not with cookies, nor over HTTP/2."""
+        return self._connections is not None and not (self.is_closed or len(self.cookies.jar))
+
+    def prepare(self, method: str, url: str, headers: Mapping[str, str]) -> PreparedRequest | None:
+        """A request for `open`; None if httpx must send it, with the sign-in data of its URL.
+
+        Raises httpx.InvalidURL, and LocalProtocolError for a header that is not allowed.
+        """
+        request = self.build_request(method, url, headers=headers)
+        return None if request.url.userinfo else PreparedRequest.of(request)
+
+    async def open(self, prepared: PreparedRequest, body: bytes | None) -> DirectResponse:
+        """The answer, before its body is read; the caller closes it. Raises httpx's errors."""
+        if self._connections is None:
+            raise RuntimeError("there is no pool of our own")
+        response = await direct_response(self._connections, prepared, body, self._timeouts)
+        if "set-cookie" in response.headers:
+            self.cookies.extract_cookies(response.as_httpx(prepared))
+        return response
 
     async def send(
         self,
@@ -120,34 +151,11 @@ class _Body(httpx.AsyncByteStream):
         self._request = request
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _httpx_errors(self._request):
+        try:
             async for piece in self._response.aiter_stream():
                 yield piece
+        except CORE_ERRORS as error:
+            raise httpx_error(error, self._request) from error
 
     async def aclose(self) -> None:
         await self._response.aclose()
-
-
-_ERRORS: Mapping[type[Exception], type[httpx.TransportError]] = {
-    httpcore.ConnectTimeout: httpx.ConnectTimeout,
-    httpcore.ReadTimeout: httpx.ReadTimeout,
-    httpcore.WriteTimeout: httpx.WriteTimeout,
-    httpcore.PoolTimeout: httpx.PoolTimeout,
-    httpcore.ConnectError: httpx.ConnectError,
-    httpcore.ReadError: httpx.ReadError,
-    httpcore.WriteError: httpx.WriteError,
-    httpcore.ProxyError: httpx.ProxyError,
-    httpcore.UnsupportedProtocol: httpx.UnsupportedProtocol,
-    httpcore.LocalProtocolError: httpx.LocalProtocolError,
-    httpcore.RemoteProtocolError: httpx.RemoteProtocolError,
-}
-"""httpx's errors by httpcore's of the same name."""
-
-
-@contextmanager
-def _httpx_errors(request: httpx.Request) -> Generator[None]:
-    """Raises httpx's error for httpcore's."""
-    try:
-        yield
-    except tuple(_ERRORS) as error:
-        raise _ERRORS[type(error)](str(error), request=request) from error

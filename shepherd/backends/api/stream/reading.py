@@ -9,6 +9,7 @@ import httpx
 
 from shepherd.backends.api.adapter import AnswerDecoder, Delta, Framing
 from shepherd.backends.api.http.client import reason
+from shepherd.backends.api.http.direct import StreamedResponse
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.api.stream.framing import (
     SniffedDecoder,
@@ -95,7 +96,7 @@ class Reading:
     def spoken(self) -> float:
         return 0.0 if self._began is None else self._clock() - self._began
 
-    async def run(self, response: httpx.Response, framing: Framing) -> None:
+    async def run(self, response: StreamedResponse, framing: Framing) -> None:
         """Read until the answer or the connection ends, or the callback returns False."""
         stream = SniffedDecoder() if framing is Framing.SSE else decoder_for(framing)
         why = CUT
@@ -111,7 +112,7 @@ class Reading:
         if not (self._complete or self._answer.ended):
             self.broken = why
 
-    async def _follow(self, response: httpx.Response, stream: StreamDecoder) -> None:
+    async def _follow(self, response: StreamedResponse, stream: StreamDecoder) -> None:
         pieces = cast(AsyncGenerator[bytes, None], _body(response))
 
         def act() -> None:
@@ -168,8 +169,10 @@ class _AnswerEndedError(Exception):
     """The rest of the answer is not needed."""
 
 
-def _body(response: httpx.Response) -> AsyncIterator[bytes]:
+def _body(response: StreamedResponse) -> AsyncIterator[bytes]:
     """The body, with as few intermediate steps as possible."""
+    if not isinstance(response, httpx.Response):
+        return response.aiter_bytes()
     coded = response.headers.get("content-encoding", "identity") != "identity"
     stream = response.stream
     if coded or not isinstance(stream, httpx.AsyncByteStream):
