@@ -27,7 +27,8 @@ class GenerationStats:
     """The measures of one generation: tokens, seconds, and the context after it.
 
     `restored_tokens` are cached tokens that came from host memory or disk. `drafted_tokens` were
-    computed ahead; `accepted_tokens` of them are in the answer.
+    computed ahead; `accepted_tokens` of them are in the answer. `cost` is in US dollars, None if
+    the price is unknown.
     """
 
     prompt_tokens: int = 0
@@ -40,6 +41,7 @@ class GenerationStats:
     restored_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    cost: float | None = None
 
     @property
     def prefill_speed(self) -> float:
@@ -62,7 +64,8 @@ class GenerationStats:
             "prefill_speed": round(self.prefill_speed, 1),
             "decode_speed": round(self.decode_speed, 1),
         }
-        return json.dumps({f.name: getattr(self, f.name) for f in fields(self)} | speeds)
+        values = {f.name: getattr(self, f.name) for f in fields(self)} | speeds
+        return json.dumps({name: value for name, value in values.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)

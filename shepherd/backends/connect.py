@@ -1,6 +1,6 @@
 """Connects to a provider's API."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shepherd.backends.api.adapter import Adapter, ModelTraits
@@ -20,6 +20,7 @@ from shepherd.config.vendors import vendor_of
 from shepherd.errors import AccessError, ConfigError, InvalidRequestError
 from shepherd.events import ignore_events
 from shepherd.messages import Message
+from shepherd.prices import Price
 from shepherd.session import Session
 
 QUESTION = "Say OK."
@@ -43,16 +44,22 @@ class Examination:
 
 
 async def connect(
-    provider: Provider, book: ProviderBook, retry: RetryPolicy | None = None
+    provider: Provider,
+    book: ProviderBook,
+    retry: RetryPolicy | None = None,
+    prices: Mapping[str, Price] | None = None,
 ) -> ApiBackend:
     """Request the model's properties from the provider, and prepare requests to it.
 
-    Of several addresses it takes the first. Raises ConfigError, AccessError, UnreachableError,
+    Of several addresses it takes the first. `prices` by the names of models override those that the
+    provider lists. Raises ConfigError, AccessError, UnreachableError,
     InvalidRequestError.
     """
     limits = RateLimits(provider.requests_per_minute, provider.tokens_per_minute)
     options = ClientOptions(retry=retry or RetryPolicy(), limits=limits)
-    return await _connect(provider, book, options)
+    backend = await _connect(provider, book, options)
+    backend.use_prices(prices or {})
+    return backend
 
 
 async def examine(provider: Provider, book: ProviderBook) -> Examination:

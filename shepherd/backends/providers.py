@@ -8,6 +8,7 @@ from shepherd.config.choices import Effort
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import PROVIDER_TYPES, Provider
 from shepherd.config.settings import Config, LayerName
+from shepherd.prices import read_prices
 
 
 @runtime_checkable
@@ -44,14 +45,16 @@ async def open_provider(
         return _thinking(await open_extension(provider, book, config), provider)
     from shepherd.backends.connect import connect
 
-    return await connect(provider, book)
+    return await connect(provider, book, prices=read_prices(config.terminal.prices))
 
 
 async def _open_upstreams(provider: Provider, book: ProviderBook, config: Config) -> Backend:
     from shepherd.backends.upstreams.opening import open_upstreams, single_opener
 
     if provider.type in PROVIDER_TYPES:
-        return await open_upstreams(provider, single_opener(book))
+        return await open_upstreams(
+            provider, single_opener(book, read_prices(config.terminal.prices))
+        )
     return await open_upstreams(provider, partial(open_provider, book=book, config=config))
 
 

@@ -378,8 +378,9 @@ class TerminalSection(Section):
     prices: Annotated[
         list[Annotated[str, Field(pattern=r"^\S+( \d+(\.\d+)?){2,3}$")]],
         Field(
-            description="Prices for `/usage`, as `MODEL READ WRITTEN CACHED` in US dollars for a "
-            "million tokens; without CACHED, cached tokens cost as much as others."
+            description="Prices of models in place of their providers', as `MODEL READ WRITTEN "
+            "CACHED` in US dollars for a million tokens; without CACHED, cached tokens cost as "
+            "much as others."
         ),
     ] = []
     save_sessions: Annotated[

@@ -1,11 +1,11 @@
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.base import GenerationStats
-from shepherd.cli.render.prices import read_prices
 from shepherd.cli.render.status import Status, compact, status_text
 from shepherd.cli.render.tool_view import (
     MAX_DIFF_LINES,
@@ -14,9 +14,11 @@ from shepherd.cli.render.tool_view import (
     display_pieces,
     result_pieces,
 )
+from shepherd.cli.render.totals import Totals
 from shepherd.cli.terminal.paint import UNICODE, Painter
 from shepherd.conversation.export import as_html, as_json, as_markdown, fenced
 from shepherd.messages import Message, ToolCall, message_from_json
+from shepherd.prices import read_prices
 from shepherd.session import Session
 
 PLAIN = Painter(styled=False)
@@ -93,11 +95,15 @@ def test_the_price_of_tokens_is_added_up() -> None:
     status = Status(model="maker/big", prices=read_prices(["big 2 10 0.5", "other 1 1"]))
     stats = GenerationStats(prompt_tokens=1_000_000, cached_tokens=400_000, completion_tokens=100)
     status.take(stats.to_json())
-    assert status.price is not None
-    assert status.price.cost(status.turn) == pytest.approx(0.6 * 2 + 0.4 * 0.5 + 0.001)
+    assert status.turn.cost == pytest.approx(0.6 * 2 + 0.4 * 0.5 + 0.001)
     assert "$1.40" in status_text(status, 200, "·")
-    status.model = "unknown"
-    assert "$" not in status_text(status, 200, "·")
+    status.model, status.turn = "unknown", Totals()
+    status.take(stats.to_json())
+    assert status.turn.cost is None
+    assert status.totals.cost == pytest.approx(1.401)
+    known = replace(stats, cost=0.5).to_json()
+    status.take(known, delegate="task")
+    assert (status.turn.cost, "$1.90" in status_text(status, 200, "·")) == (0.5, True)
 
 
 @given(st.integers(1, 120), st.text(max_size=100))

@@ -16,6 +16,7 @@ from shepherd.events import FinishReason
 from shepherd.images import MEDIA_TYPES
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject
+from shepherd.prices import Price
 from shepherd.session import Session
 
 
@@ -135,7 +136,8 @@ class ModelEntry:
     """A model that a provider offers; `context_size` and `output_limit` in tokens, 0 = unknown.
 
     `source` tells the user where the context size comes from. `vision`: the model sees images.
-    `thinking`: it can think. `tools`: its server gives it tools. Each is None if unknown.
+    `thinking`: it can think. `tools`: its server gives it tools. Each is None if unknown, as is the
+    `price`.
     """
 
     id: str
@@ -145,6 +147,7 @@ class ModelEntry:
     vision: bool | None = None
     thinking: bool | None = None
     tools: bool | None = None
+    price: Price | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,7 @@ class ModelTraits:
     effort: str = ""
     """How much the model should think, one of `Effort`; "" = as the session says."""
     tools: bool | None = None
+    price: Price | None = None
     refused: frozenset[str] = frozenset()
     """Fields of requests that the provider has refused for this model."""
 

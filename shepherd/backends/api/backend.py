@@ -1,6 +1,7 @@
 """The backend of every model behind an HTTP API."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Self
 
@@ -33,6 +34,7 @@ from shepherd.backends.text_model import refuse_raw
 from shepherd.errors import ContextFullError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
+from shepherd.prices import Price, price_of
 from shepherd.session import Session
 
 MIN_ANSWER = 256
@@ -102,6 +104,11 @@ class ApiBackend(Backend):
             window = replace(window, output_limit=traits.output_setting)
         backend._adopt(model, window)
         return backend
+
+    def use_prices(self, prices: Mapping[str, Price]) -> None:
+        """Prefer these prices, by the names of models, to the provider's own."""
+        price = price_of(prices, self._traits.id) or self._traits.price
+        self._traits = replace(self._traits, price=price)
 
     @property
     def info(self) -> ModelInfo:
@@ -260,14 +267,16 @@ class ApiBackend(Backend):
             completion = self.estimator.estimate_message(prefilled.prompt.counted, answer.message())
         prefilled.cached_tokens = usage.cached or 0
         self.client.limiter.spent(completion)
+        cached, price = prefilled.cached_tokens, self._traits.price
         return GenerationStats(
             prompt_tokens=prompt,
-            cached_tokens=prefilled.cached_tokens,
+            cached_tokens=cached,
             completion_tokens=completion,
             prefill_seconds=reading.waited,
             decode_seconds=reading.spoken,
             context_used=prompt + completion,
             context_size=self.window.size,
+            cost=None if price is None else price.cost(prompt, cached, completion),
         )
 
     def _learn(self, session: Session, overflow: Overflow) -> None:

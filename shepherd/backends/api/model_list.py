@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from shepherd.backends.api.adapter import ModelEntry
 from shepherd.backends.api.coerce import as_count, as_object
+from shepherd.backends.api.model_prices import listed_price
 from shepherd.messages import JsonObject
 
 CONTEXT_FIELDS = (
@@ -43,7 +44,8 @@ def listed_model(
     """The model that an item of a list describes; 0 tokens for an unknown limit."""
     size, field = _first(item, CONTEXT_FIELDS)
     limit, _ = _first(item, output_fields)
-    return ModelEntry(id, size, limit, f"the list of models ({field})" if size else "", vision)
+    source = f"the list of models ({field})" if size else ""
+    return ModelEntry(id, size, limit, source, vision, price=listed_price(item))
 
 
 def _first(item: JsonObject, fields: Iterable[str]) -> tuple[int, str]:

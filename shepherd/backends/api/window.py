@@ -66,7 +66,9 @@ async def ask_window(
     thinking = traits.thinking if details.thinking is None else details.thinking
     tools = traits.tools if details.tools is None else details.tools
     window = _window(details, listed, traits, setting, traits_source)
-    return replace(traits, id=model, vision=vision, thinking=thinking, tools=tools), window
+    price = details.price or listed.price
+    abilities = replace(traits, vision=vision, thinking=thinking, tools=tools)
+    return replace(abilities, id=model, price=price), window
 
 
 def _window(

@@ -1,6 +1,6 @@
 """Opens a provider with several addresses."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from shepherd.affinity import AffinityRouter, Balance
@@ -15,6 +15,7 @@ from shepherd.backends.upstreams.group import Router, UpstreamGroup
 from shepherd.backends.upstreams.upstream import CheckPolicy, Upstream
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider
+from shepherd.prices import Price
 
 ONCE = RetryPolicy(max_attempts=1)
 """A failed request goes to another upstream instead of being repeated at once."""
@@ -43,9 +44,11 @@ async def open_upstreams(
     return await UpstreamsBackend.open(UpstreamGroup(upstreams, router or affinity, retry))
 
 
-def single_opener(book: ProviderBook) -> Callable[[Provider], Awaitable[Backend]]:
+def single_opener(
+    book: ProviderBook, prices: Mapping[str, Price] | None = None
+) -> Callable[[Provider], Awaitable[Backend]]:
     """Opens one upstream of an API."""
-    return partial(connect, book=book, retry=ONCE)
+    return partial(connect, book=book, retry=ONCE, prices=prices)
 
 
 class _Shared:

@@ -18,7 +18,7 @@ from acp.helpers import (
     update_tool_call,
     update_user_message,
 )
-from acp.schema import PlanEntryStatus, SessionNotification, ToolCallStatus, UsageUpdate
+from acp.schema import Cost, PlanEntryStatus, SessionNotification, ToolCallStatus, UsageUpdate
 from acp.utils import serialize_params
 
 from shepherd.cli.acp.tool_calls import (
@@ -50,6 +50,7 @@ class SessionUpdates:
     cwd: Path
     post: Callable[[JsonObject], None]
     problem: str = ""
+    _cost: Cost | None = None
     _started: int = 0
     _open_calls: dict[str, str] = field(default_factory=dict[str, str])
     _names: dict[str, str] = field(default_factory=dict[str, str])
@@ -75,8 +76,8 @@ class SessionUpdates:
                 self.call_started(ToolCall(id, name, json.loads(content)))
             case CallbackEvent.TOOL_RESULT:
                 self.call_ended(id, content)
-            case CallbackEvent.STATS if not name:
-                self._usage(json.loads(content))
+            case CallbackEvent.STATS:
+                self._usage(json.loads(content), is_own=not name)
             case CallbackEvent.SYSTEM:
                 self._system(content, name, id)
             case CallbackEvent.ERROR:
@@ -177,7 +178,15 @@ class SessionUpdates:
         contents = [*self._contents.get(id, []), text_content(valid_text(visible))]
         self.send(update_tool_call(self._open_calls[id], status="in_progress", content=contents))
 
-    def _usage(self, stats: JsonObject) -> None:
+    def _usage(self, stats: JsonObject, *, is_own: bool) -> None:
+        """Send the context's use and the session's cost; those of other models only add cost."""
+        cost = cast(float | None, stats.get("cost"))
+        if cost is not None:
+            self._cost = Cost(
+                amount=(self._cost.amount if self._cost else 0.0) + cost, currency="USD"
+            )
         used, size = cast(int, stats["context_used"]), cast(int, stats["context_size"])
-        if size > 0:
-            self.send(UsageUpdate(session_update="usage_update", used=used, size=size))
+        if size > 0 and is_own:
+            self.send(
+                UsageUpdate(session_update="usage_update", used=used, size=size, cost=self._cost)
+            )

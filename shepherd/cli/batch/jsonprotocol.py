@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from shepherd.cli.batch.jsoninput import InputError
+from shepherd.cli.render.totals import Totals
 from shepherd.events import TEXT_EVENTS, CallbackEvent, Topic
-from shepherd.messages import INTERRUPTED
+from shepherd.messages import INTERRUPTED, JsonObject
 from shepherd.transcript.records import json_line
 
 MAX_ECHOED = 200
@@ -16,8 +17,8 @@ OUTPUT_TYPES = {
     "thinking": "`content`: the next piece of the reasoning",
     "tool_use": "`id`, `name`, `input` (object)",
     "tool_result": "`id`, `name`, `content`; exactly one for each `tool_use`",
-    "stats": "tokens, seconds, speeds and context after each generation; `provider` if a tool "
-    "asked another model",
+    "stats": "tokens, seconds, speeds and context after each generation; `cost` in US dollars if "
+    "the price is known; `provider` if a tool asked another model",
     "system": f"`topic` ({', '.join(f'`{t}`' for t in Topic if t is not Topic.PREFILL)}) and "
     "`content`, which is JSON for `plan`; with a call its `id`",
     "approval": "a question: `id`, `tool`, `call_id`, `arguments`, `preview`, `accesses`, `cause`, "
@@ -25,7 +26,8 @@ OUTPUT_TYPES = {
     "command_result": "`command`, and its output as `content`",
     "error": "`error` (kind) and `message`; also `line` and `input` for a line that is not valid",
     "end_turn": "`reason` (`stop`, `length`, `error`, `cancelled`), `session` (id), and `denied`: "
-    "the number of denials in the turn",
+    "the number of denials in the turn; if a price is known, `cost` of the turn and `total_cost` "
+    "since the start, in US dollars",
 }
 """Each type of output with its fields, for the reference."""
 
@@ -36,6 +38,8 @@ class EventWriter:
 
     file: BinaryIO
     broken: bool = False
+    turn: Totals = field(default_factory=Totals)
+    session: Totals = field(default_factory=Totals)
     _open_calls: dict[str, str] = field(default_factory=dict[str, str])
 
     def receive(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
@@ -52,9 +56,7 @@ class EventWriter:
             case CallbackEvent.TOOL_RESULT:
                 return self._result(id, name, content)
             case CallbackEvent.STATS:
-                provider = {"provider": name} if name else {}
-                of_call = {"id": id} if id else {}
-                return self.write({"type": "stats", **json.loads(content), **provider, **of_call})
+                return self._stats(json.loads(content), name, id)
             case CallbackEvent.ERROR:
                 return self.error(name, content)
             case CallbackEvent.SYSTEM if name != Topic.PREFILL:
@@ -84,7 +86,16 @@ class EventWriter:
         """Report the end of the turn; calls without a result get one."""
         for call_id, name in list(self._open_calls.items()):
             self._result(call_id, name, INTERRUPTED)
-        self.write({"type": "end_turn", "reason": reason, "session": session, "denied": denied})
+        ended: JsonObject = {
+            "type": "end_turn",
+            "reason": reason,
+            "session": session,
+            "denied": denied,
+        }
+        costs = {"cost": self.turn.cost, "total_cost": self.session.cost}
+        ended |= {name: cost for name, cost in costs.items() if cost is not None}
+        self.write(ended)
+        self.turn = Totals()
 
     def write(self, data: dict[str, object]) -> bool:
         """Write an object; False if the output is closed."""
@@ -95,6 +106,12 @@ class EventWriter:
             except BrokenPipeError:
                 self.broken = True
         return not self.broken
+
+    def _stats(self, stats: JsonObject, provider: str, call_id: str) -> bool:
+        for totals in (self.turn, self.session):
+            totals.add(stats)
+        more = {name: text for name, text in (("provider", provider), ("id", call_id)) if text}
+        return self.write({"type": "stats", **stats, **more})
 
     def _result(self, id: str, name: str, content: str) -> bool:
         self._open_calls.pop(id, None)

@@ -9,10 +9,10 @@ from typing import Any, cast
 from rich.text import Text
 
 from shepherd.backends.base import Backend
-from shepherd.cli.render.prices import Price, dollars
 from shepherd.cli.render.totals import Totals
 from shepherd.cli.terminal.paint import Glyphs, Piece
 from shepherd.cli.terminal.sanitize import one_line
+from shepherd.prices import Price, dollars, price_of
 from shepherd.session import Session
 
 MAX_NAME = 40
@@ -50,6 +50,10 @@ class Status:
     def take(self, stats_json: str, delegate: str = "") -> None:
         """Add the content of a STATS event; that of a `delegate` only counts in the sums."""
         stats = cast(dict[str, Any], json.loads(stats_json))
+        price = None if delegate else price_of(self.prices, self.model)
+        if price is not None:
+            counts = ("prompt_tokens", "cached_tokens", "completion_tokens")
+            stats.setdefault("cost", price.cost(*(int(stats.get(name, 0)) for name in counts)))
         self.totals.add(stats)
         self.turn.add(stats)
         if delegate:
@@ -62,11 +66,6 @@ class Status:
         """The known values, the most important first."""
         known = (self._model(), self._context(), self._speed(), self._cost(), *self._modes())
         return [part for part in known if part]
-
-    @property
-    def price(self) -> Price | None:
-        """The price of the model's tokens, if the settings have it."""
-        return self.prices.get(self.model) or self.prices.get(self.model.rsplit("/", 1)[-1])
 
     def _model(self) -> str:
         name = short_name(self.model)
@@ -82,7 +81,7 @@ class Status:
         return f"{self.decode_speed:.0f} tok/s" if self.decode_speed else ""
 
     def _cost(self) -> str:
-        return dollars(self.price.cost(self.totals)) if self.price else ""
+        return "" if self.totals.cost is None else dollars(self.totals.cost)
 
     def _modes(self) -> list[str]:
         thinking = "thinking" if self.thinking else ""

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from shepherd.backends.base import Backend
 from shepherd.catalog.discovery import Discovery, discover
-from shepherd.cli.render.prices import read_prices
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.approve import ApproveSwitch, TerminalApprover
@@ -26,6 +25,7 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
+from shepherd.prices import read_prices
 
 
 async def run_repl(conversation: Conversation) -> int:

@@ -28,7 +28,8 @@ class State(StrEnum):
 class PromptRequest:
     """A prompt of a client and its result.
 
-    `answer` is the text of the model's last message. `error` is the error that ended the turn, if
+    `answer` is the text of the model's last message. `cost` is in US dollars, None if no price is
+    known. `error` is the error that ended the turn, if
     it failed.
     """
 
@@ -42,6 +43,7 @@ class PromptRequest:
     error: BaseException | None = None
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cost: float | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     def finish(self, reason: FinishReason, error: BaseException | None = None) -> None:
@@ -56,9 +58,11 @@ class PromptRequest:
         if self.state is State.DONE:
             data["finish_reason"] = self.finish_reason
             data["content"] = self.answer
+            cost = {} if self.cost is None else {"cost": self.cost}
             data["usage"] = {
                 "prompt_tokens": self.prompt_tokens,
                 "completion_tokens": self.completion_tokens,
+                **cost,
             }
         return data
 

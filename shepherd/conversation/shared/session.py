@@ -359,6 +359,8 @@ class SharedSession:
             stats = cast(dict[str, Any], data["stats"])
             request.prompt_tokens += int(stats.get("prompt_tokens", 0))
             request.completion_tokens += int(stats.get("completion_tokens", 0))
+            if (cost := stats.get("cost")) is not None:
+                request.cost = (request.cost or 0.0) + float(cost)
         self.log.publish(kind, data, request=request.id if request else "")
         return True
 

@@ -151,7 +151,9 @@ def total(stats: Sequence[GenerationStats]) -> GenerationStats:
     """The sums over all rounds, with the context after the last one."""
     last = stats[-1]
     sums: dict[str, Any] = {
-        field.name: sum(getattr(part, field.name) for part in stats) for field in fields(last)
+        field.name: sum(getattr(part, field.name) or 0 for part in stats) for field in fields(last)
     }
-    context = {"context_used": last.context_used, "context_size": last.context_size}
-    return GenerationStats(**sums | context)
+    known = [part.cost for part in stats if part.cost is not None]
+    rest: dict[str, Any] = {"context_used": last.context_used, "context_size": last.context_size}
+    rest["cost"] = sum(known) if known else None
+    return GenerationStats(**sums | rest)

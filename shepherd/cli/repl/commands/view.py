@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from shepherd.cli.render.prices import dollars
 from shepherd.cli.render.totals import Totals
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.config.choices import ApproveMode
+from shepherd.prices import dollars
 from shepherd.tools.text import pluralize
 
 _KEYS = (
@@ -102,13 +102,12 @@ class _View:
         status = self._context.status
         spans = (("last turn", status.turn), ("since the start", status.totals))
         self._context.say(two_columns((name, self._use(totals)) for name, totals in spans))
-        if status.price is None:
-            note = "terminal.prices in the settings gives the prices of models."
+        if status.totals.generations and status.totals.cost is None:
+            note = "The price is unknown; terminal.prices in the settings can state it."
             self._context.say(Text(note, style="quiet"))
 
     def _use(self, totals: Totals) -> str:
-        price = self._context.status.price
-        cost = f"; {dollars(price.cost(totals))}" if price else ""
+        cost = "" if totals.cost is None else f"; {dollars(totals.cost)}"
         cached = f" ({totals.cached_tokens:,} cached)" if totals.cached_tokens else ""
         read = pluralize(totals.prompt_tokens, "token", ",")
         return f"{read} read{cached}, {totals.completion_tokens:,} written{cost}"
