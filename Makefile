@@ -19,7 +19,7 @@ CLIENTS := $(HOME)/.cache/shepherd-clients
 HEAVY := $(addprefix tests/,backends/llamacpp backends/tensorrt bench cli cli_repl e2e faults \
 	integration plugins server training upstreams)
 
-.PHONY: help chat serve test quick search soak test-long test-clients check lint types imports format docs docs-check bench bench-engine bench-backends bench-sandbox bench-server bench-gpu lock clean
+.PHONY: help chat serve test quick search soak test-long test-clients check lint types imports format docs docs-check bench bench-engine bench-backends bench-sandbox bench-server bench-gpu bench-real lock clean
 
 help:       ## list the tasks
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -93,6 +93,9 @@ bench-sandbox: .venv-dev   ## what the sandbox costs, and which everyday command
 
 bench-gpu: .venv-dev  ## the engine's speeds on the GPU or CPU of this machine
 	@$(BIN)/python -m bench.gpu
+
+bench-real: .venv-dev ## an agent's sessions on real weights, beside llama.cpp's server
+	@$(BIN)/python -m bench.replay
 
 bench-server: .venv-dev ## the server beside bad requests, LiteLLM and llama.cpp
 	@$(BIN)/python -m bench.server

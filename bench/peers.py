@@ -24,6 +24,9 @@ params.verbosity = 0
 if params.n_parallel == 1:
     params.cache_ram_mib = 0
 params.kv_unified = params.n_parallel > 1
+if sys.argv[5] == "ngrams":
+    params.n_cache_reuse = 256
+    params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_MOD]
 server = xllamacpp.Server(params)
 print("listening on", server.listening_address, flush=True)
 threading.Event().wait()
@@ -51,13 +54,15 @@ class Load:
 
 
 @contextmanager
-def llama_server(load: Load) -> Generator[str]:
+def llama_server(load: Load, *, ngrams: bool = False) -> Generator[str]:
     """llama.cpp's own server; yields its base URL.
 
-    Several sequences share one pool of cells, as with an automatic number of slots.
+    Several sequences share one pool of cells, as with an automatic number of slots. With `ngrams`
+    it drafts from the conversation, and reuses parts of a prompt behind a change.
     """
     command = [sys.executable, "-c", _LLAMA_SERVER, str(load.model), str(load.context)]
-    with served([*command, load.cores, str(load.parallel)], dict(os.environ)) as url:
+    command += [load.cores, str(load.parallel), "ngrams" if ngrams else "plain"]
+    with served(command, dict(os.environ)) as url:
         yield url
 
 

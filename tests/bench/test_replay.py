@@ -1,0 +1,50 @@
+"""The replayed sessions have the stated sizes, and grammars allow exactly their answers."""
+
+import json
+
+from bench.replay.__main__ import OURS, PLAIN, Result, table
+from bench.replay.drive import Step, literal
+from bench.replay.sessions import PLANS, sessions
+from shepherd.backends.inprocess.grammar.lark import Rules
+from shepherd.backends.inprocess.grammar.matcher import BYTES, compile_grammar, tokenizer_for
+from shepherd.backends.inprocess.grammar.translate import add_gbnf
+
+
+def test_there_are_ten_sessions_of_the_stated_sizes() -> None:
+    played = sessions()
+    assert len(played) == len(PLANS) == 10
+    assert played == sessions()
+    for session, plan in zip(played, PLANS, strict=True):
+        assert len(session.system) == plan.system
+        assert len(session.turns) == plan.answers
+        assert {turn.assistant for turn in session.turns}
+    assert max(len(turn.user) for session in played for turn in session.turns) > 10_000
+
+
+def test_calls_are_json_and_edits_repeat_what_was_read() -> None:
+    calls = [
+        json.loads(turn.assistant)
+        for session in sessions()
+        for turn in session.turns
+        if turn.assistant.startswith("{")
+    ]
+    assert {"grep", "read_file", "edit_file", "run_command"} == {call["name"] for call in calls}
+    for call in calls:
+        if call["name"] == "edit_file":
+            assert call["arguments"]["old"] != call["arguments"]["new"]
+
+
+def test_a_grammar_allows_exactly_its_answer() -> None:
+    tokenizer = tokenizer_for(BYTES)
+    for text in {turn.assistant for session in sessions()[:3] for turn in session.turns[:6]}:
+        rules = Rules()
+        matcher = compile_grammar(rules.text(add_gbnf(rules, literal(text))), tokenizer)
+        assert matcher.compute_ff_bytes() == text.encode()
+
+
+def test_the_table_compares_with_the_best_other_server() -> None:
+    steps = [Step(0.1, 0.2, 100, 60, 9), Step(0.3, 0.5, 100, 100, 9)]
+    lines = table([Result(OURS, 5.0, steps), Result(PLAIN, 10.0, steps)]).splitlines()
+    assert "0.50 ×" in lines[2]
+    assert "1.00 ×" in lines[3]
+    assert "| 40 | 160 | 18 |" in lines[2]
