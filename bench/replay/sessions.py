@@ -43,7 +43,7 @@ PLANS = (
     Plan("rename a setting", "shepherd/config", 12_000, 20, 4_000),
     Plan("add a field", "shepherd/server/wire", 12_000, 16, 6_000),
     Plan("find a leak", "shepherd/backends", 16_000, 24, 8_000),
-    Plan("write a page", "shepherd/turn", 24_000, 12, MAX_RESULT),
+    Plan("write a page", "docs", 24_000, 12, MAX_RESULT),
     Plan("split a module", "shepherd/conversation", 32_000, 18, 8_000),
     Plan("answer questions", "shepherd/undo", 6_000, 40, 1_200),
     Plan("review a room", "shepherd/mcp", 20_000, 22, 6_000),
@@ -123,7 +123,8 @@ def sessions() -> list[Session]:
 
 
 def _session(number: int, plan: Plan) -> Session:
-    files = sorted(p for p in (ROOT / plan.folder).rglob("*.py") if p.stat().st_size > 1000)
+    paths = (ROOT / plan.folder).rglob("*.*")
+    files = sorted(p for p in paths if p.suffix in (".py", ".md") and p.stat().st_size > 1000)
     pages = sorted((ROOT / "docs").glob("*.md"))
     chance = random.Random(number)
     chance.shuffle(pages)
