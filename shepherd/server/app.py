@@ -42,7 +42,7 @@ from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
 from shepherd.server.openai_responses.routes import OPENAI_RESPONSES
 from shepherd.server.operation.admin import admin_router, ready_router
-from shepherd.server.operation.lifecycle import DrainGate, Lifecycle
+from shepherd.server.operation.lifecycle import Lifecycle, WorkGate
 from shepherd.server.operation.metrics import Metrics
 from shepherd.server.operation.monitor import Monitor
 from shepherd.server.operation.routes import metrics_router
@@ -101,7 +101,7 @@ def create_app(
     agent = None if agent is None else replace(agent, audit=audit)
     context = replace(_context(served, settings), agent=agent, meter=meter)
     app = _bare_app()
-    app.include_router(health_router(context.current_backend))
+    app.include_router(health_router(context.current_backend, app.state.lifecycle))
     _include_operation(app, served, context)
     for api in apis:
         for router in api.routers(context):
@@ -133,7 +133,7 @@ def create_conversation_app(
     settings = settings or ServerSettings()
     app = _bare_app()
     app.include_router(cli_router(conversation, settings, audit or AuditLog()))  # has the page at /
-    app.include_router(health_router(lambda: conversation.backend))
+    app.include_router(health_router(lambda: conversation.backend, app.state.lifecycle))
     models = OneModel(lambda: conversation.backend)
     context = _context(models, settings)
     _include_operation(app, models, context)
@@ -200,7 +200,7 @@ def _finish(app: FastAPI, context: ServerContext, errors: ErrorShapes, doors: Do
     app.state.errors = errors
     app.state.metrics = context.monitor.metrics
     _handle_errors(app, context.current_backend)
-    app.add_middleware(DrainGate, lifecycle=app.state.lifecycle)
+    app.add_middleware(WorkGate, lifecycle=app.state.lifecycle)
     scopes = PathScopes(app.state.plugin_paths)
     app.add_middleware(Guard, doors=doors, scopes=scopes)
     settings = doors.settings

@@ -45,14 +45,15 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """An application to serve, its name, and the path of its base URL.
+    """An application to serve, and the path of its base URL.
 
-    `drain` is called at the first signal: it ends work that would never end by itself. `reload`
-    reads the settings again, and replaces the certificate of the server.
+    `load` makes it ready while the port is open already, and returns the name to announce. `drain`
+    is called at the first signal: it ends work that would never end by itself. `reload` reads the
+    settings again, and replaces the certificate of the server.
     """
 
     app: FastAPI
-    name: str
+    load: Callable[[], Awaitable[str]]
     path: str = "/v1"
     drain: Callable[[], None] = _nothing
     reload: Callable[[ServerTls | None], Awaitable[Reloaded]] | None = None
@@ -66,22 +67,29 @@ async def serve(
     agent: Agent | None = None,
     reload: Callable[[ModelPool, ServerTls | None], Awaitable[Reloaded]] | None = None,
 ) -> None:
-    """Bind, open the models, serve until SIGINT or SIGTERM, close the models.
+    """Listen, load the default model, serve until SIGINT or SIGTERM, close the models.
 
-    The first signal lets running requests finish, the second ends them. `reload` reads the settings
-    of a server with a pool of models again. Raises ConfigError before
-    the models are opened if the address is taken or not allowed, or if the key file can't be used.
+    `open_models` loads no model of a pool. Requests are refused until the default one is loaded;
+    the errors of that end the server and are raised. The first signal lets running requests finish,
+    the second ends them. `reload` reads the settings of a server with a pool of models again.
+    Raises ConfigError before the models are opened if the address is taken or not allowed, or if
+    the key file can't be used.
     """
 
     @asynccontextmanager
     async def open_service() -> AsyncGenerator[Service]:
         models = await open_models()
-        backend = models if isinstance(models, Backend) else models.default
+
+        async def load() -> str:
+            if not isinstance(models, Backend):
+                await models.load_default()
+            return (models if isinstance(models, Backend) else models.default).info.id
+
         try:
             app = create_app(models, settings, keys, tools, agent=agent)
             approvals = None if agent is None else agent.approvals
             drain = _nothing if approvals is None else approvals.close
-            service = Service(app, backend.info.id, drain=drain)
+            service = Service(app, load, drain=drain)
             if reload is not None and not isinstance(models, Backend):
                 service = replace(service, reload=partial(reload, models))
             yield service
@@ -112,20 +120,26 @@ async def serve_service(
             with _tracing() as traces:
                 server = DrainingServer(
                     service.app,
-                    f"Serving {service.name} at {urls}",
-                    service.drain,
+                    drain=service.drain,
                     settings=settings,
                     tls=tls,
                     traces=traces,
                 )
+                server.load = partial(_load, service, urls)
                 lifecycle = cast(Lifecycle, service.app.state.lifecycle)
                 lifecycle.addresses = [url_of(settings, sock, "") for sock in sockets]
                 lifecycle.reload = None if service.reload is None else partial(service.reload, tls)
-                gc.freeze()  # later collections then skip the modules
                 start_listening(sockets, settings)
                 async with notifier.following(lifecycle):
                     await server.serve(sockets=sockets)
                 await server.end_requests()
+
+
+async def _load(service: Service, urls: str) -> str:
+    """Make a service ready; returns the sentence that announces it."""
+    name = await service.load()
+    gc.freeze()  # later collections then skip the modules
+    return f"Serving {name} at {urls}"
 
 
 @contextmanager

@@ -7,7 +7,9 @@ from fastapi import APIRouter
 from starlette.responses import PlainTextResponse
 
 from shepherd.backends.base import Backend
+from shepherd.messages import JsonObject
 from shepherd.server.models import ModelState
+from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 
@@ -15,7 +17,7 @@ PATH = "/health"
 STATS_PATH = "/stats"
 
 
-def health_router(backend: Callable[[], Backend]) -> APIRouter:
+def health_router(backend: Callable[[], Backend], lifecycle: Lifecycle) -> APIRouter:
     """The root and the health route; `backend` gives the one that answers now."""
     router = APIRouter()
 
@@ -31,19 +33,22 @@ def health_router(backend: Callable[[], Backend]) -> APIRouter:
     async def health() -> JsonResponse:
         """Whether the server can answer: 200 or 503.
 
-        503 means that the backend has failed permanently, that its threads have made no progress
-        for 30 seconds, or that its provider does not answer.
+        503 means that the first model still loads, or that the backend has failed permanently. It
+        also means that its threads have made no progress for 30 seconds, or that its provider does
+        not answer.
 
         Needs no key.
         """
-        current = backend()
-        connected, info = await current.reachable(), current.info
-        body = {
-            "status": "ok" if connected else "error",
+        current, loading = backend(), lifecycle.loading
+        connected, info = not loading and await current.reachable(), current.info
+        body: JsonObject = {
+            "status": "loading" if loading else "ok" if connected else "error",
             "backend_connected": connected,
             "backend": info.backend,
             "model": info.id,
         }
+        if loading:  # as llama.cpp's server has it
+            body["error"] = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
         return JsonResponse(body, 200 if connected else 503)
 
     return router

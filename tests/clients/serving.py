@@ -42,7 +42,9 @@ def serve(answer: Answer, home: Path, *, cached: bool = False) -> Generator[Serv
         {"llamacpp": {"models_dir": str(home)}, "server": {"aliases": ALIASES}}
     )
     opening = open_pool(config, ProviderBook(Paths.from_env(env), env), opener)
-    with Server(loop.run_until_complete(opening), loop=loop) as server:
+    pool = loop.run_until_complete(opening)
+    loop.run_until_complete(pool.load_default())
+    with Server(pool, loop=loop) as server:
         server.model = model
         yield server
 

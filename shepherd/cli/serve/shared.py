@@ -3,10 +3,11 @@
 import hashlib
 import os
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from shepherd.backends.base import ModelInfo
 from shepherd.cli.serve.audited import audited_actions
 from shepherd.cli.serve.http import refusal_of_flags, server_settings, warn
 from shepherd.config.choices import AuthMode
@@ -22,6 +23,7 @@ from shepherd.errors import SessionError
 from shepherd.server.access.audit import AuditLog
 from shepherd.server.app import MIB, create_conversation_app
 from shepherd.server.keys import KeyStore
+from shepherd.server.pool.unloaded import UnloadedBackend
 from shepherd.server.run import Service, serve_service
 from shepherd.server.settings import ServerSettings
 from shepherd.transcript import SessionStore
@@ -60,20 +62,26 @@ async def serve_conversation(
 async def _open_service(
     conversation: Conversation, paths: Paths, settings: ServerSettings, keys: KeyStore | None
 ) -> AsyncGenerator[Service]:
-    backend = await conversation.backend()
-    _remember(paths, conversation.cwd, conversation)
     audit = AuditLog(paths.audit_file, settings.audit_mib * MIB, settings.audit_required)
     actions = audited_actions(conversation, audit)
-    async with SharedSession(conversation, actions, backend) as shared:
+    unloaded = UnloadedBackend(ModelInfo(conversation.slot.model_name, "", 0))
+    shared = SharedSession(conversation, actions, unloaded)
 
-        def notice(text: str) -> None:
-            warn(text)
-            shared.notice(text)
+    def notice(text: str) -> None:
+        warn(text)
+        shared.notice(text)
 
-        conversation.notices.listen(notice)
+    conversation.notices.listen(notice)
+    async with AsyncExitStack() as opened:
+
+        async def load() -> str:
+            shared.backend = await conversation.backend()
+            _remember(paths, conversation.cwd, conversation)
+            await opened.enter_async_context(shared)
+            return f"session {conversation.session.id} with {shared.backend.info.id}"
+
         app = create_conversation_app(shared, settings, keys, audit)
-        name = f"session {conversation.session.id} with {backend.info.id}"
-        yield Service(app, name, path="", drain=shared.drain)
+        yield Service(app, load, path="", drain=shared.drain)
 
 
 def last_served(paths: Paths, cwd: Path) -> str:

@@ -21,12 +21,10 @@ _ADMIN = frozenset({KeyScope.ADMIN})
 _AGENT = frozenset({KeyScope.CHAT, KeyScope.TOOLS})
 """A shared session runs tools for the client."""
 
+MODEL_LISTS = ("/v1/models", "/models", "/v1beta/models", "/api/tags", "/api/ps")
+
 _READ_PATHS = (
-    "/v1/models",
-    "/models",
-    "/v1beta/models",
-    "/api/tags",
-    "/api/ps",
+    *MODEL_LISTS,
     "/api/version",
     "/stats",
     "/props",

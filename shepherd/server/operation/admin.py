@@ -16,13 +16,20 @@ from shepherd.server.access.paths import ADMIN_PREFIX
 from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.errors import ApiError
 from shepherd.server.models import Models, ModelState
-from shepherd.server.operation.lifecycle import Lifecycle
+from shepherd.server.operation.lifecycle import LOADING_SECONDS, Lifecycle
 from shepherd.server.operation.metrics import Metrics
 from shepherd.server.responses import JsonResponse
 from shepherd.server.transport.local import is_local_socket
 from shepherd.version import __version__
 
 READY_PATH = "/ready"
+_READY, _LOADING = "ready", "loading"
+_REASONS = {
+    _LOADING: "The model is loading.",
+    "draining": "The server takes no new requests at the moment.",
+    "stopping": "The server ends after the running requests.",
+    "error": "The model can't answer; `/health` tells more.",
+}
 _MAX_BODY = 1024
 _DAY = 86_400
 
@@ -48,12 +55,16 @@ def ready_router(lifecycle: Lifecycle, backend: Callable[[], Backend], models: M
     async def ready() -> JsonResponse:
         """Whether the server should get new requests: 200 or 503.
 
-        The status is `ready`, `loading` while the default model loads, `draining`, or `error` if
-        the default model can't answer, as for `/health`. Needs no key.
+        The status is `ready`, `loading` while the default model loads, `draining`, `stopping`, or
+        `error` if the default model can't answer, as for `/health`. `reason` is a sentence. Needs
+        no key.
         """
         status = await _status(lifecycle, backend(), models)
         body = {"status": status, "model": backend().info.id}
-        return JsonResponse(body, 200 if status == "ready" else 503)
+        if status == _READY:
+            return JsonResponse(body)
+        headers = {"Retry-After": str(LOADING_SECONDS)} if status == _LOADING else None
+        return JsonResponse({**body, "reason": _REASONS[status]}, 503, headers)
 
     return router
 
@@ -115,9 +126,9 @@ async def _status(lifecycle: Lifecycle, backend: Backend, models: Models) -> str
     if lifecycle.draining:
         return "stopping" if lifecycle.stopping else "draining"
     served = models.served()
-    if served and served[0].state is ModelState.LOADING:
-        return "loading"
-    return "ready" if await backend.reachable() else "error"
+    if lifecycle.loading or (served and served[0].state is ModelState.LOADING):
+        return _LOADING
+    return _READY if await backend.reachable() else "error"
 
 
 def _running(lifecycle: Lifecycle) -> int:

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import cast
@@ -50,15 +50,21 @@ class DrainingServer(uvicorn.Server):
     def __init__(
         self,
         app: FastAPI,
-        announcement: str,
+        announcement: str = "",
         drain: Callable[[], None] = _nothing,
         *,
         settings: ServerSettings,
         tls: ServerTls | None = None,
         traces: Traces | None = None,
     ) -> None:
-        """`announcement` is logged once connections are accepted and signals are handled."""
+        """`announcement` is logged once connections are accepted and signals are handled.
+
+        With `load`, the models are loaded then, and its result is logged instead; requests are
+        refused meanwhile. If it fails, the server ends, and `serve` raises its error.
+        """
+        self.load: Callable[[], Awaitable[str]] | None = None
         self._announcement = announcement
+        self._loading: asyncio.Task[None] | None = None
         self._lifecycle = lifecycle = cast(Lifecycle, app.state.lifecycle)
         lifecycle.running = lambda: len(self.server_state.tasks)
         lifecycle.stop = self.begin_end
@@ -98,8 +104,31 @@ class DrainingServer(uvicorn.Server):
             for sock in sockets or []
         ]
         self.started = True
-        self._lifecycle.announce("ready")
-        logger.info("%s", self._announcement)
+        if self.load is None:
+            self._lifecycle.announce("ready")
+            logger.info("%s", self._announcement)
+            return
+        self._lifecycle.begin_load()
+        self._loading = loop.create_task(self._finish_load(self.load))
+        self._loading.add_done_callback(self._end_if_failed)
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until the end; raises the error that kept the models from loading."""
+        await super().serve(sockets)
+        if self._loading is None:
+            return
+        await end_tasks(self._loading)
+        if not self._loading.cancelled() and (error := self._loading.exception()) is not None:
+            raise error
+
+    async def _finish_load(self, load: Callable[[], Awaitable[str]]) -> None:
+        announcement = await load()
+        self._lifecycle.finish_load()
+        logger.info("%s", announcement)
+
+    def _end_if_failed(self, loading: asyncio.Task[None]) -> None:
+        if not loading.cancelled() and loading.exception() is not None:
+            self.end(force=True)
 
     async def main_loop(self) -> None:
         """Wait for `end`; uvicorn would look for it ten times a second."""

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH, MODEL_LISTS, OPEN_PATHS
 from shepherd.server.errors import ApiError
 from shepherd.server.responses import ErrorResponse
 
@@ -17,6 +18,11 @@ logger = logging.getLogger("shepherd.server")
 
 RETRY_SECONDS = 10
 """The time after which clients of a draining server should try again."""
+
+LOADING_SECONDS = 2
+"""The time after which clients of a server that loads its first model should try again."""
+
+_STATES = frozenset({*OPEN_PATHS, *MODEL_LISTS, METRICS_PATH, "/", "/api/version"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +50,10 @@ class Lifecycle:
     """One server's state; `running` tells how many requests it answers.
 
     `stop` ends the server after its running requests, and `on_stop` work that would never end by
-    itself. `listeners` hear of states.
+    itself. `listeners` hear of states. It is `loading` until its first model is loaded.
     """
 
+    loading: bool = False
     draining: bool = False
     stopping: bool = False
     addresses: Sequence[str] = ()
@@ -68,6 +75,16 @@ class Lifecycle:
         """The process."""
         return os.getpid()
 
+    def begin_load(self) -> None:
+        """Take no work until the first model is loaded."""
+        self.loading = True
+        self.announce("loading")
+
+    def finish_load(self) -> None:
+        """Take work from now on."""
+        self.loading = False
+        self.announce("ready")
+
     def drain(self) -> None:
         """Take no new requests; running ones go on."""
         if not self.draining:
@@ -88,6 +105,8 @@ class Lifecycle:
         """Read settings, keys and aliases again; raises ShepherdError, and nothing has changed."""
         if self.reload is None:
             raise ApiError(501, "This server can't be reloaded; start it again.", "not_implemented")
+        if self.loading:
+            raise loading_error()
         async with self._reloading:
             self.announce("reloading")
             try:
@@ -101,15 +120,25 @@ class Lifecycle:
         return reloaded
 
     def announce(self, state: str) -> None:
-        """Tell the listeners a state: `ready`, `reloading` or `stopping`."""
+        """Tell the listeners a state: `loading`, `ready`, `reloading` or `stopping`."""
         for listener in self.listeners:
             listener(state)
 
 
-class DrainGate:
-    """Middleware that refuses new work while the server drains.
+def loading_error() -> ApiError:
+    """The refusal of work while the first model loads, in the words that llama.cpp's clients know.
 
-    Reading continues, and so does what running requests need: approvals and cancelling.
+    It is a busy server's: clients try again by themselves.
+    """
+    headers = {"Retry-After": str(LOADING_SECONDS)}
+    return ApiError(503, "Loading model; try again later.", "model_loading", headers=headers)
+
+
+class WorkGate:
+    """Middleware that refuses work while the first model loads, and new work during a drain.
+
+    The state of the server, and the lists of its models, can always be read. During a drain all
+    reading continues, and so does what running requests need: approvals and cancelling.
     """
 
     def __init__(self, app: ASGIApp, lifecycle: Lifecycle) -> None:
@@ -117,13 +146,27 @@ class DrainGate:
         self._lifecycle = lifecycle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not self._lifecycle.draining or not _is_work(scope):
+        if scope["type"] != "http" or (error := self._refusal(scope)) is None:
             await self._app(scope, receive, send)
             return
-        message = "The server takes no new requests at the moment; try again later."
-        headers = {"Retry-After": str(RETRY_SECONDS)}
-        error = ApiError(503, message, "server_draining", headers=headers)
         await ErrorResponse(error)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> ApiError | None:
+        if self._lifecycle.draining and _is_work(scope):
+            message = "The server takes no new requests at the moment; try again later."
+            headers = {"Retry-After": str(RETRY_SECONDS)}
+            return ApiError(503, message, "server_draining", headers=headers)
+        if self._lifecycle.loading and not _needs_no_model(scope):
+            return loading_error()
+        return None
+
+
+def _needs_no_model(scope: Scope) -> bool:
+    path: str = scope["path"]
+    if path.startswith(f"{ADMIN_PREFIX}/"):
+        return True
+    reads = scope["method"] in ("GET", "OPTIONS")
+    return reads and (path in _STATES or any(path.startswith(f"{name}/") for name in MODEL_LISTS))
 
 
 def _is_work(scope: Scope) -> bool:

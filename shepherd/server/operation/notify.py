@@ -54,6 +54,8 @@ class Notifier:
                 self.send("RELOADING=1", f"MONOTONIC_USEC={now}")
             case "stopping":
                 self.send("STOPPING=1")
+            case "loading":
+                pass  # systemd waits for READY=1
             case _:
                 self.send("READY=1")
 

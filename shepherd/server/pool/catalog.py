@@ -95,6 +95,12 @@ class Catalog:
         key = "" if model.fallback else provider.label
         return OpenableModel(key, self._measure(provider), opening, essential=True)
 
+    @property
+    def default_info(self) -> ModelInfo:
+        """What the settings say of their model, until it is loaded."""
+        model = self._config.model
+        return ModelInfo(model.provider or Path(model.label).stem, "", 0)
+
     async def _refresh(self) -> None:
         files, self._provided = await asyncio.to_thread(self._look)
         by_label = {entry.info.id: entry for entry in self._provided.values()}

@@ -38,7 +38,7 @@ RETRY_SECONDS = 30.0
 
 
 class ModelPool:
-    """The models of a server; use `open`, which loads the default one.
+    """The models of a server; use `prepared`, and then `load_default`.
 
     With `any_model`, the default model answers requests for unknown ones.
     """
@@ -56,20 +56,20 @@ class ModelPool:
         self._info = ModelInfo("", "", 0)
 
     @classmethod
-    async def open(
+    async def prepared(
         cls, catalog: Catalog, loaded: LoadedModels, aliases: Aliases, *, any_model: bool = False
     ) -> "ModelPool":
-        """Load the default model; raises ConfigError and the errors from loading it."""
+        """The models of the settings; loads none, and raises ConfigError for a wrong setting."""
         pool = cls(catalog, loaded, aliases, any_model=any_model)
-        try:
-            pool._model = await asyncio.to_thread(catalog.default)
-            async with loaded.lease(pool._model) as backend:
-                pool._info = backend.info
-            await catalog.refresh()
-        except BaseException:
-            await loaded.aclose()
-            raise
+        pool._model = await asyncio.to_thread(catalog.default)
+        pool._info = catalog.default_info
         return pool
+
+    async def load_default(self) -> None:
+        """Load the default model; raises ConfigError and the errors from loading it."""
+        async with self._loaded.lease(self._model) as backend:
+            self._info = backend.info
+        await self._catalog.refresh()
 
     async def reconfigure(
         self,
@@ -251,7 +251,7 @@ class ModelPool:
 
 
 async def open_pool(config: Config, providers: ProviderBook, opener: BackendOpener) -> ModelPool:
-    """The models of the settings; loads the default one, and raises the errors of that."""
+    """The models of the settings; loads none, and raises ConfigError for a wrong setting."""
     section = config.server
     memory = await asyncio.to_thread(MachineMemory, config.llamacpp, section.models_mib)
     limits = Limits(
@@ -261,7 +261,8 @@ async def open_pool(config: Config, providers: ProviderBook, opener: BackendOpen
     )
     catalog = Catalog(config, providers, opener, memory)
     aliases = Aliases(section.aliases)
-    return await ModelPool.open(catalog, LoadedModels(limits), aliases, any_model=section.any_model)
+    loaded = LoadedModels(limits)
+    return await ModelPool.prepared(catalog, loaded, aliases, any_model=section.any_model)
 
 
 def _is_failure(error: ShepherdError) -> bool:

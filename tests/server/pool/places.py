@@ -70,7 +70,10 @@ class Home:
     async def open(
         self, config: Config, opener: Callable[[Config], Awaitable[Backend]] | None = None
     ) -> ModelPool:
-        return await open_pool(config, self.book, opener or self.open_scripted)
+        """The models of the settings, of which the default one is loaded."""
+        pool = await open_pool(config, self.book, opener or self.open_scripted)
+        await pool.load_default()
+        return pool
 
     async def open_scripted(self, config: Config) -> Backend:
         """A scripted backend that says its name."""
