@@ -63,6 +63,10 @@ class SessionArchive(Protocol):
 class SessionAdditions(Protocol):
     """Messages that join a session during a turn, such as the user's next message."""
 
+    async def before_prompt(self) -> Sequence[Message]:
+        """The messages that join the session before the prompt."""
+        ...
+
     async def opening(self, prompt: Message) -> Message:
         """The prompt, with the notes that the model must read with it."""
         ...

@@ -29,11 +29,12 @@ class Additions:
 
     A message that `steer` adds joins after the next results of tools, or after the last answer,
     which continues the turn. A `note` of Shepherd joins at the same place but does not continue a
-    turn; it then goes with the next prompt. `prefaces` go with each prompt, and `turn_ends` may
-    continue a turn.
+    turn; it then goes with the next prompt. `before` returns messages that stand before a prompt,
+    `prefaces` go with it, and `turn_ends` may continue a turn.
     """
 
     def __init__(self) -> None:
+        self.before: list[Callable[[], Awaitable[Sequence[Message]]]] = []
         self.prefaces: list[Preface] = []
         self.turn_ends: list[TurnEnd] = []
         self._steering: list[Steering] = []
@@ -62,6 +63,10 @@ class Additions:
     def note(self, text: str) -> None:
         """Let a text join the running turn, or the next prompt; the user must have read it."""
         self._notes.append(text)
+
+    async def before_prompt(self) -> Sequence[Message]:
+        """The messages that stand before the next prompt."""
+        return [message for source in self.before for message in await source()]
 
     async def opening(self, prompt: Message) -> Message:
         """The prompt with all notes; a prompt without notes stays as it is."""

@@ -14,7 +14,7 @@ from shepherd.conversation.additions import Additions
 from shepherd.conversation.delegates import Delegates
 from shepherd.conversation.history import SessionHistory
 from shepherd.conversation.model_slot import ModelSlot
-from shepherd.conversation.own_commands import OwnCommands
+from shepherd.conversation.own_commands import EXECUTE, OwnCommands
 from shepherd.conversation.plan_mode import PlanNotes
 from shepherd.conversation.session_start import (
     Notices,
@@ -91,6 +91,8 @@ class Conversation:
         self.own_commands = OwnCommands(
             self.cwd, self.paths.spill, keys_in(os.environ), lambda: self.slot.context_size
         )
+        self.own_commands.offers_tool = lambda: any(t.name == EXECUTE for t in self.session.tools)
+        self.additions.before.append(self.own_commands.messages)
         self.additions.prefaces.append(self.own_commands.preface)
         self._when_moved: Callable[[Backend], None] | None = None
         self._checking: asyncio.Task[None] | None = None

@@ -2,13 +2,15 @@
 
 import asyncio
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback
+from shepherd.messages import Message, ToolCall
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.program import Program
 from shepherd.tools.shell.confined import ConfinedProgram, merged
@@ -28,10 +30,13 @@ MAX_SHARED = 16_384
 In a smaller context it is a byte for each token of it, which is a quarter of most texts' tokens.
 """
 
+EXECUTE = "execute_command"
 SIGN, ALONE = "!", "!!"
 """The beginning of a line that the user runs, with and without the model's knowledge."""
 
 SHARED = "The user ran `{line}` in a shell, and it {end}. Its output:\n{output}"
+LEFT_OUT = "(Outputs of earlier commands are left out.)"
+DONE = "Done."
 HELD_BACK = "(held back: it holds a private key)"
 INTERRUPTED = "was interrupted by the user"
 
@@ -59,7 +64,9 @@ class OwnCommands:
     secrets: Mapping[str, str] = field(repr=False)
     context_size: Callable[[], int]
     interrupted: OwnCommand | None = None
-    _shared: list[str] = field(default_factory=list[str])
+    offers_tool: Callable[[], bool] = lambda: False
+    """Whether the model has the tool that runs commands."""
+    _shared: list[OwnCommand] = field(default_factory=list[OwnCommand])
 
     async def run(self, line: str, on_event: EventCallback, *, shared: bool) -> OwnCommand:
         """Run a line in the user's shell; the output goes with the next prompt if `shared`.
@@ -89,23 +96,49 @@ class OwnCommands:
         return command
 
     async def preface(self) -> str:
-        """The outputs for the model since the last prompt; each is returned once."""
-        texts, self._shared = self._shared, []
-        limit, kept = self._limit(), list[str]()
-        for text in reversed(texts):
-            limit -= len(text.encode())
+        """The outputs for the model since the last prompt, as a text; each is returned once."""
+        commands, complete = self._take_shared()
+        texts = [SHARED.format(line=c.line, end=c.end, output=c.output) for c in commands]
+        return "\n\n".join([*([] if complete else [LEFT_OUT]), *texts])
+
+    async def messages(self) -> list[Message]:
+        """The same as calls of the model's own tool, each with its result; call it first.
+
+        Models were trained on this form, and small ones take a text beside a prompt for a task. A
+        model without that tool gets the text.
+        """
+        if not self.offers_tool():
+            return []
+        commands, complete = self._take_shared()
+        messages = [] if complete else [Message.hint(LEFT_OUT), Message.assistant(DONE)]
+        for command in commands:
+            call = ToolCall(f"own{secrets.token_hex(3)}", EXECUTE, {"command": command.line})
+            end = "" if command.ok else f"\n[{command.end.removeprefix('ended with ')}]"
+            messages += [
+                Message.hint(f"Run {command.line}"),
+                Message.assistant("", "", (call,)),
+                Message.tool(call, f"{command.output}{end}"),
+                Message.assistant(DONE),
+            ]
+        return messages
+
+    def _take_shared(self) -> tuple[list[OwnCommand], bool]:
+        """The commands that fit together, and whether these are all."""
+        commands, self._shared = self._shared, []
+        limit, kept = self._limit(), list[OwnCommand]()
+        for command in reversed(commands):
+            limit -= len(command.line.encode()) + len(command.output.encode())
             if kept and limit < 0:
-                kept.append("(Outputs of earlier commands are left out.)")
                 break
-            kept.append(text)
-        return "\n\n".join(reversed(kept))
+            kept.append(command)
+        return kept[::-1], len(kept) == len(commands)
 
     def _share(self, command: OwnCommand) -> None:
         output = command.output.strip("\n") or "(no output)"
         if holds_private_key(output):
             output = HELD_BACK
-        text = SHARED.format(line=command.line, end=command.end, output=self._capped(output))
-        self._shared.append(self.redacted(text))
+        output = self.redacted(self._capped(output))
+        self._shared.append(replace(command, line=self.redacted(command.line), output=output))
 
     def redacted(self, text: str) -> str:
         """The text with the names of secrets in place of the secrets."""

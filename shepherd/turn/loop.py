@@ -85,6 +85,8 @@ class _Turn:
 
     async def run(self, prompt: Message) -> TurnOutcome:
         additions = self.session.additions
+        for message in () if additions is None else await additions.before_prompt():
+            self.session.add(message)
         self.session.add(prompt if additions is None else await additions.opening(prompt))
         if not self.stream.send(CallbackEvent.USER_PROMPT, prompt.plain_text):
             return self._outcome(FinishReason.CANCELLED)

@@ -138,9 +138,9 @@ text: I see.
             hidden = client.post("/command", json={"command": "!!echo mine"}).json()["content"]
             assert hidden == "mine"
             client.post("/request", json={"prompt": "what was that?"}).raise_for_status()
-            prompt = client.get("/session").json()["messages"][-2]["content"]
-    assert "for-42" in prompt
-    assert "mine" not in prompt
+            messages = client.get("/session").json()["messages"]
+    assert messages[-4]["content"] == "for-42\n[exit code 3]"
+    assert "mine" not in json.dumps(messages)
     state = program.home / ".local" / "state" / "shepherd"
     notes = [json.loads(line) for line in (state / "audit.jsonl").read_text().splitlines()]
     assert [note["tool"] for note in notes] == ["execute_command", "/jobs", "!", "!!"]

@@ -7,6 +7,7 @@ import pytest
 
 from shepherd.conversation.own_commands import HELD_BACK, INTERRUPTED, MAX_SHARED, OwnCommands
 from shepherd.events import ignore_events
+from shepherd.messages import Role
 from tests.tools.workshop import is_running, until
 
 
@@ -84,3 +85,22 @@ async def test_it_runs_in_the_users_shell(tmp_path: Path, monkeypatch: pytest.Mo
     shell.chmod(0o755)
     monkeypatch.setenv("SHELL", str(shell))
     assert (await open_commands(tmp_path).run("x", ignore_events, shared=False)).output == "mine: x"
+
+
+async def test_a_model_with_the_tool_reads_them_as_calls_before_the_prompt(tmp_path: Path) -> None:
+    commands = open_commands(tmp_path, SOME_API_KEY="sk-hunter2-hunter2")
+    commands.offers_tool = lambda: True
+    await commands.run("echo sk-hunter2-hunter2; exit 3", ignore_events, shared=True)
+    await commands.run("true", ignore_events, shared=True)
+    messages = await commands.messages()
+    roles = [Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]
+    assert [message.role for message in messages] == roles * 2
+    ask, call, result, done, *_ = messages
+    assert (ask.is_hint, ask.content) == (True, "Run echo [SOME_API_KEY]; exit 3")
+    assert call.tool_calls[0].arguments == {"command": "echo [SOME_API_KEY]; exit 3"}
+    assert result.tool_call_id == call.tool_calls[0].id
+    assert result.content == "[SOME_API_KEY]\n[exit code 3]"
+    assert done.content == "Done."
+    assert messages[6].content == "(no output)"
+    assert await commands.messages() == []
+    assert await commands.preface() == ""

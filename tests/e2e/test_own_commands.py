@@ -28,8 +28,9 @@ def test_own_commands_show_their_output_to_the_user_and_to_the_model(
     terminal.say("/save said.json")
     terminal.wait_for("Saved to")
     [path] = tmp_path.rglob("said.json")
-    prompt = json.loads(path.read_text())["messages"][0]["content"]
-    assert prompt.startswith("what was that?")
-    assert "it ended with exit code 3. Its output:\nfor-42" in prompt
-    assert "was interrupted by the user. Its output:\n1\n2\n3\n4\n5" in prompt
-    assert "mine-43" not in prompt
+    messages = json.loads(path.read_text())["messages"]
+    texts = [message["content"] for message in messages]
+    assert "for-42\n[exit code 3]" in texts
+    assert "1\n2\n3\n4\n5\n[was interrupted by the user]" in texts
+    assert texts[-2] == "what was that?"
+    assert "mine-43" not in path.read_text()

@@ -193,9 +193,9 @@ async def test_own_commands_and_jobs(script: Script) -> None:
         assert (done.output, done.ok, done.end) == ("for-42", False, "ended with exit code 3")
         await conversation.run_command("echo mine", shared=False)
         await conversation.answer("start")
-        prompt = conversation.messages[0].content
-        assert "for-42" in prompt
-        assert "mine" not in prompt
+        result = conversation.messages[2]
+        assert (result.name, result.content) == ("execute_command", "for-42\n[exit code 3]")
+        assert all("mine" not in message.content for message in conversation.messages)
         [job] = conversation.jobs
         assert job.is_running
         await conversation.end_job(job.id)

@@ -3,12 +3,10 @@
 from shepherd.config.choices import ApproveMode
 from shepherd.conversation.commands.base import Command
 from shepherd.conversation.conversation import Conversation
-from shepherd.conversation.own_commands import ALONE, SIGN, OwnCommand
+from shepherd.conversation.own_commands import ALONE, EXECUTE, SIGN, OwnCommand
 from shepherd.errors import InvalidRequestError
 from shepherd.events import EventCallback, ignore_events
 from shepherd.tools.shell.accesses import line_accesses
-
-EXECUTE = "execute_command"
 
 
 async def run_own_command(
