@@ -17,6 +17,7 @@ from shepherd.server.anthropic.requests import MessagesRequest, PromptRequest
 from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.anthropic.to_session import session_of
 from shepherd.server.api import Api
+from shepherd.server.errors import ApiError
 from shepherd.server.exchange import Call, Exchange, Exchanges
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.responses import JsonResponse, StreamFormat
@@ -25,6 +26,7 @@ from shepherd.server.wire.limits import MANY_MESSAGES, MAX_TOKENS
 from shepherd.session import Session
 
 MESSAGES_PATH = "/v1/messages"
+BATCHES_PATH = f"{MESSAGES_PATH}/batches"
 COUNT_PATH = f"{MESSAGES_PATH}/count_tokens"
 Builder: TypeAlias = Callable[[ModelInfo], Exchange]
 EVENTS = StreamFormat("text/event-stream", PING)
@@ -56,6 +58,15 @@ def messages_router(context: ServerContext) -> APIRouter:
         build = partial(builder.prompt, body)
         tokens = await exchanges.count_tokens(request, _call(body, build))
         return JsonResponse({"input_tokens": tokens})
+
+    @router.api_route(BATCHES_PATH, methods=["GET", "POST"], include_in_schema=False)
+    @router.api_route(
+        f"{BATCHES_PATH}/{{path:path}}", methods=["GET", "POST", "DELETE"], include_in_schema=False
+    )
+    async def refuse_batches() -> Response:
+        """Refuse batches; clients do not try again after a 404."""
+        message = f"Message batches are not served; send each message to {MESSAGES_PATH}."
+        raise ApiError(404, message, "not_found")
 
     return router
 

@@ -125,7 +125,7 @@ class Content(GeminiModel):
     )
 
 
-def _as_content(value: object) -> object:
+def as_content(value: object) -> object:
     """A string, a list of parts or a part alone as a content."""
     if isinstance(value, dict) and not {"parts", "role"}.isdisjoint(cast(JsonObject, value)):
         return cast(object, value)
@@ -153,7 +153,7 @@ def _texts_only(value: Instructions | None) -> Instructions | None:
 
 
 SystemInstruction = Annotated[
-    Instructions | None, BeforeValidator(_as_content), AfterValidator(_texts_only)
+    Instructions | None, BeforeValidator(as_content), AfterValidator(_texts_only)
 ]
 
 MAX_CONTENTS = 10_000
@@ -165,7 +165,7 @@ def _contents(value: object) -> object:
         if len(items := cast(list[object], value)) > MAX_CONTENTS:
             raise ValueError(f"must be at most {MAX_CONTENTS:,} contents")
         return items
-    return [_as_content(value)]
+    return [as_content(value)]
 
 
 Contents = Annotated[list[Content], Field(min_length=1, fail_fast=True), BeforeValidator(_contents)]

@@ -14,6 +14,7 @@ from shepherd.server.api import Api, routes_with, use_error_shape
 from shepherd.server.errors import ApiError
 from shepherd.server.exchange import Call, Exchange, Exchanges
 from shepherd.server.gemini.answers import GeminiAnswer
+from shepherd.server.gemini.embed import BatchEmbedBody, EmbedContentBody, embed_router
 from shepherd.server.gemini.errors import GeminiArrayErrors, GeminiErrors
 from shepherd.server.gemini.requests import CountRequest, GenerateRequest, PromptFields
 from shepherd.server.gemini.to_session import session_from_request
@@ -32,7 +33,11 @@ MANY_CONTENTS = 500
 """More are translated beside the event loop."""
 
 _MAX_TOKENS = 2**31 - 1
-_METHODS = ("generateContent", "countTokens")
+_METHODS = {
+    ModelKind.TEXT: ("generateContent", "countTokens"),
+    ModelKind.EMBEDDING: ("embedContent", "batchEmbedContents"),
+    ModelKind.RERANKING: (),
+}
 _PREFIX = "models/"
 
 
@@ -189,7 +194,7 @@ def _model(info: ModelInfo) -> JsonObject:
         "displayName": info.id,
         "description": f"Served by {info.owned_by}.",
         **(limits if info.context_size else {}),
-        "supportedGenerationMethods": [*_METHODS] if writes else [],
+        "supportedGenerationMethods": [*_METHODS[info.kind]],
         "thinking": writes,
     }
 
@@ -203,14 +208,21 @@ GEMINI = Api(
     routers=lambda context: (
         generate_router(context, BETA),
         generate_router(context, STABLE),
+        embed_router(context, BETA, schema=True),
+        embed_router(context, STABLE, schema=False),
         models_router(context, BETA),
     ),
     bodies={
         f"{BETA}/models/{{model}}:generateContent": GenerateRequest,
         f"{BETA}/models/{{model}}:streamGenerateContent": GenerateRequest,
         f"{BETA}/models/{{model}}:countTokens": CountRequest,
+        f"{BETA}/models/{{model}}:embedContent": EmbedContentBody,
+        f"{BETA}/models/{{model}}:batchEmbedContents": BatchEmbedBody,
     },
-    pattern=re.compile(r"/v1/models/.+:(generateContent|streamGenerateContent|countTokens)/?"),
+    pattern=re.compile(
+        r"/v1/models/.+:"
+        r"(generateContent|streamGenerateContent|countTokens|embedContent|batchEmbedContents)/?"
+    ),
 )
 GEMINI_MODELS = Api(
     name="gemini",

@@ -38,10 +38,14 @@ def listed_model(model: ServedModel, started: int) -> JsonObject:
 
 
 def running_model(model: ServedModel) -> JsonObject:
-    """The entry of `/api/ps`: a model without a time to expire stays loaded."""
+    """The entry of `/api/ps`: a model without a time to expire stays loaded.
+
+    `size` is the memory that it takes, as far as it is known, and `size_vram` that of GPUs.
+    """
     return _entry(model) | {
         "expires_at": _NEVER if model.expires is None else _time(min(model.expires, _MAX_TIME)),
-        "size_vram": 0,
+        "size": model.memory.ram + model.memory.vram or model.size,
+        "size_vram": model.memory.vram,
         "context_length": model.info.context_size,
     }
 

@@ -196,7 +196,7 @@ class ModelPool:
         expires = slot.expires
         if expires is not None:
             expires += time.time() - asyncio.get_running_loop().time()
-        return ServedModel(info, slot.state, entry.size, expires)
+        return ServedModel(info, slot.state, entry.size, expires, slot.needs)
 
     async def _open_next(
         self,

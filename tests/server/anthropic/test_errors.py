@@ -234,3 +234,17 @@ def test_silence_is_filled_with_pings() -> None:
         while next(lines) != "event: content_block_delta":
             pass
         assert [next(lines) for _ in range(3)] == ["event: ping"] * 3
+
+
+def test_batches_are_refused_by_name() -> None:
+    with scripted("text: hi") as server, client_of(server) as client:
+        batches: Any = client.messages.batches
+        for refuse in (
+            batches.list,
+            lambda: batches.create(requests=[{"custom_id": "a", "params": {}}]),
+            lambda: batches.retrieve("msgbatch_1"),
+            lambda: batches.cancel("msgbatch_1"),
+            lambda: batches.delete("msgbatch_1"),
+        ):
+            with pytest.raises(anthropic.NotFoundError, match="Message batches are not served"):
+                refuse()

@@ -1,5 +1,8 @@
 """The memory for models of a server, with a GPU of set size."""
 
+from pathlib import Path
+
+import httpx
 import pytest
 
 from shepherd.backends.device_memory import Memory
@@ -7,7 +10,9 @@ from shepherd.backends.llamacpp.native import fitting
 from shepherd.backends.llamacpp.native.devices import Device, DeviceKind
 from shepherd.config.sections import LlamaCppSection
 from shepherd.models import builtin_model
+from shepherd.server.app import create_app
 from shepherd.server.pool.files import MachineMemory
+from tests.server.pool.places import Home
 
 MIB = 1024**2
 SETTINGS = LlamaCppSection(flash_attention="on")
@@ -49,6 +54,23 @@ def test_without_a_gpu_only_the_memory_of_the_cpu_counts(monkeypatch: pytest.Mon
     )
     assert small.vram == large.vram == 0
     assert builtin_model().stat().st_size < small.ram < large.ram
+
+
+async def test_ollama_lists_the_part_on_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "home")
+    for sizes in ((20 * MIB,), ()):
+        has(monkeypatch, *sizes)
+        pool = await home.open(home.config())
+        transport = httpx.ASGITransport(create_app(pool))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            (running,) = (await client.get("/api/ps")).json()["models"]
+        memory = pool.loaded()[0].memory
+        assert running["size"] == memory.ram + memory.vram
+        assert running["size_vram"] == memory.vram
+        assert bool(memory.vram) is bool(sizes)
+        await pool.aclose()
 
 
 def test_gpus_are_looked_at_only_for_a_local_model(monkeypatch: pytest.MonkeyPatch) -> None:
