@@ -57,6 +57,10 @@ class Host:
     roots: tuple[str, ...] = ()
 
 
+class OtherTransportError(Exception):
+    """The server speaks another transport, with which the next attempt begins."""
+
+
 class Connection:
     """Keeps one server running; `link` opens a connection to it.
 
@@ -129,6 +133,8 @@ class Connection:
             self.problem = ""
             try:
                 self.problem = await self._attend()
+            except OtherTransportError:
+                continue
             except ConfigError as error:
                 self._give_up(str(error))
                 return

@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 
-from shepherd.mcp.connection import Connection, Host, Link
+from shepherd.mcp.connection import Connection, Host, Link, OtherTransportError
 from shepherd.mcp.questions import Questions
 from shepherd.mcp.sampling import Sampler
 from shepherd.mcp.settings.definition import Server
@@ -25,22 +26,35 @@ def new_connection(
 ) -> Connection:
     """A connection to a server, which is not started yet."""
     silence_sdk()
-    link = partial(_link, server, launcher, warn)
+    link = partial(_link, server, launcher, warn, _Remote(server.definition.type == "sse"))
     questions = Questions(server.name, sampler)
     secrets = partial(launcher.secrets.values, server)
     roots = (launcher.root.as_uri(),)
     return Connection(server, link, Host(warn, changed, questions, secrets, roots))
 
 
+@dataclass(slots=True)
+class _Remote:
+    """The transport of a server that speaks HTTP: the older HTTP+SSE, or streamable HTTP."""
+
+    sse: bool
+
+
 @asynccontextmanager
-async def _link(server: Server, launcher: Launcher, warn: Warn) -> AsyncGenerator[Link]:
+async def _link(
+    server: Server, launcher: Launcher, warn: Warn, remote: _Remote
+) -> AsyncGenerator[Link]:
     if server.definition.url:
         from shepherd.mcp.http.connect import http_link  # imports an HTTP client
         from shepherd.mcp.http.login import Login
 
         login = Login(server, launcher.secrets)
-        async with http_link(server, launcher.secrets, login) as remote:
-            yield remote
+        try:
+            async with http_link(server, launcher.secrets, login, sse=remote.sse) as link:
+                yield link
+        except OtherTransportError:
+            remote.sse = True
+            raise
         return
     async with launcher.started(server, warn) as process:
         wire = Wire(process, warn)

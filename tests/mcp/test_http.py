@@ -1,6 +1,7 @@
 """Servers that speak HTTP, and logins with OAuth at a small authorization server."""
 
 import asyncio
+import json
 import secrets
 import socket
 import time
@@ -29,6 +30,7 @@ from shepherd.config.secrets import Secrets
 from shepherd.errors import ConfigError
 from shepherd.mcp.http.login import TOKENS, Login
 from shepherd.mcp.settings.definition import ServerState
+from shepherd.mcp.settings.files import ServerStore
 from shepherd.mcp.settings.secrets import ServerSecrets
 from tests.mcp.harness import open_office, paths_below, server, until
 
@@ -104,7 +106,7 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
 
 
 @asynccontextmanager
-async def serving(authority: Authority | None) -> AsyncGenerator[str]:
+async def serving(authority: Authority | None, *, sse: bool = False) -> AsyncGenerator[str]:
     """The URL of a server with the tool `hello`; with an authority, it needs a login."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -119,13 +121,13 @@ async def serving(authority: Authority | None) -> AsyncGenerator[str]:
         )
         mcp = MCPServer("locked", auth_server_provider=authority, auth=auth if authority else None)
         mcp.add_tool(lambda: "hello", name="hello", description="Say hello.")
-        app = mcp.streamable_http_app()
+        app = mcp.sse_app() if sse else mcp.streamable_http_app()
         config = uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=1)
         web = uvicorn.Server(config)
         task = asyncio.create_task(web.serve([listener]))
         await until(lambda: web.started)
         try:
-            yield f"{base}/mcp"
+            yield f"{base}/sse" if sse else f"{base}/mcp"
         finally:
             web.should_exit = True
             await task
@@ -134,6 +136,36 @@ async def serving(authority: Authority | None) -> AsyncGenerator[str]:
 async def test_tools_over_http(tmp_path: Path) -> None:
     async with serving(None) as url, open_office(tmp_path, [server("web", url=url)]) as office:
         assert (await office.call("web__hello")).content == "hello"
+
+
+@pytest.mark.parametrize("kind", ["sse", ""])
+async def test_servers_of_the_older_transport(tmp_path: Path, kind: str) -> None:
+    async with (
+        serving(None, sse=True) as url,
+        open_office(tmp_path, [server("web", url=url, type=kind)]) as office,
+    ):
+        assert (await office.call("web__hello")).content == "hello"
+        assert office.notices == []
+
+
+async def test_an_address_without_a_server_is_no_older_server(tmp_path: Path) -> None:
+    async with serving(None) as url:
+        other = server("web", url=f"{url}/other", start_timeout=5)
+        async with open_office(tmp_path, [other]) as office:
+            assert "404" in office.notices[0]
+
+
+def test_the_type_of_other_programs_is_understood(tmp_path: Path) -> None:
+    file = tmp_path / ".mcp.json"
+    servers = {
+        "old": {"type": "sse", "url": "https://a.test/sse"},
+        "new": {"type": "http", "url": "https://a.test/mcp"},
+        "own": {"type": "stdio", "command": "x"},
+    }
+    file.write_text(json.dumps({"mcpServers": servers}))
+    assert [one.definition.type for one in ServerStore(file).all()] == ["sse", "", ""]
+    with pytest.raises(ConfigError, match="belong to a url"):
+        server("own", command="x", type="sse")
 
 
 async def test_a_login_is_kept_and_used(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ class EditorAgent:
                 prompt_capabilities=PromptCapabilities(
                     image=sees, audio=False, embedded_context=True
                 ),
-                mcp_capabilities=McpCapabilities(http=True, sse=False),
+                mcp_capabilities=McpCapabilities(http=True, sse=True),
                 session_capabilities=SessionCapabilities(
                     list=SessionListCapabilities() if saves else None,
                     resume=SessionResumeCapabilities() if saves else None,

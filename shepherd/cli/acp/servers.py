@@ -42,11 +42,12 @@ def _convert(server: EditorServer) -> Server:
                 "env": {variable.name: variable.value for variable in server.env},
                 "network": True,
             }
-        case HttpMcpServer():
+        case HttpMcpServer() | SseMcpServer():
             headers = {header.name: header.value for header in server.headers}
-            values = {"url": server.url, "headers": headers}
+            kind = "sse" if isinstance(server, SseMcpServer) else ""
+            values = {"url": server.url, "headers": headers, "type": kind}
         case _:
-            raise ConfigError("Shepherd connects to servers over stdio and streamable HTTP only.")
+            raise ConfigError("Shepherd connects to servers over stdio and HTTP only.")
     definition = ServerDefinition.model_validate(values)
     return Server(_name(server.name), definition, Origin.USER, EDITOR)
 

@@ -50,6 +50,10 @@ class ServerDefinition(Section):
         ),
     ]
     url: Annotated[str, Field(description="The URL of a server that speaks HTTP.")] = ""
+    type: Annotated[
+        Literal["", "sse"],
+        Field(description='`sse` = the older HTTP+SSE; "" = streamable HTTP, else HTTP+SSE.'),
+    ] = ""
     headers: Annotated[
         dict[str, str],
         Field(
@@ -99,8 +103,8 @@ class ServerDefinition(Section):
     def _is_one_kind(self) -> "ServerDefinition":
         if bool(self.command) == bool(self.url):
             raise ValueError("needs either a command or a url")
-        if self.command and self.headers:
-            raise ValueError("headers belong to a url; a command gets env")
+        if self.command and (self.headers or self.type):
+            raise ValueError("headers and type belong to a url; a command gets env")
         if any("\0" in text for text in (self.command, *self.args, *self.env.values())):
             raise ValueError("has a NUL character")
         return self

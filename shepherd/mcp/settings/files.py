@@ -74,7 +74,9 @@ def _server(name: str, values: object, origin: Origin, file: Path) -> Server:
         raise ConfigError(f"{file}: {name} must be a table with a command or a url")
     settings = cast(dict[str, Any], values)
     if file.suffix == ".json":
+        is_sse = "sse" in (settings.get("type"), settings.get("transport"))
         settings = {key: value for key, value in settings.items() if key not in _IGNORED}
+        settings |= {"type": "sse"} if is_sse else {}
     if origin is Origin.PROJECT:
         settings = _without_rights(name, settings, file)
     return make_server(name, settings, origin, file)
