@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -30,6 +30,7 @@ from shepherd.server.anthropic.routes import ANTHROPIC
 from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.body import BodyReader
 from shepherd.server.completions.routes import COMPLETIONS
+from shepherd.server.direct import DirectRoutes, Endpoint, ErrorHandling, direct_endpoints
 from shepherd.server.edge import JsonCors, UniformRequests
 from shepherd.server.embeddings.routes import EMBEDDINGS, EMBEDDINGS_UNPREFIXED
 from shepherd.server.errors import ApiError, log_failure, to_api_error
@@ -103,9 +104,9 @@ def create_app(
     app = _bare_app()
     app.include_router(health_router(context.current_backend, app.state.lifecycle))
     _include_operation(app, served, context)
-    for api in apis:
-        for router in api.routers(context):
-            app.include_router(router)
+    routers = [router for api in apis for router in api.routers(context)]
+    for router in routers:
+        app.include_router(router)
     app.include_router(stats_router(context))
     app.include_router(loading_router(context))
     if tools is not None:
@@ -116,7 +117,7 @@ def create_app(
         app.include_router(usage_router(meter.store))
     _include_plugins(app, context)
     doors = Doors(settings, keys, meter)
-    _finish(app, context, ErrorShapes(OPENAI.errors, apis), doors)
+    _finish(app, context, ErrorShapes(OPENAI.errors, apis), doors, direct_endpoints(routers))
     return app
 
 
@@ -195,11 +196,18 @@ def _bare_app() -> FastAPI:
     return app
 
 
-def _finish(app: FastAPI, context: ServerContext, errors: ErrorShapes, doors: Doors) -> None:
-    """Add the parts that all APIs share: errors, the guard, CORS."""
+def _finish(
+    app: FastAPI,
+    context: ServerContext,
+    errors: ErrorShapes,
+    doors: Doors,
+    endpoints: Mapping[str, Endpoint] = {},
+) -> None:
+    """Add the parts that all APIs share: errors, the guard, CORS; `endpoints` skip the router."""
     app.state.errors = errors
     app.state.metrics = context.monitor.metrics
-    _handle_errors(app, context.current_backend)
+    handling = _handle_errors(app, context.current_backend)
+    app.add_middleware(DirectRoutes, endpoints=endpoints, handling=handling)
     app.add_middleware(WorkGate, lifecycle=app.state.lifecycle)
     scopes = PathScopes(app.state.plugin_paths)
     app.add_middleware(Guard, doors=doors, scopes=scopes)
@@ -216,7 +224,7 @@ def _finish(app: FastAPI, context: ServerContext, errors: ErrorShapes, doors: Do
     app.add_middleware(UniformRequests, errors=errors)
 
 
-def _handle_errors(app: FastAPI, backend: Callable[[], Backend]) -> None:
+def _handle_errors(app: FastAPI, backend: Callable[[], Backend]) -> ErrorHandling:
     async def answer(_request: Request, error: Exception) -> Response:
         reported = to_api_error(error, backend().info.context_size)
         if isinstance(error, ShepherdError):  # uvicorn logs defects
@@ -230,3 +238,11 @@ def _handle_errors(app: FastAPI, backend: Callable[[], Backend]) -> None:
         app.add_exception_handler(kind, answer)
     for kind in (ClientDisconnect, ClientDisconnectedError):
         app.add_exception_handler(kind, forget)
+    errors = (ApiError, ShepherdError, HTTPException, ClientDisconnect, ClientDisconnectedError)
+
+    async def respond(request: Request, error: Exception) -> Response:
+        if isinstance(error, ClientDisconnect | ClientDisconnectedError):
+            return await forget(request, error)
+        return await answer(request, error)
+
+    return ErrorHandling(errors, respond)
