@@ -46,10 +46,18 @@ class DatabaseFile:
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
 
-    def run(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
+    def run(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        write: bool = True,
+        lock: str = "",
+        once: str = "",
+    ) -> T:
         """Do `work` in one transaction; a damaged file is renamed and replaced by a new one.
 
-        Raises `failure`; the transaction is then rolled back.
+        Raises `failure`; the transaction is then rolled back. All that write wait for each other,
+        whatever their `lock`, and no failure leaves open what was committed: `once` has no effect.
         """
         try:
             try:

@@ -10,6 +10,7 @@ from shepherd.cli.commands.apikey import apikey
 from shepherd.cli.commands.arguments import PlainErrors, with_option_groups
 from shepherd.cli.commands.config import config
 from shepherd.cli.commands.ctl import ctl
+from shepherd.cli.commands.database import database
 from shepherd.cli.commands.doctor import doctor
 from shepherd.cli.commands.hooks import hooks
 from shepherd.cli.commands.mcp.options import mcp
@@ -46,8 +47,9 @@ app.add_typer(provider_commands, result_callback=do_in_shell)
 app.command("acp")(acp)
 app.command("doctor")(doctor)
 app.command("usage")(usage)
-for _command in (model_command, config, mcp, sessions, memory, hooks, schedule, apikey, ctl):
+for _command in (model_command, config, mcp, sessions, memory, hooks, schedule, apikey, database):
     app.add_typer(_command)
+app.add_typer(ctl)
 
 
 def run_command_line(arguments: Sequence[str]) -> int:

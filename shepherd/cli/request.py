@@ -1,9 +1,11 @@
 """The command line as data, and the settings that it results in."""
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.load import load_config
@@ -12,6 +14,8 @@ from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ConfigError
 
 if TYPE_CHECKING:
+    import typer
+
     from shepherd.config.provider_book import Ephemeral
 
 
@@ -49,3 +53,12 @@ def load_settings(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, obj
             load_config(cwd, env)
             raise UsageError(str(error)) from error
         raise
+
+
+def loaded_config(context: "typer.Context") -> Config:
+    """The settings that apply to a command; its warnings go to stderr."""
+    overrides = cast(Mapping[str, object], context.obj or {})
+    loaded = load_settings(Path.cwd(), os.environ, overrides)
+    for warning in loaded.warnings:
+        sys.stderr.write(f"shepherd: {warning}\n")
+    return loaded

@@ -2,17 +2,20 @@
 
 import json
 import math
+import re
 from typing import Annotated, TypeAlias, cast
 
 from pydantic import Field, field_validator
 
 from shepherd.config.choices import AuthMode, LogFormat, ShowToolCalls
+from shepherd.config.database_url import check_url
 from shepherd.config.durations import parse_duration
 from shepherd.config.sections import Section
 
 AliasTargets: TypeAlias = str | list[str] | dict[str, float]
 """One model, models in the order in which they are tried, or models with weights."""
 
+PASSWORD_PLACE = r"(|file|keyring|env:[A-Za-z_][A-Za-z0-9_]*)"
 MAX_TARGETS = 20
 _MAX_NAME = 200
 
@@ -145,6 +148,21 @@ class ServerSection(DoorSettings):
         bool,
         Field(description="Run no tool for a client if the list of these calls can't be written."),
     ] = False
+    database: Annotated[
+        str,
+        Field(
+            description="URL of a PostgreSQL database for keys, usage, stored responses and "
+            "sessions, without a password: `postgresql://USER@HOST/NAME` (`shepherd[postgres]`); "
+            '"" = files.'
+        ),
+    ] = ""
+    database_password: Annotated[
+        str,
+        Field(
+            description="The place of its password: `env:NAME`, `file` or `keyring` (`shepherd "
+            'database password`); "" = none, or where libpq finds it (`PGPASSWORD`, `~/.pgpass`).'
+        ),
+    ] = ""
     max_body_bytes: Annotated[
         int, Field(ge=1024, le=1_073_741_824, description="Maximum request body in bytes.")
     ] = 16_777_216
@@ -240,6 +258,20 @@ class ServerSection(DoorSettings):
                     f"{MAX_TARGETS} models, or a table of models with weights above 0"
                 )
         return table
+
+    @field_validator("database")
+    @classmethod
+    def _is_database(cls, url: str) -> str:
+        if url:
+            check_url(url)
+        return url
+
+    @field_validator("database_password")
+    @classmethod
+    def _is_place(cls, place: str) -> str:
+        if not re.fullmatch(PASSWORD_PLACE, place):
+            raise ValueError("must be the place of the password: env:NAME, file or keyring")
+        return place
 
     @field_validator("keep_alive")
     @classmethod

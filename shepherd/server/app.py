@@ -17,11 +17,13 @@ from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
 from shepherd.plugins import Group
 from shepherd.server.access.audit import AuditLog
+from shepherd.server.access.keys import Keys
 from shepherd.server.access.limiter import HEADER_NAMES
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.models import AllowedModels
 from shepherd.server.access.paths import PathScopes
 from shepherd.server.access.routes import usage_router
+from shepherd.server.access.shared import meter_in
 from shepherd.server.access.usage import UsageStore
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approval_routes import approvals_router
@@ -36,7 +38,6 @@ from shepherd.server.embeddings.routes import EMBEDDINGS, EMBEDDINGS_UNPREFIXED
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.gemini.routes import GEMINI, GEMINI_MODELS
 from shepherd.server.guard import Doors, Guard
-from shepherd.server.keys import KeyStore
 from shepherd.server.llamacpp.routes import LLAMACPP
 from shepherd.server.models import Models, OneModel
 from shepherd.server.ollama.routes import OLLAMA
@@ -85,7 +86,7 @@ logger = logging.getLogger(__name__)
 def create_app(
     models: Backend | Models,
     settings: ServerSettings | None = None,
-    keys: KeyStore | None = None,
+    keys: Keys | None = None,
     tools: ToolRunner | None = None,
     apis: Sequence[Api] = APIS,
     agent: Agent | None = None,
@@ -124,7 +125,7 @@ def create_app(
 def create_conversation_app(
     conversation: SharedSession,
     settings: ServerSettings | None = None,
-    keys: KeyStore | None = None,
+    keys: Keys | None = None,
     audit: AuditLog | None = None,
 ) -> FastAPI:
     """The HTTP API of one shared session, which the caller enters; `keys` as in `create_app`.
@@ -158,12 +159,15 @@ def _context(models: Models, settings: ServerSettings) -> ServerContext:
 def _include_operation(app: FastAPI, models: Models, context: ServerContext) -> None:
     """Add the routes for those who run the server."""
     lifecycle, metrics = cast(Lifecycle, app.state.lifecycle), context.monitor.metrics
+    lifecycle.database = context.settings.database
     app.include_router(ready_router(lifecycle, context.current_backend, models))
     app.include_router(admin_router(lifecycle, metrics, models))
     app.include_router(metrics_router(metrics))
 
 
 def _meter(settings: ServerSettings) -> Meter:
+    if settings.database is not None:
+        return meter_in(settings.database, settings.usage_days)
     if settings.usage_file is None:
         return Meter()
     return Meter(UsageStore(settings.usage_file, settings.usage_days))

@@ -141,7 +141,7 @@ class Exchanges:
         async with self._leased(call) as backend:
             exchange = (await self._prepare(call, backend)).exchange
             if self._context.meter is not None:
-                self._context.meter.check_tokens()
+                await self._context.meter.check_tokens()
             try:
                 return await backend.count_session_tokens(exchange.session)
             except ContextFullError as error:

@@ -16,12 +16,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shepherd.errors import ConfigError
 from shepherd.server.access.current import serving
 from shepherd.server.access.key import ApiKey
+from shepherd.server.access.keys import Keys
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.origin import serving_request
 from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH, OPEN_PATHS, PathScopes
 from shepherd.server.api import error_event, is_stream, request_id_of
 from shepherd.server.errors import ApiError
-from shepherd.server.keys import KeyStore
 from shepherd.server.responses import ErrorResponse
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.local import is_local_socket
@@ -43,7 +43,7 @@ class Doors:
     """
 
     settings: ServerSettings
-    keys: KeyStore | None = None
+    keys: Keys | None = None
     meter: Meter | None = None
     pages: frozenset[str] = frozenset()
 
@@ -91,9 +91,7 @@ class Guard:
         steers = path.startswith(f"{ADMIN_PREFIX}/") and is_local_socket(scope)
         return path in OPEN_PATHS or steers
 
-    async def _serve_with_key(
-        self, keys: KeyStore, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def _serve_with_key(self, keys: Keys, scope: Scope, receive: Receive, send: Send) -> None:
         secret = _sent_key(Headers(scope=scope), scope["query_string"])
         try:
             key = _checked_key(secret, keys)
@@ -102,7 +100,7 @@ class Guard:
             return
         send = partial(_send_with_headers, self._meter, key, send)
         try:
-            self._admit(key, scope)
+            await self._admit(key, scope)
         except ApiError as refusal:
             await ErrorResponse(refusal)(scope, receive, send)
             return
@@ -113,7 +111,7 @@ class Guard:
             request = RevocableRequest(scope, receive, send)
             await request.serve(self._app, keys, secret)
 
-    def _admit(self, key: ApiKey, scope: Scope) -> None:
+    async def _admit(self, key: ApiKey, scope: Scope) -> None:
         """Raise ApiError for what the key does not open; count the request otherwise."""
         needed = self._scopes.of(scope["method"], scope["path"])
         missing = needed - key.scopes
@@ -125,7 +123,7 @@ class Guard:
             message = f"The API key {key.name} has limits that a shared session can't keep."
             raise ApiError(403, message, "insufficient_scope")
         if needed and scope["method"] not in ("GET", "OPTIONS"):
-            self._meter.count_request(key)
+            await self._meter.count_request(key)
 
     def _origin_refusal(self, scope: Scope) -> ApiError | None:
         if self._settings.insecure or is_local_socket(scope):
@@ -150,7 +148,7 @@ def names_this_machine(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _checked_key(secret: str, keys: KeyStore) -> ApiKey:
+def _checked_key(secret: str, keys: Keys) -> ApiKey:
     """The entry of a valid key; raises ApiError."""
     if not secret:
         message = "An API key is needed: send it as `Authorization: Bearer KEY`."
@@ -222,7 +220,7 @@ class RevocableRequest:
         self._started = False
         self._ended = False
 
-    async def serve(self, app: ASGIApp, keys: KeyStore, key: str) -> None:
+    async def serve(self, app: ASGIApp, keys: Keys, key: str) -> None:
         """Run `app`; if `key` is removed, stop it and report that to the client."""
         work = asyncio.ensure_future(app(self._scope, self._receive, self._watched_send))
         try:
@@ -279,7 +277,7 @@ def key_removed() -> ApiError:
     return ApiError(401, message, "invalid_api_key", headers=headers)
 
 
-def _is_valid(keys: KeyStore, key: str) -> bool:
+def _is_valid(keys: Keys, key: str) -> bool:
     try:
         return keys.verify(key) is not None
     except ConfigError:

@@ -1,130 +1,39 @@
-"""API keys of the server: shown once, stored hashed, checked against the current file."""
+"""The API keys in a private file."""
 
-import hashlib
-import hmac
 import os
-import re
-import secrets
 import stat
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from shepherd.config.files import exclusive, write_private
-from shepherd.errors import ConfigError
-from shepherd.server.access.key import NAME, ApiKey, OldSecret
+from shepherd.server.access.key import ApiKey
 from shepherd.server.access.key_file import UnknownVersionError, format_keys, parse_keys
+from shepherd.server.access.keys import KeyChange, Keys, KeyStoreError, now
 
-KEY_PREFIX = "sk-shep-"
-KEY_BYTES = 32
-PREFIX_CHARACTERS = len(KEY_PREFIX) + 4
-
-
-class KeyStoreError(ConfigError):
-    """The key file can't be trusted or read, or a name is wrong; no key may then be accepted."""
+__all__ = ["KeyStore", "KeyStoreError"]
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-class KeyStore:
+class KeyStore(Keys):
     """The keys in the file at `path`; without the file, no key is valid.
 
-    A clock that goes backwards does not make an expired key valid again.
+    Changes of the file are seen at once. A file that is unreadable, damaged, another user's or
+    open to others raises KeyStoreError.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(self, path: Path, clock: Callable[[], datetime] = now) -> None:
+        super().__init__(clock)
         self.path = path
-        self._clock = clock
-        self._latest = clock()
         self._seen: tuple[int, ...] | None = None
         self._keys: list[ApiKey] = []
 
-    def verify(self, key: str) -> str | None:
-        """The name of `key`, None if it is not valid; otherwise as `find`."""
-        entry = self.find(key)
-        return None if entry is None or self.is_expired(entry) else entry.name
-
-    def find(self, key: str) -> ApiKey | None:
-        """The entry of `key`, be it expired; None if there is none.
-
-        Sees changes of the file at once. Raises KeyStoreError if the file is unreadable, damaged,
-        another user's or open to others. Takes the same time for every key.
-        """
-        digest, now = _digest(key), self._now()
-        match = None
-        for entry in self._current():
-            for stored in entry.hashes(now):
-                if hmac.compare_digest(stored, digest):
-                    match = entry
-        return match
-
-    def is_expired(self, key: ApiKey) -> bool:
-        """Whether the time of `key` is over."""
-        return key.is_expired(self._now())
-
     def keys(self) -> list[ApiKey]:
-        """All keys, oldest first; raises KeyStoreError."""
+        """See `Keys`."""
         return list(self._current())
 
-    def get(self, name: str) -> ApiKey:
-        """The key called `name`; raises KeyStoreError if there is none."""
-        return _named(self.keys(), name)
-
-    def add(self, name: str, change: Callable[[ApiKey], ApiKey] = lambda key: key) -> str:
-        """Make a key called `name`; the secret is returned only once. Raises KeyStoreError.
-
-        `change` receives the new entry and returns it with its restrictions.
-        """
-        if not re.fullmatch(NAME, name):
-            raise KeyStoreError(
-                f"{name!r} can't be a key's name: use up to 64 letters, digits, '.', '_' or '-', "
-                "a letter or digit first."
-            )
-        secret = _new_secret()
-        created = self._now().replace(microsecond=0)
-        entry = change(ApiKey(name, secret[:PREFIX_CHARACTERS], _digest(secret), created))
+    def _change(self, change: KeyChange) -> None:
         with exclusive(self.path):
-            keys = self.keys()
-            if any(k.name == name for k in keys):
-                raise KeyStoreError(f"There is a key called {name} already; remove it first.")
-            self._save([*keys, entry])
-        return secret
-
-    def rotate(self, name: str, grace: timedelta = timedelta()) -> str:
-        """Give the key called `name` a new secret; the old one stays valid for `grace`.
-
-        A secret from before the old one becomes invalid. Raises KeyStoreError.
-        """
-        secret = _new_secret()
-        with exclusive(self.path):
-            keys = self.keys()
-            key = _named(keys, name)
-            until = self._now().replace(microsecond=0) + grace
-            new = replace(
-                key,
-                prefix=secret[:PREFIX_CHARACTERS],
-                sha256=_digest(secret),
-                old_secret=OldSecret(key.sha256, until) if grace else None,
-            )
-            self._save([new if k is key else k for k in keys])
-        return secret
-
-    def remove(self, name: str) -> None:
-        """Make the key called `name` invalid at once; raises KeyStoreError if there is none."""
-        with exclusive(self.path):
-            keys = self.keys()
-            removed = _named(keys, name)
-            self._save([k for k in keys if k is not removed])
-
-    def _now(self) -> datetime:
-        self._latest = max(self._latest, self._clock())
-        return self._latest
-
-    def _save(self, keys: list[ApiKey]) -> None:
-        write_private(self.path, format_keys(keys))
+            write_private(self.path, format_keys(change(self.keys())))
 
     def _current(self) -> list[ApiKey]:
         try:
@@ -160,21 +69,6 @@ class KeyStore:
 
     def _broken(self, problem: str) -> KeyStoreError:
         return KeyStoreError(f"The key file {self.path} is {problem}")
-
-
-def _named(keys: list[ApiKey], name: str) -> ApiKey:
-    for key in keys:
-        if key.name == name:
-            return key
-    raise KeyStoreError(f"No key is called {name}; `shepherd apikey list` shows all.")
-
-
-def _new_secret() -> str:
-    return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
-
-
-def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _fingerprint(status: os.stat_result) -> tuple[int, ...]:

@@ -12,9 +12,9 @@ from typing import cast
 from fastapi import FastAPI
 
 from shepherd.backends.base import Backend
+from shepherd.server.access.keys import Keys
 from shepherd.server.agent.agent import Agent
 from shepherd.server.app import create_app
-from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bound_sockets, start_listening, url_of
 from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.operation.lifecycle import Lifecycle, Reloaded
@@ -62,7 +62,7 @@ class Service:
 async def serve(
     open_models: Callable[[], Awaitable[Backend | ModelPool]],
     settings: ServerSettings,
-    keys: KeyStore | None = None,
+    keys: Keys | None = None,
     tools: ToolRunner | None = None,
     agent: Agent | None = None,
     reload: Callable[[ModelPool, ServerTls | None], Awaitable[Reloaded]] | None = None,
@@ -106,7 +106,7 @@ async def serve(
 async def serve_service(
     open_service: Callable[[], AbstractAsyncContextManager[Service]],
     settings: ServerSettings,
-    keys: KeyStore | None,
+    keys: Keys | None,
     danger: str = "",
 ) -> None:
     """`serve` for any application; `danger` is logged if it is served without keys."""
@@ -153,7 +153,7 @@ def _tracing() -> Generator[Traces | None]:
             traces.close()
 
 
-def _warn_or_refuse(settings: ServerSettings, keys: KeyStore | None, danger: str) -> None:
+def _warn_or_refuse(settings: ServerSettings, keys: Keys | None, danger: str) -> None:
     if keys is not None:
         if not keys.keys():
             logger.warning(

@@ -13,6 +13,7 @@ from shepherd.server.models import Models
 from shepherd.server.operation.monitor import Monitor
 from shepherd.server.seal import Seal
 from shepherd.server.transport.tls import TlsFiles
+from shepherd.storage.postgres import PostgresServer
 
 
 @dataclass(slots=True)
@@ -40,6 +41,7 @@ class ServerSettings:
     `responses_file` holds the responses of the Responses API. They are kept for
     `store_responses_days` after their last use, 0 for not at all, and take at most
     `store_responses_mib`.
+    With a `database`, usage, the limits of keys and responses are there, and not in the files.
     `audit_file` gets a line for each tool that ran; a full one of `audit_mib` is renamed. With
     `audit_required` a tool does not run without its line.
     """
@@ -73,6 +75,7 @@ class ServerSettings:
     usage_days: int = 400
     store_responses_days: int = 30
     store_responses_mib: int = 1024
+    database: PostgresServer | None = None
     audit_file: Path | None = None
     audit_mib: int = 16
     audit_required: bool = False

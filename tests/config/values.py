@@ -31,6 +31,8 @@ OTHER_VALUES = {key: other_value(field) for key, field in all_fields().items()} 
     **{f"hooks.{event}": [HOOK] for event in HOOK_EVENTS},
     "sampling.samplers": ["temperature", "top_k"],
     "server.aliases": {"a b": "qwen", "list": ["x", "y"], "weights": {"x/y": 1.5, "z": 2.0}},
+    "server.database": "postgresql://me@db.example/shepherd?sslmode=require",
+    "server.database_password": "keyring",
     "server.keep_alive": "1h30m",
     "tools.sandbox_writable": ["~/.cache/pip"],
     "tools.sandbox_readable": ["/srv/data"],

@@ -16,10 +16,10 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.server.access.keys import Keys
 from shepherd.server.agent.agent import Agent
 from shepherd.server.api import Api
 from shepherd.server.app import APIS, create_app
-from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
 from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.operation.traces import Traces
@@ -53,7 +53,7 @@ class RunningServer(Generic[B]):
         self,
         backend: B,
         settings: ServerSettings | None = None,
-        keys: KeyStore | None = None,
+        keys: Keys | None = None,
         tools: ToolRunner | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
         apis: Sequence[Api] = APIS,

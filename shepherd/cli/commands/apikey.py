@@ -13,6 +13,7 @@ import typer
 from shepherd.cli.commands import apikey_view
 from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.commands.moments import parse_duration, parse_expiry
+from shepherd.cli.request import loaded_config
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.paths import Paths
 from shepherd.server.access.key import (
@@ -26,7 +27,8 @@ from shepherd.server.access.key import (
 )
 
 if TYPE_CHECKING:
-    from shepherd.server.keys import KeyStore
+    from shepherd.server.access.keys import Keys
+    from shepherd.storage.postgres import PostgresServer
 
 apikey = typer.Typer(
     name="apikey", help="API keys for `shepherd --server --auth-mode json`.", no_args_is_help=True
@@ -77,33 +79,36 @@ class KeyOptions:
 
 @apikey.command("add")
 @with_option_groups
-def add_key(name: Name, options: KeyOptions) -> None:
+def add_key(context: typer.Context, name: Name, options: KeyOptions) -> None:
     """Make a key and show it once; only its hash is stored."""
-    secret = _store().add(name, options.restrict)
+    secret = _keys(context).add(name, options.restrict)
     sys.stderr.write(f"Key {name}: keep it now, it can't be shown again.\n")
     typer.echo(secret)
 
 
 @apikey.command("list")
-def list_keys() -> None:
+def list_keys(context: typer.Context) -> None:
     """Name, beginning, age, scopes and end of all keys."""
     now = datetime.now(UTC)
-    keys = _store().keys()
-    for line in apikey_view.table(keys, now, _last_uses()):
+    keys = _keys(context).keys()
+    for line in apikey_view.table(keys, now, _last_uses(context)):
         typer.echo(line)
     if not keys:
         sys.stderr.write("No keys yet; make one with `shepherd apikey add NAME`.\n")
 
 
 @apikey.command("show")
-def show_key(name: Name) -> None:
+def show_key(context: typer.Context, name: Name) -> None:
     """What a key may do, its limits, and when it was made and last used."""
-    for line in apikey_view.details(_store().get(name), datetime.now(UTC), _last_uses()):
+    for line in apikey_view.details(
+        _keys(context).get(name), datetime.now(UTC), _last_uses(context)
+    ):
         typer.echo(line)
 
 
 @apikey.command("rotate")
 def rotate_key(
+    context: typer.Context,
     name: Name,
     grace: Annotated[
         str | None,
@@ -112,16 +117,16 @@ def rotate_key(
 ) -> None:
     """Give a key a new secret and show it once; the rest of the key stays."""
     period = timedelta() if grace is None else parse_duration(grace)
-    secret = _store().rotate(name, period)
+    secret = _keys(context).rotate(name, period)
     old = f"for {grace} more" if period else "no longer"
     sys.stderr.write(f"Key {name}: keep it now. The old secret is {old} valid.\n")
     typer.echo(secret)
 
 
 @apikey.command("remove")
-def remove_key(name: Name) -> None:
+def remove_key(context: typer.Context, name: Name) -> None:
     """Make a key invalid, for a running server too."""
-    _store().remove(name)
+    _keys(context).remove(name)
     sys.stderr.write(f"Key {name} is no longer valid.\n")
 
 
@@ -137,19 +142,26 @@ def _checked_note(note: str) -> str:
     return note
 
 
-def _last_uses() -> Mapping[str, int]:
+def _last_uses(context: typer.Context) -> Mapping[str, int]:
     """When keys were last used; none if that can't be read."""
-    from shepherd.server.access.usage import UsageError, UsageStore
+    from shepherd.cli.serve.database import usage_store
+    from shepherd.server.access.usage import UsageError
 
-    path = Paths.from_env(os.environ).usage_file
     try:
-        return UsageStore(path, days=1).last_used() if path.exists() else {}
+        store = usage_store(_database(context), Paths.from_env(os.environ), days=1)
+        return {} if store is None else store.last_used()
     except UsageError as error:
         sys.stderr.write(f"shepherd: the last uses are unknown: {error}\n")
         return {}
 
 
-def _store() -> "KeyStore":
-    from shepherd.server.keys import KeyStore  # not needed for other commands
+def _keys(context: typer.Context) -> "Keys":
+    from shepherd.cli.serve.database import key_store  # not needed for other commands
 
-    return KeyStore(Paths.from_env(os.environ).keys_file)
+    return key_store(_database(context), Paths.from_env(os.environ))
+
+
+def _database(context: typer.Context) -> "PostgresServer | None":
+    from shepherd.cli.serve.database import configured_database
+
+    return configured_database(loaded_config(context), os.environ)

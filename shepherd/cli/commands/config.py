@@ -2,14 +2,13 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 
 from shepherd.cli.commands.arguments import ValueCommand
-from shepherd.cli.request import load_settings
+from shepherd.cli.request import loaded_config
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.fields import all_fields, first_name, parse_text, unknown_key
@@ -29,7 +28,7 @@ def show(
     section: Annotated[str, typer.Argument(help="Only this section.")] = "",
 ) -> None:
     """Show all settings that apply here, as TOML, each with its source."""
-    loaded = _load(context)
+    loaded = loaded_config(context)
     if section and section not in Config.model_fields:
         raise UsageError(f"unknown section {section}; there are {', '.join(Config.model_fields)}")
     typer.echo(show_config(loaded, [section] if section else list(Config.model_fields)))
@@ -40,7 +39,7 @@ def get(context: typer.Context, key: Key) -> None:
     """Show the value of one setting, or its default."""
     key = _setting_name(key)
     section, _, name = key.partition(".")
-    value = cast(object, getattr(_load(context).section(section), name))
+    value = cast(object, getattr(loaded_config(context).section(section), name))
     value = default_of(section, name) if value is None else value
     typer.echo(value if isinstance(value, str) else show_value(value))
 
@@ -96,13 +95,6 @@ def path() -> None:
     }
     for name, place in entries.items():
         typer.echo(f"{name:<12} {place}")
-
-
-def _load(context: typer.Context) -> Config:
-    loaded = load_settings(Path.cwd(), os.environ, cast(Mapping[str, object], context.obj))
-    for warning in loaded.warnings:
-        sys.stderr.write(f"shepherd: {warning}\n")
-    return loaded
 
 
 def _report(result: str, problems: str) -> None:

@@ -8,19 +8,21 @@ from typing import Annotated
 
 import typer
 
+from shepherd.cli.request import loaded_config
 from shepherd.config.paths import Paths
 
 
 def usage(
+    context: typer.Context,
     days: Annotated[int, typer.Option(min=1, max=36_500, help="How many days, with today.")] = 30,
     key: Annotated[str | None, typer.Option(help="Only this key.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Requests and tokens of the server's keys, per day (UTC) and model."""
-    from shepherd.server.access.usage import UsageStore
+    from shepherd.cli.serve.database import configured_database, usage_store
 
-    path = Paths.from_env(os.environ).usage_file
-    store = UsageStore(path, days) if path.exists() else None
+    database = configured_database(loaded_config(context), os.environ)
+    store = usage_store(database, Paths.from_env(os.environ), days)
     rows = [] if store is None else [asdict(row) for row in store.read(days, key).result()]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))

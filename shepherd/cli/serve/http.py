@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from shepherd.backends.base import Concurrency
+from shepherd.cli.serve.database import configured_database, server_keys
 from shepherd.cli.serve.reload import Reloader
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.config.choices import AuthMode, LogFormat
+from shepherd.config.choices import LogFormat
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config, LayerName
@@ -23,7 +24,6 @@ from shepherd.knowledge.frame import USE_SKILL
 from shepherd.plugins import Plugins
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
-from shepherd.server.keys import KeyStore
 from shepherd.server.listen import UnsafeAddressError
 from shepherd.server.pool.pool import open_pool
 from shepherd.server.run import serve
@@ -52,7 +52,8 @@ async def serve_config(
 
     opener = backend_opener(providers, PARALLEL)
     open_models = partial(open_pool, config, providers, opener)
-    keys = KeyStore(paths.keys_file) if config.server.auth_mode is AuthMode.JSON else None
+    database = configured_database(config, os.environ)
+    keys = server_keys(config, database, paths)
     notices = Notices()
     notices.listen(warn)
     section = config.server
@@ -70,6 +71,7 @@ async def serve_config(
         signing_key=paths.signing_key_file,
         responses_file=paths.responses_file,
         usage_file=paths.usage_file,
+        database=database,
         audit_file=paths.audit_file,
     )
     settings_of = partial(server_settings, insecure=insecure)

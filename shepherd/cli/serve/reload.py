@@ -9,7 +9,7 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.model_slot import BackendOpener
 from shepherd.errors import ConfigError
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import Keys
 from shepherd.server.operation.lifecycle import Reloaded
 from shepherd.server.pool.pool import ModelPool
 from shepherd.server.settings import ServerSettings
@@ -64,7 +64,7 @@ class Reloader:
     settings: ServerSettings
     providers: ProviderBook
     opener: BackendOpener
-    keys: KeyStore | None = None
+    keys: Keys | None = None
 
     async def reload(self, pool: ModelPool, tls: ServerTls | None) -> Reloaded:
         """Read and apply the settings; raises ShepherdError, and then nothing has changed."""

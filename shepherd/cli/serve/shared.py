@@ -9,8 +9,8 @@ from pathlib import Path
 
 from shepherd.backends.base import ModelInfo
 from shepherd.cli.serve.audited import audited_actions
+from shepherd.cli.serve.database import configured_database, server_keys
 from shepherd.cli.serve.http import refusal_of_flags, server_settings, warn
-from shepherd.config.choices import AuthMode
 from shepherd.config.files import write_private
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
@@ -21,8 +21,8 @@ from shepherd.conversation.session_start import SessionStart
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import SessionError
 from shepherd.server.access.audit import AuditLog
+from shepherd.server.access.keys import Keys
 from shepherd.server.app import MIB, create_conversation_app
-from shepherd.server.keys import KeyStore
 from shepherd.server.pool.unloaded import UnloadedBackend
 from shepherd.server.run import Service, serve_service
 from shepherd.server.settings import ServerSettings
@@ -48,7 +48,9 @@ async def serve_conversation(
 
     opened = open_conversation(config, os.environ, cwd, start, providers)
     settings = server_settings(config, insecure=insecure)
-    keys = KeyStore(paths.keys_file) if config.server.auth_mode is AuthMode.JSON else None
+    database = configured_database(config, os.environ)
+    settings.database = database
+    keys = server_keys(config, database, paths)
 
     async with opened as conversation:
         conversation.notices.listen(warn)
@@ -60,7 +62,7 @@ async def serve_conversation(
 
 @asynccontextmanager
 async def _open_service(
-    conversation: Conversation, paths: Paths, settings: ServerSettings, keys: KeyStore | None
+    conversation: Conversation, paths: Paths, settings: ServerSettings, keys: Keys | None
 ) -> AsyncGenerator[Service]:
     audit = AuditLog(paths.audit_file, settings.audit_mib * MIB, settings.audit_required)
     actions = audited_actions(conversation, audit)

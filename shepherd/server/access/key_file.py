@@ -1,6 +1,7 @@
 """The text of the key file: version 2, and version 1, whose keys had no restrictions."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated, Any, cast
 
@@ -105,6 +106,17 @@ def parse_keys(content: bytes) -> list[ApiKey]:
 def format_keys(keys: list[ApiKey]) -> str:
     """The text of a file with these keys."""
     return json.dumps({"version": VERSION, "keys": [_entry(key) for key in keys]}, indent=2) + "\n"
+
+
+def parse_entries(texts: Iterable[str]) -> list[ApiKey]:
+    """The keys of texts from `format_entry`; raises ValueError as `parse_keys`."""
+    entries = [json.loads(text) for text in texts]
+    return parse_keys(json.dumps({"version": VERSION, "keys": entries}).encode())
+
+
+def format_entry(key: ApiKey) -> str:
+    """One key as a text."""
+    return json.dumps(_entry(key))
 
 
 def _key_1(entry: _Entry) -> ApiKey:

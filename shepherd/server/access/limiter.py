@@ -12,6 +12,7 @@ from shepherd.server.access.windows import SlidingWindow
 from shepherd.server.errors import ApiError
 
 MINUTE, DAY = 60, 86_400
+PERIODS = MINUTE, DAY
 
 
 class Resource(StrEnum):
@@ -49,12 +50,19 @@ class Limiter:
 
     def restore(self, key: str, resource: Resource, amount: int, moment: float) -> None:
         """Count what was used in an earlier process; a later time than now means now."""
-        self._window(key, resource, DAY).add(amount, min(moment, self.clock()))
+        self.window(key, resource, DAY).add(amount, min(moment, self.clock()))
+
+    def window(self, key: str, resource: Resource, seconds: int) -> SlidingWindow:
+        """What the key called `key` uses in a period."""
+        place = key, resource, seconds
+        if place not in self._windows:
+            self._windows[place] = SlidingWindow(seconds)
+        return self._windows[place]
 
     def count_request(self, key: ApiKey) -> None:
         """Count a request; raises ApiError (429) if the limit is reached."""
         self._reserve(key, Resource.REQUESTS, 1)
-        self._settle(key.name, Resource.REQUESTS, 1, 1)
+        self.settle(key.name, Resource.REQUESTS, 1, 1)
 
     def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
         """Hold `wished` tokens, or as many as are left, but at least `needed`.
@@ -70,7 +78,7 @@ class Limiter:
 
     def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
         """Replace held tokens by those that were used."""
-        self._settle(key.name, Resource.TOKENS, reserved, used)
+        self.settle(key.name, Resource.TOKENS, reserved, used)
 
     def headers(self, key: ApiKey) -> dict[str, str]:
         """The state of the limits, as OpenAI's and as Anthropic's clients read it."""
@@ -88,26 +96,21 @@ class Limiter:
         for limit in self._limits(key, resource):
             if amount > limit.window.free(limit.amount, now):
                 raise _refusal(key, limit, amount, now)
-        for period in (MINUTE, DAY):
-            self._window(key.name, resource, period).reserve(amount)
+        for period in PERIODS:
+            self.window(key.name, resource, period).reserve(amount)
 
-    def _settle(self, key: str, resource: Resource, reserved: int, used: int) -> None:
+    def settle(self, key: str, resource: Resource, reserved: int, used: int) -> None:
+        """Replace what is held for the key called `key` by what was used."""
         now = self.clock()
-        for period in (MINUTE, DAY):
-            self._window(key, resource, period).settle(reserved, used, now)
+        for period in PERIODS:
+            self.window(key, resource, period).settle(reserved, used, now)
 
     def _limits(self, key: ApiKey, resource: Resource) -> list[Limit]:
         return [
-            Limit(resource, amount, self._window(key.name, resource, period))
+            Limit(resource, amount, self.window(key.name, resource, period))
             for period, amount in _amounts(key.limits, resource)
             if amount is not None
         ]
-
-    def _window(self, key: str, resource: Resource, seconds: int) -> SlidingWindow:
-        place = key, resource, seconds
-        if place not in self._windows:
-            self._windows[place] = SlidingWindow(seconds)
-        return self._windows[place]
 
 
 def _amounts(limits: KeyLimits, resource: Resource) -> Iterator[tuple[int, int | None]]:

@@ -1,7 +1,6 @@
 """Counts what the keys use, and refuses what is over their limits."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,13 +11,10 @@ from shepherd.backends.base import Backend, GenerationStats
 from shepherd.errors import ContextFullError
 from shepherd.server.access.current import current_key
 from shepherd.server.access.key import ApiKey
-from shepherd.server.access.limiter import Limiter, Resource
-from shepherd.server.access.usage import Charge, Usage, UsageError, UsageStore
-from shepherd.server.errors import ApiError
+from shepherd.server.access.limits import Limits, LocalLimits
+from shepherd.server.access.usage import Usage, UsageStore
 from shepherd.server.generation import NO_TOKENS
 from shepherd.session import Session
-
-logger = logging.getLogger(__name__)
 
 _ALL = 2**62
 
@@ -64,25 +60,17 @@ class ReadTokens:
 class Meter:
     """The use of all keys; without a store, it is forgotten at the end."""
 
-    def __init__(self, store: UsageStore | None = None, limiter: Limiter | None = None) -> None:
+    def __init__(self, store: UsageStore | None = None, limits: Limits | None = None) -> None:
         self.store = store
-        self._limiter = limiter or Limiter()
-        self._day_is_known = True
-        if store is not None:
-            self._restore(store)
+        self._limits = limits or LocalLimits(store)
 
-    def count_request(self, key: ApiKey) -> None:
+    async def count_request(self, key: ApiKey) -> None:
         """Count a request; raises ApiError if a limit is reached."""
-        limits = key.limits
-        if not self._day_is_known and (limits.requests_per_day or limits.tokens_per_day):
-            message = "The use of this key in the last day is unknown; the server's log says why."
-            raise ApiError(503, message, "limits_unavailable")
-        self._limiter.count_request(key)
-        self._charge(key, Resource.REQUESTS, 1)
+        await self._limits.count_request(key)
 
     def headers(self, key: ApiKey) -> dict[str, str]:
         """The state of the key's limits for the headers of a response."""
-        return self._limiter.headers(key)
+        return self._limits.headers(key)
 
     @asynccontextmanager
     async def measured(self, backend: Backend, work: Work) -> AsyncGenerator[None]:
@@ -98,7 +86,7 @@ class Meter:
         if key.limits.counts_tokens:
             prompt = await _count_prompts(backend, work)
             wished = work.max_tokens
-            work.reserved = self._reserve(key, backend.info.context_size, prompt, work)
+            work.reserved = await self._reserve(key, backend.info.context_size, prompt, work)
             work.round_limit = partial(self._next_round, key, backend, work, wished)
         cancelled = False
         try:
@@ -111,7 +99,7 @@ class Meter:
             tokens = used.prompt_tokens + used.completion_tokens
             if work.stats is None and cancelled:
                 tokens = prompt
-            self._settle(key, work.reserved, tokens)
+            self._limits.settle_tokens(key, work.reserved, tokens)
             if self.store is not None:
                 self.store.add(used)
 
@@ -135,14 +123,14 @@ class Meter:
         left = work.reserved - done.prompt_tokens - done.completion_tokens
         needed = max(0, prompt + 1 - left)
         wished = max(needed, prompt + answer - left)
-        work.reserved += self._limiter.reserve_tokens(key, needed, wished)
+        work.reserved += await self._limits.reserve_tokens(key, needed, wished)
         return work.reserved - done.prompt_tokens - done.completion_tokens - prompt
 
-    def check_tokens(self) -> None:
+    async def check_tokens(self) -> None:
         """Raise ApiError if the key of the request has no tokens left."""
         key = current_key()
         if key is not None and key.limits.counts_tokens:
-            self._limiter.settle_tokens(key, self._limiter.reserve_tokens(key, 1, 1), 0)
+            self._limits.settle_tokens(key, await self._limits.reserve_tokens(key, 1, 1), 0)
 
     @asynccontextmanager
     async def reading(
@@ -160,50 +148,30 @@ class Meter:
         reserved = 0
         if key.limits.counts_tokens:
             tokens = await count()
-            reserved = self._limiter.reserve_tokens(key, tokens, tokens)
+            reserved = await self._limits.reserve_tokens(key, tokens, tokens)
         try:
             yield read
         except asyncio.CancelledError:
             read.tokens = read.tokens or reserved
             raise
         finally:
-            self._settle(key, reserved, read.tokens)
+            self._limits.settle_tokens(key, reserved, read.tokens)
             if self.store is not None:
                 day = datetime.now(UTC).date().isoformat()
                 self.store.add(Usage(day, key.name, model, prompt_tokens=read.tokens))
 
-    def _reserve(self, key: ApiKey, context: int, prompt: int, work: Work) -> int:
+    async def _reserve(self, key: ApiKey, context: int, prompt: int, work: Work) -> int:
         answers = work.answers + len(work.prompts) - 1
         if work.max_tokens == NO_TOKENS:
-            return self._limiter.reserve_tokens(key, prompt, prompt)
+            return await self._limits.reserve_tokens(key, prompt, prompt)
         room = max(1, context - prompt) if context else _ALL
         if work.max_tokens:
             needed = prompt + answers * min(work.max_tokens, room)
-            return self._limiter.reserve_tokens(key, needed, needed)
+            return await self._limits.reserve_tokens(key, needed, needed)
         needed, wished = prompt + answers, prompt + answers * room
-        reserved = self._limiter.reserve_tokens(key, needed, wished)
+        reserved = await self._limits.reserve_tokens(key, needed, wished)
         work.max_tokens = (reserved - prompt) // answers
         return reserved
-
-    def _settle(self, key: ApiKey, reserved: int, tokens: int) -> None:
-        self._limiter.settle_tokens(key, reserved, tokens)
-        self._charge(key, Resource.TOKENS, tokens)
-
-    def _charge(self, key: ApiKey, resource: Resource, amount: int) -> None:
-        if self.store is not None:
-            moment = int(self._limiter.clock())
-            self.store.charge(Charge(key.name, resource, moment, amount))
-
-    def _restore(self, store: UsageStore) -> None:
-        try:
-            charges = store.load_charges(self._limiter.clock())
-        except UsageError as error:
-            logger.error("Keys with limits per day are refused: %s", error)
-            self._day_is_known = False
-            return
-        for charge in charges:
-            resource = Resource(charge.resource)
-            self._limiter.restore(charge.key, resource, charge.amount, charge.moment)
 
 
 async def _count_prompts(backend: Backend, work: Work) -> int:

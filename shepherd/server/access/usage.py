@@ -1,17 +1,21 @@
-"""Who used how much: an SQLite file that is written by a thread of its own."""
+"""Who used how much: a database that is written by a thread of its own."""
 
 import logging
+import secrets
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from sqlite3 import Connection
+from typing import TypeAlias, TypeVar
 
 from shepherd.database import DatabaseFile
 from shepherd.errors import ShepherdError
+from shepherd.storage.rows import Database, Rows
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 MIGRATIONS = (
@@ -20,29 +24,35 @@ MIGRATIONS = (
         day TEXT NOT NULL,
         key TEXT NOT NULL,
         model TEXT NOT NULL,
-        requests INTEGER NOT NULL,
-        prompt_tokens INTEGER NOT NULL,
-        cached_tokens INTEGER NOT NULL,
-        completion_tokens INTEGER NOT NULL,
+        requests BIGINT NOT NULL,
+        prompt_tokens BIGINT NOT NULL,
+        cached_tokens BIGINT NOT NULL,
+        completion_tokens BIGINT NOT NULL,
         PRIMARY KEY (day, key, model)
-    ) WITHOUT ROWID;
+    );
     CREATE TABLE charges (
         key TEXT NOT NULL,
         resource TEXT NOT NULL,
-        moment INTEGER NOT NULL,
-        amount INTEGER NOT NULL,
+        moment BIGINT NOT NULL,
+        amount BIGINT NOT NULL,
         PRIMARY KEY (key, resource, moment)
-    ) WITHOUT ROWID;
-    CREATE TABLE last_used (key TEXT PRIMARY KEY, moment INTEGER NOT NULL) WITHOUT ROWID;
+    );
+    CREATE TABLE last_used (key TEXT PRIMARY KEY, moment BIGINT NOT NULL);
     """,
 )
+MAX_WAITING = 20_000
+"""Writes that are kept while the database can't be used; the oldest are then lost."""
+
 CHARGE_SECONDS = 60
 """Charges of the same time, rounded up to this, are one row."""
 DAY_SECONDS = 86_400
 
 
 class UsageError(ShepherdError):
-    """The usage file can't be read or written; the message names it."""
+    """The usage can't be read or written; the message names the file or the database."""
+
+
+Write: TypeAlias = Callable[[Rows], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,59 +79,64 @@ class Charge:
 
 
 class UsageStore:
-    """The usage in the file at `path`; rows older than `days` are deleted at the start.
+    """The usage in a database, or in the file at a path.
 
-    Writing happens in a thread. It never fails or delays a request: a failure is logged once.
+    Rows older than `days` are deleted at the start. Writing happens in a thread. It never fails or
+    delays a request: a failure is logged once, and the next write tries again.
     """
 
-    def __init__(self, path: Path, days: int) -> None:
-        self._file = DatabaseFile(path, MIGRATIONS, _log_damage, UsageError)
+    def __init__(self, place: Path | Database, days: int) -> None:
+        self._database = open_usage(place) if isinstance(place, Path) else place
         self._days = days
         self._thread = ThreadPoolExecutor(1, "usage")
+        self._waiting: deque[tuple[str, Write]] = deque(maxlen=MAX_WAITING)
         self._failed = False
-        closing = weakref.finalize(self, _close, self._thread, self._file)
+        closing = weakref.finalize(self, _close, self._thread, self._database)
         closing.atexit = False
 
     def load_charges(self, now: float) -> Sequence[Charge]:
         """The charges of the last day; raises UsageError."""
-        return self._thread.submit(self._file.run, lambda c: _load(c, now, self._days)).result()
+        return self._thread.submit(
+            self._database.run, lambda rows: _load(rows, now, self._days)
+        ).result()
 
     def charge(self, charge: Charge) -> None:
         """Keep a charge, and that the key was used."""
         if charge.amount:
-            self._later(lambda connection: _charge(connection, charge))
+            self._later(lambda rows: _charge(rows, charge))
+
+    def note_use(self, key: str, moment: int) -> None:
+        """Note that a key was used at a Unix time."""
+        self._later(lambda rows: _note_use(rows, key, moment))
 
     def add(self, usage: Usage) -> None:
         """Add to what was used."""
-        self._later(lambda connection: _add(connection, usage))
+        self._later(lambda rows: _add(rows, usage))
 
     def read(self, days: int, key: str | None = None) -> Future[list[Usage]]:
         """The usage of the last days, the newest first; the future may raise UsageError."""
         oldest = (datetime.now(UTC) - timedelta(days=days - 1)).date().isoformat()
-        return self._thread.submit(
-            self._file.run, lambda connection: _read(connection, oldest, key), write=False
-        )
+        return self._thread.submit(self._read, lambda rows: _read(rows, oldest, key))
 
     def last_used(self) -> dict[str, int]:
         """When each key was last used, as Unix times; raises UsageError."""
-        work = self._thread.submit(
-            self._file.run,
-            lambda c: dict(c.execute("SELECT key, moment FROM last_used").fetchall()),
-            write=False,
-        )
-        return work.result()
+        statement = "SELECT key, moment FROM last_used"
+        return self._thread.submit(
+            self._read, lambda rows: dict(rows.execute(statement).fetchall())
+        ).result()
 
     def flush(self) -> None:
         """Wait until all is written."""
         self._thread.submit(int).result()
 
-    def _later(self, work: Callable[[Connection], None]) -> None:
-        self._thread.submit(self._run, work)
+    def _later(self, write: Write) -> None:
+        self._thread.submit(self._write, write)
 
-    def _run(self, work: Callable[[Connection], None]) -> None:
+    def _write(self, write: Write) -> None:
         """Runs in the thread."""
+        self._waiting.append((secrets.token_hex(16), write))
         try:
-            self._file.run(work)
+            self._write_waiting()
         except UsageError as error:
             if not self._failed:
                 logger.error("Usage is not written: %s", error)
@@ -129,54 +144,76 @@ class UsageStore:
         else:
             self._failed = False
 
+    def _read(self, work: Callable[[Rows], T]) -> T:
+        """Runs in the thread; what was used before is seen."""
+        self._write_waiting()
+        return self._database.run(work, write=False)
 
-def _load(connection: Connection, now: float, days: int) -> list[Charge]:
+    def _write_waiting(self) -> None:
+        while self._waiting:
+            once, write = self._waiting[0]
+            self._database.run(write, once=once)
+            self._waiting.popleft()
+
+
+def open_usage(path: Path) -> Database:
+    """The usage in the file at `path`."""
+    return DatabaseFile(path, MIGRATIONS, _log_damage, UsageError)
+
+
+def _load(rows: Rows, now: float, days: int) -> list[Charge]:
     """The charges of the last day; older ones, and usage that is too old, are deleted."""
     oldest = (datetime.fromtimestamp(now, UTC) - timedelta(days=days)).date().isoformat()
-    connection.execute("DELETE FROM usage WHERE day < ?", (oldest,))
+    rows.execute("DELETE FROM usage WHERE day < ?", (oldest,))
     oldest_charge = int(now) - 2 * DAY_SECONDS
-    connection.execute("DELETE FROM charges WHERE moment < ?", (oldest_charge,))
-    rows = connection.execute("SELECT key, resource, moment, amount FROM charges ORDER BY moment")
-    return [Charge(*row) for row in rows]
+    rows.execute("DELETE FROM charges WHERE moment < ?", (oldest_charge,))
+    charges = rows.execute("SELECT key, resource, moment, amount FROM charges ORDER BY moment")
+    return [Charge(*row) for row in charges]
 
 
-def _charge(connection: Connection, charge: Charge) -> None:
+def _charge(rows: Rows, charge: Charge) -> None:
     moment = (charge.moment // CHARGE_SECONDS + 1) * CHARGE_SECONDS
-    connection.execute(
-        "INSERT INTO charges VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-        "amount = amount + excluded.amount",
+    rows.execute(
+        "INSERT INTO charges VALUES (?, ?, ?, ?) ON CONFLICT (key, resource, moment) DO UPDATE "
+        "SET amount = charges.amount + excluded.amount",
         (charge.key, charge.resource, moment, charge.amount),
     )
-    connection.execute(
-        "INSERT INTO last_used VALUES (?, ?) ON CONFLICT DO UPDATE SET "
-        "moment = max(moment, excluded.moment)",
-        (charge.key, charge.moment),
+    _note_use(rows, charge.key, charge.moment)
+
+
+def _note_use(rows: Rows, key: str, moment: int) -> None:
+    rows.execute(
+        "INSERT INTO last_used VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
+        "moment = excluded.moment WHERE last_used.moment < excluded.moment",
+        (key, moment),
     )
 
 
-def _add(connection: Connection, usage: Usage) -> None:
-    connection.execute(
+def _add(rows: Rows, usage: Usage) -> None:
+    rows.execute(
         "INSERT INTO usage VALUES (:day, :key, :model, :requests, :prompt_tokens, :cached_tokens, "
-        ":completion_tokens) ON CONFLICT DO UPDATE SET requests = requests + excluded.requests, "
-        "prompt_tokens = prompt_tokens + excluded.prompt_tokens, "
-        "cached_tokens = cached_tokens + excluded.cached_tokens, "
-        "completion_tokens = completion_tokens + excluded.completion_tokens",
+        ":completion_tokens) ON CONFLICT (day, key, model) DO UPDATE SET "
+        "requests = usage.requests + excluded.requests, "
+        "prompt_tokens = usage.prompt_tokens + excluded.prompt_tokens, "
+        "cached_tokens = usage.cached_tokens + excluded.cached_tokens, "
+        "completion_tokens = usage.completion_tokens + excluded.completion_tokens",
         asdict(usage),
     )
 
 
-def _read(connection: Connection, oldest: str, key: str | None) -> list[Usage]:
-    rows = connection.execute(
-        "SELECT * FROM usage WHERE day >= ? AND (? IS NULL OR key = ?) "
+def _read(rows: Rows, oldest: str, key: str | None) -> list[Usage]:
+    used = rows.execute(
+        "SELECT day, key, model, requests, prompt_tokens, cached_tokens, completion_tokens "
+        "FROM usage WHERE day >= ? AND (CAST(? AS TEXT) IS NULL OR key = ?) "
         "ORDER BY day DESC, key, model",
         (oldest, key, key),
     )
-    return [Usage(*row) for row in rows]
+    return [Usage(*row) for row in used]
 
 
-def _close(thread: ThreadPoolExecutor, file: DatabaseFile) -> None:
-    """Close the file in its own thread, which then ends."""
-    thread.submit(file.close)
+def _close(thread: ThreadPoolExecutor, database: Database) -> None:
+    """Close the database in its own thread, which then ends."""
+    thread.submit(database.close)
     thread.shutdown(wait=False)
 
 

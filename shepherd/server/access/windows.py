@@ -1,6 +1,7 @@
 """How much was used within a period that ends now."""
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 
 SLOTS = 60
 """The parts of a period; an amount counts until its whole part is older than the period."""
@@ -20,6 +21,21 @@ class SlidingWindow:
         self._used = 0
         self._reserved = 0
         self._latest = 0.0
+
+    @property
+    def latest(self) -> float:
+        """The latest time that was seen."""
+        return self._latest
+
+    def amounts(self) -> Sequence[tuple[int, int]]:
+        """The parts of the period with what was used in them."""
+        return tuple(self._amounts)
+
+    def restore(self, amounts: Iterable[tuple[int, int]], latest: float) -> None:
+        """Replace what was used by earlier `amounts`, up to a time."""
+        self._amounts = deque(amounts)
+        self._used = sum(amount for _, amount in self._amounts)
+        self._latest = latest
 
     def free(self, limit: int, now: float) -> int:
         """How much of the limit is left, at least 0."""

@@ -17,7 +17,7 @@ from shepherd.server.openai_responses.jobs import Jobs
 from shepherd.server.openai_responses.record import ResponseRecord
 from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.retrieval import PATH, StoredResponses, follow, stored_router
-from shepherd.server.openai_responses.store import ResponseStore
+from shepherd.server.openai_responses.store import ResponseStore, responses_in
 from shepherd.server.openai_responses.to_session import Translator
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
@@ -76,9 +76,10 @@ class Creator:
 
 def _routers(context: ServerContext) -> list[APIRouter]:
     settings = context.settings
-    store = ResponseStore(
-        settings.responses_file, settings.store_responses_days, settings.store_responses_mib
-    )
+    place = settings.responses_file
+    if settings.database is not None:
+        place = responses_in(settings.database)
+    store = ResponseStore(place, settings.store_responses_days, settings.store_responses_mib)
     exchanges = Exchanges(context)
     jobs = Jobs(exchanges)
     translator = Translator(context.seal, settings.thinking)

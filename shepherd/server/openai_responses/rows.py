@@ -3,10 +3,10 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from sqlite3 import Connection
 from typing import Any
 
 from shepherd.messages import JsonObject
+from shepherd.storage.rows import Rows
 
 MAX_CHAIN = 10_000
 """Responses in a row that a conversation may consist of."""
@@ -16,20 +16,20 @@ MIGRATIONS = (
     CREATE TABLE responses (
         id TEXT PRIMARY KEY,
         owner TEXT NOT NULL,
-        used INTEGER NOT NULL,
+        used BIGINT NOT NULL,
         previous TEXT,
-        bytes INTEGER NOT NULL,
+        bytes BIGINT NOT NULL,
         body TEXT NOT NULL
     );
     CREATE INDEX responses_used ON responses (used);
     CREATE TABLE items (
         response TEXT NOT NULL,
-        position INTEGER NOT NULL,
-        output INTEGER NOT NULL,
+        position BIGINT NOT NULL,
+        output BIGINT NOT NULL,
         id TEXT NOT NULL,
         body TEXT NOT NULL,
         PRIMARY KEY (response, position)
-    ) WITHOUT ROWID;
+    );
     CREATE INDEX items_id ON items (id);
     """,
 )
@@ -45,7 +45,7 @@ WITH RECURSIVE chain (id, previous, bytes, depth) AS (
 """
 _OVER_LIMIT = """
 SELECT id FROM (SELECT id, sum(bytes) OVER (ORDER BY used DESC, id) AS total FROM responses)
-WHERE total > ?
+AS newest WHERE total > ?
 """
 
 
@@ -85,32 +85,32 @@ class Chain:
     missing: str = ""
 
 
-def save(connection: Connection, owner: str, response: StoredResponse, now: int) -> int:
+def save(database: Rows, owner: str, response: StoredResponse, now: int) -> int:
     """Keep a response, or replace it; returns its bytes."""
     output: Sequence[JsonObject] = response.body["output"]
     body = json.dumps({**response.body, "output": []})
     rows = [(0, item) for item in response.input] + [(1, item) for item in output]
     texts = [(kind, str(item["id"]), json.dumps(item)) for kind, item in rows]
     size = len(body) + sum(len(text) for *_, text in texts)
-    _delete(connection, response.id)
-    connection.execute(
+    _delete(database, response.id)
+    database.execute(
         "INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?)",
         (response.id, owner, now, response.body["previous_response_id"], size, body),
     )
-    connection.executemany(
+    database.executemany(
         "INSERT INTO items VALUES (?, ?, ?, ?, ?)",
         ((response.id, position, *row) for position, row in enumerate(texts)),
     )
     return size
 
 
-def load(connection: Connection, access: Access, id: str) -> StoredResponse | None:
+def load(database: Rows, access: Access, id: str) -> StoredResponse | None:
     """The response, None if it can't be seen."""
     query = f"SELECT body FROM responses WHERE id = :id AND {_VISIBLE}"
-    row = connection.execute(query, access.of(id)).fetchone()
+    row = database.execute(query, access.of(id)).fetchone()
     if row is None:
         return None
-    items = connection.execute(
+    items = database.execute(
         "SELECT output, body FROM items WHERE response = ? ORDER BY position", (id,)
     ).fetchall()
     output = [json.loads(text) for is_output, text in items if is_output]
@@ -118,52 +118,52 @@ def load(connection: Connection, access: Access, id: str) -> StoredResponse | No
     return StoredResponse({**json.loads(row[0]), "output": output}, sent)
 
 
-def load_chain(connection: Connection, access: Access, id: str, max_bytes: int, now: int) -> Chain:
+def load_chain(database: Rows, access: Access, id: str, max_bytes: int, now: int) -> Chain:
     """The conversation that ends with a response; all of its responses count as used."""
     query = f"{_CHAIN} SELECT id, previous, bytes FROM chain ORDER BY depth DESC"
-    links = connection.execute(query, access.of(id)).fetchall()
+    links = database.execute(query, access.of(id)).fetchall()
     missing = links[0][1] if links else id
     size = sum(link[2] for link in links)
     if missing is not None or size > max_bytes:
         return Chain(bytes=size, missing=missing or "")
-    connection.executemany(
+    database.executemany(
         "UPDATE responses SET used = ? WHERE id = ?", ((now, link[0]) for link in links)
     )
     query = (
         f"{_CHAIN} SELECT items.body FROM chain JOIN items ON response = chain.id "
         "ORDER BY depth DESC, position"
     )
-    rows = connection.execute(query, access.of(id))
+    rows = database.execute(query, access.of(id))
     return Chain([json.loads(text) for (text,) in rows], size)
 
 
-def find_items(connection: Connection, access: Access, ids: Iterable[str]) -> dict[str, JsonObject]:
+def find_items(database: Rows, access: Access, ids: Iterable[str]) -> dict[str, JsonObject]:
     """The items of these ids in responses that can be seen."""
     query = (
         "SELECT items.body FROM items JOIN responses ON responses.id = response "
         f"WHERE items.id = :id AND {_VISIBLE} ORDER BY used DESC LIMIT 1"
     )
-    rows = {item: connection.execute(query, access.of(item)).fetchone() for item in ids}
+    rows = {item: database.execute(query, access.of(item)).fetchone() for item in ids}
     return {item: json.loads(row[0]) for item, row in rows.items() if row is not None}
 
 
-def delete(connection: Connection, access: Access, id: str) -> bool:
+def delete(database: Rows, access: Access, id: str) -> bool:
     """Delete a response and its items; False if it can't be seen."""
     query = f"SELECT 1 FROM responses WHERE id = :id AND {_VISIBLE}"
-    if connection.execute(query, access.of(id)).fetchone() is None:
+    if database.execute(query, access.of(id)).fetchone() is None:
         return False
-    _delete(connection, id)
+    _delete(database, id)
     return True
 
 
-def prune(connection: Connection, oldest: int, max_bytes: int) -> None:
+def prune(database: Rows, oldest: int, max_bytes: int) -> None:
     """Delete what was not used since `oldest`, and what was used least beyond `max_bytes`."""
-    expired = connection.execute("SELECT id FROM responses WHERE used < ?", (oldest,)).fetchall()
-    expired += connection.execute(_OVER_LIMIT, (max_bytes,)).fetchall()
+    expired = database.execute("SELECT id FROM responses WHERE used < ?", (oldest,)).fetchall()
+    expired += database.execute(_OVER_LIMIT, (max_bytes,)).fetchall()
     for (response,) in expired:
-        _delete(connection, response)
+        _delete(database, response)
 
 
-def _delete(connection: Connection, id: str) -> None:
-    connection.execute("DELETE FROM responses WHERE id = ?", (id,))
-    connection.execute("DELETE FROM items WHERE response = ?", (id,))
+def _delete(database: Rows, id: str) -> None:
+    database.execute("DELETE FROM responses WHERE id = ?", (id,))
+    database.execute("DELETE FROM items WHERE response = ?", (id,))

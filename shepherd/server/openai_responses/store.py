@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from sqlite3 import Connection
 from typing import TypeVar
 
 from shepherd.database import DatabaseFile
@@ -18,6 +17,8 @@ from shepherd.messages import JsonObject
 from shepherd.server.errors import ApiError
 from shepherd.server.openai_responses import rows
 from shepherd.server.openai_responses.rows import Chain, StoredResponse
+from shepherd.storage.postgres import PostgresDatabase, PostgresServer
+from shepherd.storage.rows import Database, Rows
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -29,25 +30,28 @@ SAVES_PER_PRUNING = 64
 
 
 class ResponseStoreError(ShepherdError):
-    """The stored responses can't be read or written; the message names the file."""
+    """The stored responses can't be read or written; the message names the file or the database."""
 
 
 class ResponseStore:
-    """The responses in the file at `path`; without a path, in a file that ends with the process.
+    """The responses in a database, or in the file at a path.
+
+    Without a place they are in a file that ends with the process.
 
     Responses that were not used for `days` can't be seen any more. Of those above `max_mib` the
     ones that were used least recently are deleted. One thread does the work in the order of the
-    calls. When the file can't be used, `save` raises ResponseStoreError, and the others ApiError.
+    calls. When the database can't be used, `save` raises ResponseStoreError, and the others
+    ApiError.
     """
 
-    def __init__(self, path: Path | None, days: int, max_mib: int) -> None:
+    def __init__(self, place: Path | Database | None, days: int, max_mib: int) -> None:
         self.enabled = days > 0 and max_mib > 0
-        self._path = path
+        self._place = place
         self._days = days
         self._max_bytes = max_mib * MIB
         self._saves = self._saved_bytes = 0
         self._thread = ThreadPoolExecutor(1, "responses")
-        self._file: DatabaseFile | None = None
+        self._database: Database | None = None
 
     async def save(self, owner: str, response: StoredResponse) -> None:
         """Keep a response, or replace it."""
@@ -83,7 +87,7 @@ class ResponseStore:
     def _oldest(self) -> int:
         return _now() - self._days * DAY_SECONDS
 
-    async def _read(self, work: Callable[[Connection], T]) -> T:
+    async def _read(self, work: Callable[[Rows], T]) -> T:
         try:
             return await self._do(work)
         except ResponseStoreError as error:
@@ -91,30 +95,44 @@ class ResponseStore:
             message = "Stored responses can't be used at the moment; the server's log says why."
             raise ApiError(503, message, "store_unavailable") from error
 
-    async def _do(self, work: Callable[[Connection], T]) -> T:
+    async def _do(self, work: Callable[[Rows], T]) -> T:
         return await asyncio.wrap_future(self._thread.submit(self._run, work))
 
-    def _run(self, work: Callable[[Connection], T]) -> T:
+    def _run(self, work: Callable[[Rows], T]) -> T:
         """Runs in the thread."""
-        if self._file is None:
-            self._file = self._open()
-        return self._file.run(work)
+        if self._database is None:
+            self._database = self._open()
+        return self._database.run(work)
 
-    def _open(self) -> DatabaseFile:
-        path = self._path
+    def _open(self) -> Database:
+        database = self._place
+        if isinstance(database, Path | None):
+            database = self._open_file(database)
+        closing = weakref.finalize(self, _close, self._thread, database)
+        closing.atexit = False
+        return database
+
+    def _open_file(self, path: Path | None) -> Database:
         if path is None:
             folder = tempfile.TemporaryDirectory(prefix="shepherd-responses-")
             weakref.finalize(self, folder.cleanup)
             path = Path(folder.name) / "responses.db"
-        file = DatabaseFile(path, rows.MIGRATIONS, _log_damage, ResponseStoreError)
-        closing = weakref.finalize(self, _close, self._thread, file)
-        closing.atexit = False
-        return file
+        return open_responses(path)
 
 
-def _close(thread: ThreadPoolExecutor, file: DatabaseFile) -> None:
-    """Close the file in its own thread, which then ends."""
-    thread.submit(file.close)
+def open_responses(path: Path) -> Database:
+    """The responses in the file at `path`."""
+    return DatabaseFile(path, rows.MIGRATIONS, _log_damage, ResponseStoreError)
+
+
+def responses_in(server: PostgresServer) -> PostgresDatabase:
+    """The responses in PostgreSQL."""
+    return server.database("responses", rows.MIGRATIONS, ResponseStoreError)
+
+
+def _close(thread: ThreadPoolExecutor, database: Database) -> None:
+    """Close the database in its own thread, which then ends."""
+    thread.submit(database.close)
     thread.shutdown(wait=False)
 
 

@@ -28,6 +28,7 @@ _REASONS = {
     _LOADING: "The model is loading.",
     "draining": "The server takes no new requests at the moment.",
     "stopping": "The server ends after the running requests.",
+    "database": "The database does not answer.",
     "error": "The model can't answer; `/health` tells more.",
 }
 _MAX_BODY = 1024
@@ -55,9 +56,9 @@ def ready_router(lifecycle: Lifecycle, backend: Callable[[], Backend], models: M
     async def ready() -> JsonResponse:
         """Whether the server should get new requests: 200 or 503.
 
-        The status is `ready`, `loading` while the default model loads, `draining`, `stopping`, or
-        `error` if the default model can't answer, as for `/health`. `reason` is a sentence. Needs
-        no key.
+        The status is `ready`, `loading` while the default model loads, `draining` or `stopping`. It
+        is `database` if that of `server.database` does not answer. It is `error` if the default
+        model can't answer, as for `/health`. `reason` is a sentence. Needs no key.
         """
         status = await _status(lifecycle, backend(), models)
         body = {"status": status, "model": backend().info.id}
@@ -128,6 +129,8 @@ async def _status(lifecycle: Lifecycle, backend: Backend, models: Models) -> str
     served = models.served()
     if lifecycle.loading or (served and served[0].state is ModelState.LOADING):
         return _LOADING
+    if not await lifecycle.database_answers():
+        return "database"
     return _READY if await backend.reachable() else "error"
 
 

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH, MODEL_LISTS, OPEN_PATHS
 from shepherd.server.errors import ApiError
 from shepherd.server.responses import ErrorResponse
+from shepherd.storage.postgres import DatabaseError, PostgresServer
 
 logger = logging.getLogger("shepherd.server")
 
@@ -50,7 +51,8 @@ class Lifecycle:
     """One server's state; `running` tells how many requests it answers.
 
     `stop` ends the server after its running requests, and `on_stop` work that would never end by
-    itself. `listeners` hear of states. It is `loading` until its first model is loaded.
+    itself. `listeners` hear of states. It is `loading` until its first model is loaded. The server
+    needs its `database`, if it has one.
     """
 
     loading: bool = False
@@ -58,6 +60,7 @@ class Lifecycle:
     stopping: bool = False
     addresses: Sequence[str] = ()
     reload: Reload | None = None
+    database: PostgresServer | None = None
     running: Callable[[], int] = _none
     stop: Callable[[float | None], None] = lambda _seconds: None
     on_stop: Callable[[], None] = _nothing
@@ -84,6 +87,17 @@ class Lifecycle:
         """Take work from now on."""
         self.loading = False
         self.announce("ready")
+
+    async def database_answers(self) -> bool:
+        """Whether the database answers; true if there is none."""
+        if self.database is None:
+            return True
+        try:
+            await asyncio.to_thread(self.database.check)
+        except DatabaseError as error:
+            logger.error("Not ready: %s", error)
+            return False
+        return True
 
     def drain(self) -> None:
         """Take no new requests; running ones go on."""

@@ -1,0 +1,50 @@
+"""`shepherd database`: the PostgreSQL database of the server."""
+
+import getpass
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from shepherd.cli.request import loaded_config
+from shepherd.cli.terminal.errors import UsageError
+from shepherd.config.paths import Paths
+from shepherd.config.secrets import Secrets
+
+database = typer.Typer(
+    name="database", help="The PostgreSQL database of `server.database`.", no_args_is_help=True
+)
+
+
+@database.command("migrate")
+def migrate(context: typer.Context) -> None:
+    """Make the tables, or bring them to the current version; servers do this, too."""
+    from shepherd.cli.serve.database import required_database, stores_of
+
+    server = required_database(loaded_config(context), os.environ)
+    for store in stores_of(server):
+        store.migrate()
+    sys.stderr.write(f"{server.address}: the tables are current.\n")
+
+
+@database.command("password")
+def store_password(
+    *,
+    keyring: Annotated[
+        bool, typer.Option("--keyring", help="Store it in the system's keyring, not in a file.")
+    ] = False,
+) -> None:
+    """Store the password, which is read from the terminal or from stdin."""
+    from shepherd.cli.serve.database import PASSWORD_NAME
+    from shepherd.config.edit import set_value  # loads tomlkit
+
+    terminal = sys.stdin.isatty()
+    password = getpass.getpass("Password: ") if terminal else sys.stdin.readline().rstrip("\n")
+    if not password:
+        raise UsageError("The password is empty; nothing is stored.")
+    paths, place = Paths.from_env(os.environ), "keyring" if keyring else "file"
+    Secrets(paths.credentials_file, os.environ).store(PASSWORD_NAME, password, place)
+    set_value(paths.user_file, "server.database_password", place)
+    where = "the system's keyring" if keyring else str(paths.credentials_file)
+    sys.stderr.write(f"The password is in {where}.\n")

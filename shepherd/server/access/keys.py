@@ -1,0 +1,173 @@
+"""API keys of the server: shown once, stored hashed, checked against the current ones."""
+
+import hashlib
+import hmac
+import re
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from shepherd.errors import ConfigError
+from shepherd.server.access.key import NAME, ApiKey, OldSecret
+
+KEY_PREFIX = "sk-shep-"
+KEY_BYTES = 32
+PREFIX_CHARACTERS = len(KEY_PREFIX) + 4
+
+KeyChange: TypeAlias = Callable[[list[ApiKey]], list[ApiKey]]
+"""All keys after a change; it may run again after a failure."""
+
+
+class KeyStoreError(ConfigError):
+    """The keys can't be trusted or read, or a name is wrong; no key may then be accepted."""
+
+
+def now() -> datetime:
+    """The time of this machine."""
+    return datetime.now(UTC)
+
+
+class Keys(ABC):
+    """The keys of a server.
+
+    A clock that goes backwards does not make an expired key valid again.
+    """
+
+    def __init__(self, clock: Callable[[], datetime] = now) -> None:
+        self._clock = clock
+        self._latest = clock()
+
+    @abstractmethod
+    def keys(self) -> list[ApiKey]:
+        """All keys, oldest first; raises KeyStoreError."""
+
+    @abstractmethod
+    def _current(self) -> Iterable[ApiKey]:
+        """The keys that admit a new request; raises KeyStoreError."""
+
+    @abstractmethod
+    def _change(self, change: KeyChange) -> None:
+        """Replace the keys, while no other process can; raises KeyStoreError."""
+
+    def _recent(self) -> Iterable[ApiKey]:
+        """The keys with which a running request may go on; raises KeyStoreError."""
+        return self._current()
+
+    def verify(self, key: str) -> str | None:
+        """The name of the `key` of a running request, None if it is not valid any more.
+
+        Otherwise as `find`.
+        """
+        entry = self._match(key, self._recent())
+        return None if entry is None or self.is_expired(entry) else entry.name
+
+    def find(self, key: str) -> ApiKey | None:
+        """The entry of `key`, be it expired; None if there is none.
+
+        Raises KeyStoreError if the keys can't be read or trusted. Takes the same time for every
+        key.
+        """
+        return self._match(key, self._current())
+
+    def is_expired(self, key: ApiKey) -> bool:
+        """Whether the time of `key` is over."""
+        return key.is_expired(self._now())
+
+    def get(self, name: str) -> ApiKey:
+        """The key called `name`; raises KeyStoreError if there is none."""
+        return _named(self.keys(), name)
+
+    def add(self, name: str, change: Callable[[ApiKey], ApiKey] = lambda key: key) -> str:
+        """Make a key called `name`; the secret is returned only once. Raises KeyStoreError.
+
+        `change` receives the new entry and returns it with its restrictions.
+        """
+        if not re.fullmatch(NAME, name):
+            raise KeyStoreError(
+                f"{name!r} can't be a key's name: use up to 64 letters, digits, '.', '_' or '-', "
+                "a letter or digit first."
+            )
+        secret = _new_secret()
+        created = self._now().replace(microsecond=0)
+        entry = change(ApiKey(name, secret[:PREFIX_CHARACTERS], _digest(secret), created))
+
+        def with_entry(keys: list[ApiKey]) -> list[ApiKey]:
+            if any(k.name == name for k in keys):
+                raise KeyStoreError(f"There is a key called {name} already; remove it first.")
+            return [*keys, entry]
+
+        self._change(with_entry)
+        return secret
+
+    def rotate(self, name: str, grace: timedelta = timedelta()) -> str:
+        """Give the key called `name` a new secret; the old one stays valid for `grace`.
+
+        A secret from before the old one becomes invalid. Raises KeyStoreError.
+        """
+        secret = _new_secret()
+        until = self._now().replace(microsecond=0) + grace
+
+        def with_secret(keys: list[ApiKey]) -> list[ApiKey]:
+            key = _named(keys, name)
+            new = replace(
+                key,
+                prefix=secret[:PREFIX_CHARACTERS],
+                sha256=_digest(secret),
+                old_secret=OldSecret(key.sha256, until) if grace else None,
+            )
+            return [new if k is key else k for k in keys]
+
+        self._change(with_secret)
+        return secret
+
+    def remove(self, name: str) -> None:
+        """Make the key called `name` invalid; raises KeyStoreError if there is none."""
+
+        def without_key(keys: list[ApiKey]) -> list[ApiKey]:
+            removed = _named(keys, name)
+            return [k for k in keys if k is not removed]
+
+        self._change(without_key)
+
+    def insert(self, new: Iterable[ApiKey]) -> list[str]:
+        """Add existing keys whose names are free; returns the names of the others."""
+        new, taken = list(new), list[str]()
+
+        def with_new(keys: list[ApiKey]) -> list[ApiKey]:
+            names = {key.name for key in keys}
+            taken[:] = [key.name for key in new if key.name in names]
+            return [*keys, *(key for key in new if key.name not in names)]
+
+        self._change(with_new)
+        return taken
+
+    def _now(self) -> datetime:
+        self._latest = max(self._latest, self._clock())
+        return self._latest
+
+    def _match(self, key: str, entries: Iterable[ApiKey]) -> ApiKey | None:
+        digest, now = _digest(key), self._now()
+        match = None
+        for entry in entries:
+            for stored in entry.hashes(now):
+                if hmac.compare_digest(stored, digest):
+                    match = entry
+        return match
+
+
+def _named(keys: list[ApiKey], name: str) -> ApiKey:
+    for key in keys:
+        if key.name == name:
+            return key
+    raise KeyStoreError(f"No key is called {name}; `shepherd apikey list` shows all.")
+
+
+def _new_secret() -> str:
+    return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,39 @@
+"""The keys, their limits and their usage in PostgreSQL."""
+
+from shepherd.server.access import shared_keys, shared_windows, usage
+from shepherd.server.access.keys import KeyStoreError
+from shepherd.server.access.meter import Meter
+from shepherd.server.access.shared_keys import DatabaseKeys
+from shepherd.server.access.shared_limits import LimitsError, SharedLimits
+from shepherd.server.access.usage import UsageError, UsageStore
+from shepherd.storage.postgres import PostgresDatabase, PostgresServer
+
+
+def keys_in(server: PostgresServer) -> DatabaseKeys:
+    """The keys in a database."""
+    return DatabaseKeys(key_database_in(server))
+
+
+def key_database_in(server: PostgresServer) -> PostgresDatabase:
+    """The tables of the keys in a database."""
+    return server.database("keys", shared_keys.MIGRATIONS, KeyStoreError)
+
+
+def usage_in(server: PostgresServer) -> PostgresDatabase:
+    """The usage in a database."""
+    return server.database("usage", usage.MIGRATIONS, UsageError)
+
+
+def limits_in(server: PostgresServer) -> PostgresDatabase:
+    """What counts against the limits of keys in a database."""
+    return server.database("limits", shared_windows.MIGRATIONS, LimitsError)
+
+
+def meter_in(server: PostgresServer, days: int) -> Meter:
+    """Counts and limits the use of keys across the servers of a database.
+
+    Usage is kept for `days`.
+    """
+    store = UsageStore(usage_in(server), days)
+    limits = SharedLimits(limits_in(server), store, shared_windows.database_clock)
+    return Meter(store, limits)

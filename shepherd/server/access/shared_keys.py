@@ -1,0 +1,150 @@
+"""The API keys in a database, which all its servers check against."""
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from shepherd.server.access.key import ApiKey
+from shepherd.server.access.key_file import format_entry, parse_entries
+from shepherd.server.access.keys import KeyChange, Keys, KeyStoreError, now
+from shepherd.storage.rows import Database, Rows
+
+MIGRATIONS = (
+    """
+    CREATE TABLE api_keys (name TEXT PRIMARY KEY, place BIGINT NOT NULL, entry TEXT NOT NULL);
+    CREATE TABLE api_keys_generation (number BIGINT NOT NULL);
+    INSERT INTO api_keys_generation VALUES (0);
+    """,
+)
+
+POLL_SECONDS = 0.5
+"""A server sees a change of the keys after this time."""
+
+MAX_AGE_SECONDS = 3.0
+"""New requests are refused if the keys could not be checked for this time."""
+
+MAX_RUNNING_AGE_SECONDS = 60.0
+"""Running requests end if the keys could not be checked for this time."""
+
+_LOCK = "keys"
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """The keys of a moment, by `time.monotonic`, and the number of their last change."""
+
+    keys: list[ApiKey]
+    generation: int
+    moment: float
+
+
+class DatabaseKeys(Keys):
+    """The keys in a database.
+
+    The first check starts a thread that reads the changes of other servers.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], datetime] = now) -> None:
+        super().__init__(clock)
+        self._database = database
+        self._snapshot: _Snapshot | None = None
+        self._problem: KeyStoreError | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def keys(self) -> list[ApiKey]:
+        """See `Keys`."""
+        return list(self._load().keys)
+
+    def _current(self) -> list[ApiKey]:
+        return self._checked(MAX_AGE_SECONDS)
+
+    def _recent(self) -> list[ApiKey]:
+        return self._checked(MAX_RUNNING_AGE_SECONDS)
+
+    def _change(self, change: KeyChange) -> None:
+        self._database.run(lambda rows: _replace(rows, change), lock=_LOCK)
+        self._load()
+
+    def _checked(self, max_age: float) -> list[ApiKey]:
+        self._follow()
+        snapshot = self._snapshot or self._load()
+        if time.monotonic() - snapshot.moment > max_age:
+            raise self._problem or KeyStoreError("The database with the keys does not answer.")
+        return snapshot.keys
+
+    def _follow(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                stop = threading.Event()
+                weakref.finalize(self, stop.set)
+                arguments = weakref.ref(self), stop
+                self._thread = threading.Thread(target=_follow, args=arguments, daemon=True)
+                self._thread.start()
+
+    def refresh(self) -> None:
+        """Read the keys if they have changed; a failure counts against their age."""
+        try:
+            self._load()
+        except KeyStoreError as error:
+            self._problem = error
+
+    def _load(self) -> _Snapshot:
+        moment, seen = time.monotonic(), self._snapshot
+
+        def read(rows: Rows) -> _Snapshot:
+            generation = _generation(rows)
+            if seen is not None and seen.generation == generation:
+                return _Snapshot(seen.keys, generation, moment)
+            return _Snapshot(_read(rows), generation, moment)
+
+        snapshot = self._database.run(read, write=False)
+        with self._lock:
+            if self._snapshot is None or self._snapshot.moment <= moment:
+                self._snapshot = snapshot
+        return snapshot
+
+
+def _follow(reference: "weakref.ref[DatabaseKeys]", stop: threading.Event) -> None:
+    """Refresh the keys until nobody needs them any more."""
+    while not stop.wait(POLL_SECONDS):
+        keys = reference()
+        if keys is not None:
+            keys.refresh()
+        del keys
+
+
+def _generation(rows: Rows) -> int:
+    return int(rows.execute("SELECT number FROM api_keys_generation").fetchone()[0])
+
+
+def _read(rows: Rows) -> list[ApiKey]:
+    entries = rows.execute("SELECT entry FROM api_keys ORDER BY place").fetchall()
+    try:
+        return parse_entries(text for (text,) in entries)
+    except (ValueError, RecursionError) as error:
+        raise KeyStoreError("The keys in the database are damaged.") from error
+
+
+def _replace(rows: Rows, change: KeyChange) -> None:
+    """Write the rows of the keys that a change has added, changed or removed."""
+    old = _read(rows)
+    new = change(old)
+    kept = {key.name for key in new}
+    rows.executemany(
+        "DELETE FROM api_keys WHERE name = ?", [(key.name,) for key in old if key.name not in kept]
+    )
+    last = rows.execute("SELECT coalesce(max(place), 0) FROM api_keys").fetchone()[0]
+    rows.executemany(
+        "INSERT INTO api_keys VALUES (?, ?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET entry = excluded.entry",
+        [
+            (key.name, last + number, format_entry(key))
+            for number, key in enumerate(new, start=1)
+            if key not in old
+        ],
+    )
+    rows.execute("UPDATE api_keys_generation SET number = number + 1")

@@ -1,0 +1,1 @@
+"""A PostgreSQL database that servers share, behind the interface of SQLite files."""

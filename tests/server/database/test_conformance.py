@@ -1,0 +1,273 @@
+"""The stores of the server do the same in SQLite and in PostgreSQL."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shepherd.database import DatabaseFile
+from shepherd.errors import ShepherdError
+from shepherd.server.access import shared_windows, usage
+from shepherd.server.access.key import ApiKey, KeyLimits, KeyScope
+from shepherd.server.access.keys import Keys, KeyStoreError
+from shepherd.server.access.shared import keys_in
+from shepherd.server.access.shared_limits import LimitsError, SharedLimits
+from shepherd.server.access.shared_windows import LEASE_SECONDS
+from shepherd.server.access.usage import Usage, UsageError, UsageStore
+from shepherd.server.errors import ApiError
+from shepherd.server.keys import KeyStore
+from shepherd.server.openai_responses import rows
+from shepherd.server.openai_responses.rows import StoredResponse
+from shepherd.server.openai_responses.store import DAY_SECONDS, MIB, ResponseStore
+from shepherd.storage.postgres import PostgresServer
+from shepherd.storage.rows import Database
+
+NOW = 2_000_000_000.0
+Place = Callable[[str, tuple[str, ...]], Database]
+
+
+class PlaceError(ShepherdError):
+    """A database can't be used."""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Opens the database of a store; further calls open the same one again."""
+    if request.param == "sqlite":
+
+        def on_damage(error: Exception, path: Path) -> None:
+            raise error
+
+        return lambda store, migrations: DatabaseFile(
+            tmp_path / f"{store}.db", migrations, on_damage, PlaceError
+        )
+    address = request.getfixturevalue("postgres").new_database()
+    return lambda store, migrations: PostgresServer(address).database(store, migrations, PlaceError)
+
+
+def limited(**limits: int) -> ApiKey:
+    return ApiKey("k", "", "a" * 64, datetime(2031, 1, 1, tzinfo=UTC), limits=KeyLimits(**limits))
+
+
+def test_usage_is_added_up_by_all_stores(place: Place) -> None:
+    first, second = (UsageStore(place("usage", usage.MIGRATIONS), 9) for _ in range(2))
+    day = datetime.now(UTC).date().isoformat()
+    old = (datetime.now(UTC) - timedelta(days=5)).date().isoformat()
+    for store in (first, second, first):
+        store.add(Usage(day, "k", "m", prompt_tokens=2**31, completion_tokens=1))
+    second.add(Usage(old, "k", "m"))
+    second.add(Usage(day, "l", "m"))
+    for store in (first, second):
+        store.flush()
+    assert first.read(2, "k").result() == [Usage(day, "k", "m", 3, 3 * 2**31, 0, 3)]
+    assert [row.key for row in second.read(9).result()] == ["k", "l", "k"]
+    first.note_use("k", 50)
+    second.note_use("k", 40)
+    first.flush()
+    second.flush()
+    assert first.last_used() == {"k": 50}
+
+
+def stored(id: str, previous: str | None = None, size: int = 10) -> StoredResponse:
+    output = [{"id": f"item_{id}", "text": "\x00é\ud800"}]
+    body: dict[str, Any] = {"id": id, "previous_response_id": previous, "output": output}
+    return StoredResponse({**body, "x": "x" * size}, [{"id": f"in_{id}"}])
+
+
+async def test_responses_belong_to_their_owner(place: Place) -> None:
+    store = ResponseStore(place("responses", rows.MIGRATIONS), days=2, max_mib=1)
+    other = ResponseStore(place("responses", rows.MIGRATIONS), days=2, max_mib=1)
+    await store.save("me", stored("a"))
+    await store.save("me", stored("b", "a"))
+    await store.save("me", stored("b", "a"))
+    assert await other.load("me", "a") == stored("a")
+    chain = await other.load_chain("me", "b", MIB)
+    assert [item["id"] for item in chain.items] == ["in_a", "item_a", "in_b", "item_b"]
+    assert (await other.load_chain("me", "b", 10)).bytes == chain.bytes > 10
+    assert await other.load("you", "a") is None
+    assert (await other.load_chain("you", "b", MIB)).missing == "b"
+    assert await other.find_items("you", ["item_a"]) == {}
+    assert list(await other.find_items("me", ["item_a", "no", "\x00"])) == ["item_a"]
+    assert not await other.delete("you", "a")
+    assert await other.delete("me", "a")
+    assert (await store.load_chain("me", "b", MIB)).missing == "a"
+    for odd in ("\x00", "' OR 1", "%s", "ü" * 3000):
+        assert await store.load("me", odd) is None
+
+
+async def test_responses_expire_and_make_room(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    stores = [ResponseStore(place("responses", rows.MIGRATIONS), 2, 1) for _ in range(4)]
+    for number, store in enumerate(stores):  # each prunes with its first response
+        monkeypatch.setattr(time, "time", lambda number=number: now + number)
+        await store.save("me", stored(f"r{number}", size=400_000))
+    store = stores[0]
+    loaded = [await store.load("me", f"r{number}") for number in range(4)]
+    assert [response is not None for response in loaded] == [False, False, True, True]
+    monkeypatch.setattr(time, "time", lambda: now + 3 * DAY_SECONDS)
+    assert await store.load("me", "r3") is None
+
+
+def names(keys: Keys) -> list[str]:
+    return [key.name for key in list(keys.keys())]
+
+
+@pytest.fixture(params=["file", "postgres"])
+def keys(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Keys]:
+    """Opens the keys; further calls open the same ones again."""
+    if request.param == "file":
+        return lambda: KeyStore(tmp_path / "keys.json")
+    address = request.getfixturevalue("postgres").new_database()
+    return lambda: keys_in(PostgresServer(address))
+
+
+def test_keys_are_made_changed_and_removed(keys: Callable[[], Keys]) -> None:
+    store = keys()
+    limits = KeyLimits(tokens_per_day=9)
+    first = store.add("first", lambda key: replace(key, limits=limits, models=("m*",), note="n"))
+    second = store.add("second", lambda key: replace(key, scopes=frozenset({KeyScope.ADMIN})))
+    assert names(keys()) == ["first", "second"]
+    entry = keys().find(first)
+    assert entry is not None
+    assert (entry.name, entry.limits, entry.models, entry.note) == ("first", limits, ("m*",), "n")
+    assert keys().verify(second) == "second"
+    rotated = store.rotate("first", timedelta(hours=1))
+    assert keys().verify(first) == keys().verify(rotated) == "first"
+    assert store.rotate("first") != rotated
+    assert keys().verify(rotated) is None
+    assert names(keys()) == ["first", "second"]
+    store.remove("second")
+    assert keys().verify(second) is None
+    for wrong in ("", "\x00", "\ud800", "ключ"):
+        assert keys().find(wrong) is None
+    for name in ("second", "\x00"):
+        with pytest.raises(KeyStoreError, match="No key is called"):
+            store.remove(name)
+    with pytest.raises(KeyStoreError, match="already"):
+        store.add("first")
+
+
+def test_no_key_is_lost_when_several_are_made_at_once(keys: Callable[[], Keys]) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        for number in range(12):
+            pool.submit(lambda name=f"k{number}": keys().add(name))
+    assert set(names(keys())) == {f"k{number}" for number in range(12)}
+
+
+class Clock:
+    """A clock that all servers share."""
+
+    now = NOW
+
+    def __call__(self, _rows: object) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def limits(place: Place, clock: Clock) -> Callable[[], SharedLimits]:
+    """Makes the limits of one more server."""
+    migrations = shared_windows.MIGRATIONS
+    return lambda: SharedLimits(place("limits", migrations), None, clock, threads=1)
+
+
+async def test_requests_are_counted_across_servers(
+    limits: Callable[[], SharedLimits], clock: Clock
+) -> None:
+    key = limited(requests_per_minute=5, requests_per_day=7)
+    servers = [limits() for _ in range(3)]
+    work = (servers[n % 3].count_request(key) for n in range(20))
+    results = await asyncio.gather(*work, return_exceptions=True)
+    refused = [error for error in results if isinstance(error, ApiError)]
+    assert (len(refused), {error.status for error in refused}) == (15, {429})
+    admitted = next(headers for server in servers if (headers := server.headers(key)))
+    assert admitted["x-ratelimit-limit-requests"] == "5"
+    clock.now += 62
+    for server in servers[:2]:
+        await server.count_request(key)
+    with pytest.raises(ApiError, match="requests per day"):
+        await servers[2].count_request(key)
+    clock.now -= 1000
+    with pytest.raises(ApiError, match="requests per day"):
+        await limits().count_request(key)
+
+
+async def test_tokens_are_held_until_they_are_settled(
+    limits: Callable[[], SharedLimits], clock: Clock
+) -> None:
+    key = limited(tokens_per_minute=100)
+    first, second = limits(), limits()
+    assert await first.reserve_tokens(key, 10, 60) == 60
+    assert await second.reserve_tokens(key, 10, 60) == 40
+    with pytest.raises(ApiError, match="tokens per minute"):
+        await first.reserve_tokens(key, 1, 1)
+    first.settle_tokens(key, 60, 20)
+    assert await first.reserve_tokens(key, 1, 99) == 40
+    first.settle_tokens(key, 40, 0)
+    first.flush()
+    second.settle_tokens(key, 40, 5)
+    assert second.headers(key)["x-ratelimit-limit-tokens"] == "100"
+    second.flush()
+    assert await limits().reserve_tokens(key, 1, 99) == 75
+
+
+async def test_tokens_of_a_server_that_is_gone_are_free_again(
+    limits: Callable[[], SharedLimits], clock: Clock
+) -> None:
+    key = limited(tokens_per_day=100)
+    gone, alive = limits(), limits()
+    await gone.reserve_tokens(key, 80, 80)
+    await alive.reserve_tokens(key, 20, 20)
+    clock.now += LEASE_SECONDS / 2
+    await alive.count_request(key)
+    with pytest.raises(ApiError):
+        await limits().reserve_tokens(key, 1, 1)
+    clock.now += LEASE_SECONDS / 2 + 1
+    assert await limits().reserve_tokens(key, 1, 999) == 80
+    with pytest.raises(ApiError):
+        await alive.reserve_tokens(key, 1, 1)
+
+
+async def test_a_request_that_ends_meanwhile_holds_nothing(
+    limits: Callable[[], SharedLimits],
+) -> None:
+    key = limited(tokens_per_minute=10)
+    server = limits()
+    for _ in range(20):
+        work = asyncio.ensure_future(server.reserve_tokens(key, 10, 10))
+        await asyncio.sleep(0)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+    async with asyncio.timeout(30):
+        while True:  # what was reserved is settled in the background
+            try:
+                assert await server.reserve_tokens(key, 10, 10) == 10
+                break
+            except ApiError:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("migrations", "failure"),
+    [(usage.MIGRATIONS, UsageError), (shared_windows.MIGRATIONS, LimitsError)],
+)
+def test_tables_of_a_newer_version_are_refused(
+    server: PostgresServer, migrations: tuple[str, ...], failure: type[ShepherdError]
+) -> None:
+    store = failure.__name__.lower()
+    newer = (*migrations, "CREATE TABLE more_" + store + " (x TEXT)")
+    server.database(store, newer, failure).run(str)
+    with pytest.raises(failure, match="newer Shepherd"):
+        server.database(store, migrations, failure).run(str)
