@@ -4,12 +4,20 @@ import difflib
 import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _VALUE_ERROR, _EXPECTATION = "Value error, ", "Input should be "
+
+_SCHEMES = ("postgresql", "postgres")
+_SECRET_PARAMETERS = frozenset({"password", "sslpassword"})
+
+_NO_PASSWORD = (
+    "the URL must not hold a password; set server.database_password to the place of the password"
+)
+"""The error for a URL with a password; it must not quote the URL."""
 
 
 def key_of(problem: "ErrorDetails") -> str:
@@ -52,6 +60,24 @@ def check_web_address(url: str, advice: str) -> None:
         raise ValueError("must begin with http:// or https:// and name a host")
     if parts.username is not None or parts.password is not None:
         raise ValueError(f"must hold no password; {advice}")
+
+
+def check_database_url(url: str) -> None:
+    """Raise ValueError if `url` is not the URL of a PostgreSQL database, or holds a password."""
+    try:
+        parts = urlsplit(url)
+        parameters = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        raise ValueError("the URL can't be read") from None
+    user = parts.netloc.rpartition("@")[0]
+    names = {unquote(name).strip().lower() for name, _ in parameters}
+    odd = "@" in f"{user}{parts.path}{parts.query}"  # a password with one of / ? @
+    if ":" in user or odd or names & _SECRET_PARAMETERS:
+        raise ValueError(_NO_PASSWORD)
+    if parts.scheme not in _SCHEMES:
+        raise ValueError("write postgresql://USER@HOST:PORT/DATABASE")
+    if parts.fragment:
+        raise ValueError("write # as %23")
 
 
 def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:

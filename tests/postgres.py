@@ -58,7 +58,7 @@ class RealPostgres:
             os.chown(self.folder / "password", *self._user)
         self._run(
             "initdb", "-D", str(self.folder / "data"), "-U", ROLE, "-E", "UTF8", "--locale=C",
-            "--no-sync", "--no-instructions", "-A", "scram-sha-256",
+            "--no-sync", "--wal-segsize=1", "--no-instructions", "-A", "scram-sha-256",
             f"--pwfile={self.folder / 'password'}",
         )  # fmt: skip
         self._process = self._launched()
@@ -85,6 +85,7 @@ class RealPostgres:
 
     def _launched(self) -> subprocess.Popen[Any]:
         options = {"fsync": "off", "listen_addresses": "", "shared_buffers": "16MB"}
+        options |= {"min_wal_size": "2MB", "max_wal_size": "32MB"}
         options["max_connections"] = str(MAX_CONNECTIONS)
         command = [str(self._programs / "postgres"), "-D", str(self.folder / "data")]
         command += ["-k", str(self.folder)]

@@ -8,9 +8,9 @@ from typing import Annotated, TypeAlias, cast
 from pydantic import Field, field_validator
 
 from shepherd.config.choices import AuthMode, LogFormat, ShowToolCalls
-from shepherd.config.database_url import check_url
 from shepherd.config.durations import parse_duration
 from shepherd.config.sections import Section
+from shepherd.validation import check_database_url
 
 AliasTargets: TypeAlias = str | list[str] | dict[str, float]
 """One model, models in the order in which they are tried, or models with weights."""
@@ -263,7 +263,7 @@ class ServerSection(DoorSettings):
     @classmethod
     def _is_database(cls, url: str) -> str:
         if url:
-            check_url(url)
+            check_database_url(url)
         return url
 
     @field_validator("database_password")

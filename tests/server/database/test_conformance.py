@@ -156,9 +156,11 @@ def test_keys_are_made_changed_and_removed(keys: Callable[[], Keys]) -> None:
 
 
 def test_no_key_is_lost_when_several_are_made_at_once(keys: Callable[[], Keys]) -> None:
+    def add(number: int) -> None:
+        keys().add(f"k{number}")
+
     with ThreadPoolExecutor(6) as pool:
-        for number in range(12):
-            pool.submit(lambda name=f"k{number}": keys().add(name))
+        list(pool.map(add, range(12)))
     assert set(names(keys())) == {f"k{number}" for number in range(12)}
 
 
