@@ -15,9 +15,10 @@ CONTEXT = 1024
 
 _SCRIPT = """
 import json, os, sys, xllamacpp
-def server(context, key, pure, endless, pooling):
+def server(context, key, pure, endless, pooling, parallel):
     params = xllamacpp.CommonParams()
-    params.model.path, params.n_ctx, params.n_parallel, params.port = sys.argv[1], context, 1, 0
+    params.model.path, params.n_ctx, params.port = sys.argv[1], context, 0
+    params.n_parallel, params.kv_unified = parallel, parallel > 1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     params.verbosity, params.cache_ram_mib, params.warmup = 0, 0, False
     params.endpoint_slots = True
@@ -55,6 +56,7 @@ class _Given:
     pure: bool = False
     endless: bool = False
     pooling: int = 0
+    parallel: int = 1
 
 
 _SERVERS = {
@@ -67,19 +69,29 @@ _SERVERS = {
 @contextmanager
 def llama_servers() -> Generator[LlamaServers]:
     """The servers, healthy, for as long as the context is entered."""
-    with _running(builtin_model(), _SERVERS) as addresses:
+    with _running(builtin_model(), _SERVERS) as (_, addresses):
         yield LlamaServers(**addresses)
+
+
+@contextmanager
+def killable_server(context: int, parallel: int) -> Generator[tuple["subprocess.Popen[str]", str]]:
+    """A server in a process of its own, which answers until its limit of tokens."""
+    settings = _Given(context=context, parallel=parallel, endless=True)
+    with _running(builtin_model(), {"only": settings}) as (process, addresses):
+        yield process, addresses["only"]
 
 
 @contextmanager
 def embedding_server(model: Path, pooling: int, context: int) -> Generator[str]:
     """The address of a server with a model that makes vectors or scores."""
-    with _running(model, {"only": _Given(context=context, pooling=pooling)}) as addresses:
+    with _running(model, {"only": _Given(context=context, pooling=pooling)}) as (_, addresses):
         yield addresses["only"]
 
 
 @contextmanager
-def _running(model: Path, servers: Mapping[str, _Given]) -> Generator[dict[str, str]]:
+def _running(
+    model: Path, servers: Mapping[str, _Given]
+) -> Generator[tuple["subprocess.Popen[str]", dict[str, str]]]:
     given = json.dumps({name: asdict(server) for name, server in servers.items()})
     command = [sys.executable, "-c", _SCRIPT, str(model), given]
     with subprocess.Popen(
@@ -92,6 +104,6 @@ def _running(model: Path, servers: Mapping[str, _Given]) -> Generator[dict[str, 
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            yield json.loads(process.stdout.readline())
+            yield process, json.loads(process.stdout.readline())
         finally:
             process.kill()
