@@ -57,6 +57,7 @@ class Upstream:
         self._failures_in_a_row = 0
         self._requests = self._failures = 0
         self._prompt_tokens = self._cached_tokens = 0
+        self._closed = False
         self._lock = asyncio.Lock()
         self._failed = asyncio.Event()
 
@@ -121,8 +122,8 @@ class Upstream:
         self.retry_at = self._timing.clock() + min(seconds, MAX_BUSY_SECONDS)
 
     async def watch(self) -> None:
-        """Check the upstream for ever: after failures with growing pauses, else when silent."""
-        while True:
+        """Check the upstream until it is closed: after failures, and when it is silent."""
+        while not self._closed:
             if self._health is Health.DOWN:
                 await self._timing.sleep(max(0.0, self.retry_at - self._timing.clock()))
                 is_due = self._health is Health.DOWN and self._timing.clock() >= self.retry_at
@@ -133,6 +134,7 @@ class Upstream:
 
     async def check(self) -> bool:
         """Whether it answers now; the health changes with the result."""
+        failures = self._failures
         try:
             if self.backend is None:
                 await self.ready()
@@ -143,8 +145,13 @@ class Upstream:
             if self._failures_in_a_row > 1:
                 self._when_down(self.url)
             return False
-        self._be_up()
+        if failures == self._failures:  # else a request failed meanwhile, which counts more
+            self._be_up()
         return True
+
+    def end_checks(self) -> None:
+        """Let `watch` end after its current check."""
+        self._closed = True
 
     async def aclose(self) -> None:
         """Close the backend."""

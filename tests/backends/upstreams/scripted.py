@@ -21,7 +21,7 @@ from tests.backends.api.upstream import Received, Reply, Upstream, sse_event
 from tests.backends.openai_server import chunk
 from tests.patience import PATIENCE
 
-CHECKS = CheckPolicy(first_pause=0.01, max_pause=0.05, interval=0.02)
+CHECKS = CheckPolicy(first_pause=0.05, max_pause=0.2, interval=0.2)
 QUICK = RetryPolicy(max_attempts=2, initial_delay=0.01)
 
 
