@@ -1,11 +1,11 @@
-"""`python -m bench.server [bad] [proxied] [wires]`: the server beside others, and under load."""
+"""`python -m bench.server [NAME …]`: the server beside others, under load, before others."""
 
 import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.server import bad, proxied, wires
+from bench.server import bad, proxied, upstreams, wires
 from bench.table import machine
 
 
@@ -28,6 +28,10 @@ def _proxied(options: argparse.Namespace) -> str:
     return proxied.main(sizes, options.litellm)
 
 
+def _upstreams(options: argparse.Namespace) -> str:
+    return upstreams.main(upstreams.QUICK if options.quick else upstreams.Sizes())
+
+
 def _wires(options: argparse.Namespace) -> str:
     return wires.main(wires.QUICK if options.quick else wires.Sizes())
 
@@ -35,6 +39,7 @@ def _wires(options: argparse.Namespace) -> str:
 BENCHES: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
     "bad": ("Bad requests of one client", _bad),
     "proxied": ("A model server behind a proxy", _proxied),
+    "upstreams": ("Three servers as one provider", _upstreams),
     "wires": ("Each API beside llama.cpp's server", _wires),
 }
 
