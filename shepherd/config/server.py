@@ -151,9 +151,9 @@ class ServerSection(DoorSettings):
     database: Annotated[
         str,
         Field(
-            description="URL of a PostgreSQL database for keys, usage, stored responses and "
-            "sessions, without a password: `postgresql://USER@HOST/NAME` (`shepherd[postgres]`); "
-            '"" = files.'
+            description="URL of a PostgreSQL database for keys, limits, usage and stored "
+            "responses, without a password: `postgresql://USER@HOST/NAME` "
+            '(`shepherd[postgres]`); "" = files.'
         ),
     ] = ""
     database_password: Annotated[

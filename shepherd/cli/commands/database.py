@@ -28,6 +28,20 @@ def migrate(context: typer.Context) -> None:
     sys.stderr.write(f"{server.address}: the tables are current.\n")
 
 
+@database.command("copy")
+def copy(context: typer.Context) -> None:
+    """Copy keys, usage and stored responses of this user's files into the database.
+
+    What is in the database already stays. The files stay, too. Stop the server before.
+    """
+    from shepherd.cli.serve.copying import copy_state
+    from shepherd.cli.serve.database import required_database
+
+    server = required_database(loaded_config(context), os.environ)
+    for sentence in copy_state(Paths.from_env(os.environ), server):
+        sys.stderr.write(f"{sentence}\n")
+
+
 @database.command("password")
 def store_password(
     *,

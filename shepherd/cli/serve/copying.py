@@ -1,0 +1,68 @@
+"""Copies keys, usage, limits and stored responses of this user into a database."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from shepherd.config.paths import Paths
+from shepherd.server.access import shared
+from shepherd.server.access.limiter import Resource
+from shepherd.server.access.shared_windows import KeyWindows, database_clock
+from shepherd.server.access.usage import Charge, UsageStore, open_usage
+from shepherd.server.keys import KeyStore
+from shepherd.server.openai_responses.store import open_responses, responses_in
+from shepherd.storage.copying import Table, copy_table
+from shepherd.storage.postgres import PostgresServer
+from shepherd.storage.rows import Rows
+
+_ALL_DAYS = 36_500
+_TOKENS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+USAGE = Table("usage", ("day", "key", "model", *_TOKENS), key=3)
+LAST_USED = Table("last_used", ("key", "moment"))
+RESPONSES = Table("responses", ("id", "owner", "used", "previous", "bytes", "body"))
+ITEMS = Table("items", ("response", "position", "output", "id", "body"), key=2)
+
+
+def copy_state(paths: Paths, server: PostgresServer) -> Iterator[str]:
+    """Copy all; yields a sentence for each part. What is in the database already stays.
+
+    Raises ShepherdError; the copy can then be made again.
+    """
+    keys = KeyStore(paths.keys_file).keys()
+    existing = shared.keys_in(server).insert(keys)
+    yield f"Keys: {len(keys) - len(existing)} copied."
+    if existing:
+        yield f"These keys are in the database already and stay as they are: {', '.join(existing)}."
+    if paths.usage_file.exists():
+        yield f"Usage: {_copy_usage(paths.usage_file, server)} rows."
+    if paths.responses_file.exists():
+        source, target = open_responses(paths.responses_file), responses_in(server)
+        copy_table(source, target, ITEMS)  # first, so that no response lacks items meanwhile
+        yield f"Stored responses: {copy_table(source, target, RESPONSES)}."
+        source.close()
+
+
+def _copy_usage(path: Path, server: PostgresServer) -> int:
+    source, target = open_usage(path), shared.usage_in(server)
+    number = copy_table(source, target, USAGE)
+    copy_table(source, target, LAST_USED)
+    source.close()
+    charges = defaultdict[str, list[Charge]](list)
+    for charge in UsageStore(path, _ALL_DAYS).load_charges(time.time()):
+        charges[charge.key].append(charge)
+    shared.limits_in(server).run(partial(_add_charges, charges=charges))
+    return number
+
+
+def _add_charges(rows: Rows, charges: Mapping[str, Sequence[Charge]]) -> None:
+    """What was used in the last day, for keys of which nothing is counted yet."""
+    for key, uses in charges.items():
+        statement = "SELECT 1 FROM limits WHERE key = ?"
+        if rows.execute(statement, (key,)).fetchone() is not None:
+            continue
+        windows = KeyWindows.load(rows, key, database_clock)
+        for use in uses:
+            windows.limiter.restore(key, Resource(use.resource), use.amount, use.moment)
+        windows.save(rows)
