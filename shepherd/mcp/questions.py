@@ -12,7 +12,7 @@ from mcp.client.session import ClientRequestContext
 from shepherd.errors import ShepherdError
 from shepherd.mcp.sampling import Sampler, SamplingRequest
 from shepherd.messages import Message
-from shepherd.tools.base import ToolContext
+from shepherd.tools.base import FieldChoices, ToolContext
 from shepherd.tools.text import plain_text
 
 MAX_QUESTIONS = 10
@@ -67,7 +67,8 @@ class Questions:
         if len(properties) > _MAX_FIELDS:
             return _DECLINED
         fields = tuple(_label(name, part) for name, part in properties.items())
-        values = await self._ask("answer a form", text, fields)
+        choices = tuple(_choices(part) for part in properties.values())
+        values = await self._ask("answer a form", text, fields, choices)
         if values is None or len(values) != len(fields):
             return _DECLINED
         try:
@@ -94,7 +95,9 @@ class Questions:
         content = types.TextContent(type="text", text=answer)
         return types.CreateMessageResult(role="assistant", content=content, model="shepherd")
 
-    async def _ask(self, purpose: str, text: str, fields: Sequence[str]) -> tuple[str, ...] | None:
+    async def _ask(
+        self, purpose: str, text: str, fields: Sequence[str], choices: FieldChoices = ()
+    ) -> tuple[str, ...] | None:
         """The user's values; None if the user refuses, or if there is nobody to ask."""
         caller = self._callers[-1] if self._callers else None
         if caller is None or caller.questions >= MAX_QUESTIONS:
@@ -105,7 +108,7 @@ class Questions:
         caller.deadline.reschedule(None)
         try:
             title = f"the MCP server {self._server} asks you to {purpose}"
-            return await caller.context.ask_user(title, text, tuple(fields))
+            return await caller.context.ask_user(title, text, tuple(fields), choices)
         finally:
             if caller in self._callers:
                 caller.deadline.reschedule(loop.time() + max(left, 1.0))
@@ -145,6 +148,14 @@ def _label(name: str, part: Mapping[str, Any]) -> str:
         about = "yes or no"
     default = f", empty = {part['default']}" if "default" in part else ""
     return plain_text(f"{part.get('title') or name} ({about}{default})")[:200]
+
+
+def _choices(part: Mapping[str, Any]) -> tuple[str, ...]:
+    """The texts that a field accepts, none for any text."""
+    if part.get("type") == "boolean":
+        return ("yes", "no")
+    choices = part.get("enum")
+    return tuple(map(str, cast(list[Any], choices))) if isinstance(choices, list) else ()
 
 
 def _content(

@@ -115,8 +115,13 @@ True if the user approved it, False if the rules allow it without a question.
 """
 
 
-AskUser: TypeAlias = Callable[[str, str, tuple[str, ...]], Awaitable[tuple[str, ...] | None]]
-"""Asks the user: the reason, a text, and the names of values to type.
+FieldChoices: TypeAlias = tuple[tuple[str, ...], ...]
+"""The texts that each field of a form accepts, none for any text."""
+
+AskUser: TypeAlias = Callable[
+    [str, str, tuple[str, ...], FieldChoices], Awaitable[tuple[str, ...] | None]
+]
+"""Asks the user: the reason, a text, the names of values to type, and their choices.
 
 Returns the typed values; None if the user refuses or there is no user to ask.
 """
@@ -141,7 +146,9 @@ async def refuse_all(access: Access, _purpose: str) -> bool:
     raise ToolError(f"not allowed: {access.kind} {access.target}")
 
 
-async def ask_nobody(_reason: str, _text: str, _fields: tuple[str, ...]) -> tuple[str, ...] | None:
+async def ask_nobody(
+    _reason: str, _text: str, _fields: tuple[str, ...], _choices: FieldChoices
+) -> tuple[str, ...] | None:
     """The default of `ToolContext.ask_user`: every question is refused."""
     return None
 

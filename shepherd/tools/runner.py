@@ -18,6 +18,7 @@ from shepherd.tools.base import (
     AccessKind,
     AnyTool,
     Authorize,
+    FieldChoices,
     ToolContext,
     ToolResult,
 )
@@ -160,14 +161,20 @@ class ToolRunner:
         return result
 
     async def _ask_user(
-        self, call: ToolCall, reason: str, text: str, fields: tuple[str, ...]
+        self,
+        call: ToolCall,
+        reason: str,
+        text: str,
+        fields: tuple[str, ...],
+        choices: FieldChoices,
     ) -> tuple[str, ...] | None:
         """Ask a question of a running call; no rule and no mode answers it."""
         if self.policy.mode is ApproveMode.NONE:
             return None
         question = ToolCall(f"{call.id}-question", call.name, {})
+        preview, cause = valid_text(text), valid_text(reason)
         request = ApprovalRequest(
-            question, (), preview=valid_text(text), cause=valid_text(reason), fields=fields
+            question, (), preview, cause=cause, fields=fields, choices=choices
         )
         approval = await self.approver.ask(request)
         return None if approval.choice is Choice.DENY else approval.values

@@ -315,7 +315,7 @@ async def test_servers_of_the_editor_bring_their_tools(program: Program) -> None
         args=["-S", "-E", "-c", COUNTING_SERVER],
         env=[EnvVariable(name="NUMBER", value="forty-two")],
     )
-    old = SseMcpServer(type="sse", name="old", url="https://example.org/sse", headers=[])
+    old = SseMcpServer(type="sse", name="old", url="http://example.org/sse", headers=[])
     script = "call: my_counter__count {}\n---\ntext: done"
     async with connected(program, editor, *program.scripted(script)) as connection:
         new = await connection.agent.new_session(cwd=str(program.work), mcp_servers=[server, old])

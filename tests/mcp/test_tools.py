@@ -79,6 +79,7 @@ async def test_a_form_is_asked_for_and_refused_without_a_user(office: Office) ->
     assert answer.content == "accept: name='Ada' age=7"
     assert asked.requests[-1].preview == "Who are you?"
     assert asked.requests[-1].fields == ("Name (string)", "Age (integer, empty = 7)")
+    assert asked.requests[-1].choices == ((), ())
     assert (await office.call("all__ask")).content == "decline: None"
 
 

@@ -39,7 +39,7 @@ from shepherd.cli.acp.modes import mode_state
 from shepherd.cli.acp.prompt import Block, invalid
 from shepherd.cli.acp.replay import replay
 from shepherd.cli.acp.servers import EditorServer, convert_servers
-from shepherd.cli.acp.session import EditorSession
+from shepherd.cli.acp.session import EditorAbilities, EditorSession
 from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.config.choices import ApproveMode
 from shepherd.config.paths import Paths
@@ -88,7 +88,7 @@ class EditorAgent:
     post: Callable[[JsonObject], None]
     client: Client | None = None
     sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession])
-    _reads: bool = False
+    _abilities: EditorAbilities = field(default_factory=EditorAbilities)
 
     def on_connect(self, conn: Client) -> None:
         """Keep the connection to the editor."""
@@ -104,7 +104,10 @@ class EditorAgent:
     ) -> InitializeResponse:
         """Tell what Shepherd can do here; the model begins to load."""
         files = client_capabilities.fs if client_capabilities is not None else None
-        self._reads = bool(files and files.read_text_file)
+        forms = client_capabilities.elicitation if client_capabilities is not None else None
+        self._abilities = EditorAbilities(
+            bool(files and files.read_text_file), bool(forms and forms.form is not None)
+        )
         saves = self.config.terminal.save_sessions
         sees = await can_see(self.models, self.config, LOADING_SECONDS)
         return InitializeResponse(
@@ -249,7 +252,7 @@ class EditorAgent:
             conversation.begin()
             updates = SessionUpdates(conversation.session.id, directory, self.post)
             session = EditorSession(
-                conversation, resources.pop_all(), self.client, updates, reads=self._reads
+                conversation, resources.pop_all(), self.client, updates, abilities=self._abilities
             )
         self.sessions[updates.session_id] = session
         return session

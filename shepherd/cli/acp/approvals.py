@@ -9,6 +9,7 @@ from acp.interfaces import Client
 from acp.schema import AllowedOutcome, PermissionOption, PermissionOptionKind, ToolCallUpdate
 from pydantic import ValidationError
 
+from shepherd.cli.acp.forms import fill_form
 from shepherd.cli.acp.tool_calls import (
     CallContent,
     call_kind,
@@ -42,10 +43,11 @@ class EditorApprover:
     """Sends a request for permission with the change, and every rule that an answer would add.
 
     Only the choice of an option that was offered allows a call. `runner` is set once it exists,
-    because it needs the approver.
+    because it needs the approver. `has_forms` tells whether the editor can show forms.
     """
 
-    def __init__(self, client: Client, updates: SessionUpdates) -> None:
+    def __init__(self, client: Client, updates: SessionUpdates, *, has_forms: bool = False) -> None:
+        self._has_forms = has_forms
         self._client = client
         self._updates = updates
         self.runner: ToolRunner | None = None
@@ -62,6 +64,8 @@ class EditorApprover:
         return approval
 
     async def _ask(self, request: ApprovalRequest) -> Approval:
+        if request.fields:
+            return await fill_form(self._client, self._updates, request, has_forms=self._has_forms)
         question = await asyncio.to_thread(approval_question, request)
         options = _options(question)
         try:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
 from acp import RequestError
 from acp.helpers import text_block, update_agent_message, update_available_commands
@@ -35,10 +36,18 @@ _STOP_REASONS: dict[FinishReason, StopReason] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class EditorAbilities:
+    """The parts of the protocol that an editor has."""
+
+    reads: bool = False
+    forms: bool = False
+
+
 class EditorSession:
     """A conversation that an editor shows; `resources` are closed with it.
 
-    `reads` tells whether the editor can tell what its files look like unsaved.
+    `abilities` tell whether the editor knows its unsaved files, and whether it can show forms.
     """
 
     def __init__(
@@ -48,13 +57,13 @@ class EditorSession:
         client: Client,
         updates: SessionUpdates,
         *,
-        reads: bool,
+        abilities: EditorAbilities,
     ) -> None:
         self.conversation = conversation
         self.updates = updates
         self._resources = resources
-        self._approver = EditorApprover(client, updates)
-        self._step = EditorStep(client, updates, reads)
+        self._approver = EditorApprover(client, updates, has_forms=abilities.forms)
+        self._step = EditorStep(client, updates, abilities.reads)
         self._tools = conversation.tool_runner(self._approver)
         self._tools.steps = (*self._tools.steps, self._step)
         self._approver.runner = self._tools

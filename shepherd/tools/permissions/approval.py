@@ -54,6 +54,7 @@ class ApprovalRequest:
     model of the conversation. `sandbox` describes a refusal of the sandbox and the rights that an
     approval adds, or says that the call runs outside of it; else it is "". `fields` name values for
     the user to type, which go with an approval; a frontend that can't read them leaves them out.
+    `choices` are the texts that each field accepts, none for any text.
     """
 
     call: ToolCall
@@ -65,6 +66,7 @@ class ApprovalRequest:
     caller: str = ""
     sandbox: str = ""
     fields: tuple[str, ...] = ()
+    choices: tuple[tuple[str, ...], ...] = ()
 
     @property
     def is_plan(self) -> bool:
