@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
 from shepherd.messages import JsonObject
 from shepherd.sampling import MAX_STOP_STRINGS, RANGES
@@ -10,6 +10,7 @@ from shepherd.server.anthropic.blocks import Block, block_of, blocks_or_text, sy
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
 from shepherd.server.wire.model_name import ModelName
+from shepherd.server.wire.unsupported import refuse_foreign, refuse_unsupported
 
 
 def _without_empty(value: object) -> object:
@@ -163,3 +164,13 @@ class MessagesRequest(PromptRequest):
     context_management: Annotated[
         Any, Field(description="Accepted; no edit is applied, and the answer says so.")
     ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _served(cls, value: object) -> object:
+        """Refuse controls of other APIs, which would be ignored."""
+        if isinstance(value, dict):
+            fields = cast(dict[str, Any], value)
+            refuse_unsupported(fields)
+            refuse_foreign(cls, fields)
+        return cast(object, value)

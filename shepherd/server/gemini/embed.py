@@ -47,7 +47,7 @@ class EmbedContentBody(GeminiModel):
         for name in _UNSUPPORTED:
             if fields.get(name) not in _OFF:
                 raise unsupported(name, f"{name} is not supported. {_INSTRUCTION}")
-        return value
+        return cast(object, value)
 
     def text(self) -> str:
         """The text; raises ApiError for a content without one, and for other parts."""

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any, TypeAlias, cast
 
-from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from shepherd.messages import JsonObject
 from shepherd.sampling import MAX_STOP_STRINGS, RANGES
 from shepherd.server.gemini.contents import Contents, GeminiModel, SystemInstruction
 from shepherd.server.wire.limits import MAX_TOOLS
+from shepherd.server.wire.unsupported import refuse_foreign, refuse_unsupported
 
 
 def _no_boolean(value: object) -> object:
@@ -92,6 +93,16 @@ class GenerationConfig(GeminiModel):
     )
     speech_config: Any = None
     image_config: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _served(cls, value: object) -> object:
+        """Refuse controls of other APIs, which would be ignored."""
+        if isinstance(value, dict):
+            fields = cast(dict[str, Any], value)
+            refuse_unsupported(fields)
+            refuse_foreign(cls, fields)
+        return cast(object, value)
 
 
 class FunctionDeclaration(GeminiModel):
@@ -180,6 +191,16 @@ class PromptFields(GeminiModel):
         Any, Field(description="Not served; the server finds equal beginnings by itself.")
     ] = None
     continuation_token: Annotated[Any, Field(description="Not served.")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _served(cls, value: object) -> object:
+        """Refuse controls of other APIs, which would be ignored."""
+        if isinstance(value, dict):
+            fields = cast(dict[str, Any], value)
+            refuse_unsupported(fields)
+            refuse_foreign(cls, fields)
+        return cast(object, value)
 
     @property
     def generation(self) -> GenerationConfig:

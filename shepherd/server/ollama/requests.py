@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
-from pydantic import AliasChoices, BeforeValidator, Field, PlainValidator
+from pydantic import AliasChoices, BeforeValidator, Field, PlainValidator, model_validator
 
 from shepherd.config.durations import parse_duration
 from shepherd.errors import ImageError
@@ -13,6 +13,7 @@ from shepherd.server.body import RequestModel
 from shepherd.server.wire.content import arguments_object
 from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
 from shepherd.server.wire.sampling import SamplingFields
+from shepherd.server.wire.unsupported import refuse_foreign, refuse_unsupported
 
 _LEVELS = ("low", "medium", "high", "max")
 _LOW_LOGPROBS, _HIGH_LOGPROBS = RANGES["logprobs"]
@@ -174,6 +175,16 @@ class OllamaRequest(RequestModel):
         ),
         BeforeValidator(_no_boolean),
     ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _served(cls, value: object) -> object:
+        """Refuse controls of other APIs, which would be ignored."""
+        if isinstance(value, dict):
+            fields = cast(dict[str, Any], value)
+            refuse_unsupported(fields)
+            refuse_foreign(cls, fields)
+        return cast(object, value)
 
     @property
     def parameters(self) -> Options:

@@ -36,6 +36,7 @@ _UNSUPPORTED = {
 }
 _ELSEWHERE = {
     "messages": "Use input.",
+    "logprobs": f"Use include with {LOGPROBS}.",
     "max_tokens": "Use max_output_tokens.",
     "max_completion_tokens": "Use max_output_tokens.",
     "reasoning_effort": "Use reasoning.effort.",

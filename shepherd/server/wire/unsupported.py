@@ -1,7 +1,10 @@
 """Known fields that would change an answer and are not served: refused by name, never ignored."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
+
+from pydantic import AliasChoices, BaseModel
 
 from shepherd.server.errors import unsupported
 
@@ -26,12 +29,30 @@ _CONTROLS: dict[str, str] = {
     "post_sampling_probs": "Probabilities are the model's own, before the samplers.",
     "n_indent": "Indentation is not enforced.",
     "lora": "Adapters are chosen when the model is loaded.",
+    "image_data": "Images come in messages.",
+    "multimodal_data": "Images come in messages.",
 }
 _LIMITS: dict[str, str] = {
     "t_max_predict_ms": "Use max_tokens.",
     "adaptive_target": "There is no adaptive sampling; use mirostat.",
 }
 """Fields that a negative number turns off."""
+
+_NAMES = """
+temperature top_p top_k min_p min_keep typical_p typ_p top_n_sigma xtc_probability xtc_threshold
+dynatemp_range dynatemp_exponent repeat_penalty repetition_penalty repeat_last_n frequency_penalty
+presence_penalty dry_multiplier dry_base dry_allowed_length dry_penalty_last_n dry_sequence_breakers
+mirostat mirostat_tau mirostat_eta samplers seed stop stop_sequences logit_bias ignore_eos logprobs
+top_logprobs n_probs n n_cmpl best_of max_tokens max_completion_tokens max_output_tokens n_predict
+num_predict grammar json_schema response_format format output_config system instructions suffix echo
+input_prefix input_suffix raw think reasoning_effort chat_template_kwargs continue_final_message
+tools tool_choice functions function_call options generationConfig generation_config
+systemInstruction system_instruction toolConfig tool_config
+"""
+CONTROLS = frozenset(_NAMES.split())
+"""Names that control an answer in one of the APIs."""
+
+_EMPTY: tuple[Any, ...] = ("", [], {})
 
 
 def refuse_unsupported(fields: Mapping[str, Any], others: Mapping[str, str] | None = None) -> None:
@@ -44,3 +65,25 @@ def refuse_unsupported(fields: Mapping[str, Any], others: Mapping[str, str] | No
         off = name in _LIMITS and isinstance(value, int | float) and value <= 0
         if not (off or value in _NEUTRAL):
             raise unsupported(name, f"{name} is not supported. {reason}")
+
+
+def refuse_foreign(model: type[BaseModel], fields: Mapping[str, Any]) -> None:
+    """Raise ApiError for a control of another API that `model` does not have.
+
+    A value that says nothing is accepted: null, false, and empty ones.
+    """
+    for name in sorted((fields.keys() & CONTROLS) - names_of(model)):
+        value = fields[name]
+        if not (value is None or value is False or value in _EMPTY):
+            raise unsupported(name, f"{name} is not a parameter of this API.")
+
+
+@cache
+def names_of(model: type[BaseModel]) -> frozenset[str]:
+    """All names under which a request may send the fields of a model."""
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        alias = field.validation_alias
+        choices = alias.choices if isinstance(alias, AliasChoices) else [alias, field.alias]
+        names |= {name, *(str(choice) for choice in choices if choice)}
+    return frozenset(names)
