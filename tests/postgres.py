@@ -16,7 +16,7 @@ from tests.patience import PATIENCE, POLL
 
 PASSWORD = "pass word:/@%"
 ROLE = "shepherd"
-MAX_CONNECTIONS = 60
+MAX_CONNECTIONS = 100
 
 
 def missing() -> str:
