@@ -120,7 +120,7 @@ class Worker:
             if not scheduler.steady:
                 self._outbox.flush()
             if not self._stopping:
-                scheduler.step()
+                scheduler.step(self._commands.empty)
             self._heart.beat()
             if scheduler.pop_ready() and not scheduler.idle():
                 self._outbox.flush()

@@ -2,8 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.devices import has_gpu
@@ -16,8 +15,7 @@ DECODED = 0
 NO_ROOM = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Tokens of one sequence in a batch; `start` is the position of the first.
 
     The last `outputs` tokens give logits if `wants_logits` is true.

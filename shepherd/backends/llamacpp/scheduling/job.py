@@ -33,7 +33,8 @@ class Job:
 
     `tokens` has the prompt and the answer; those that are not in the sequence yet must be decoded.
     `pending_token` was sampled before the job was started. `accepted` counts the `drafted` tokens
-    that the model chose. `has_text` is true once text was sent. `receive` is called on the event
+    that the model chose. `has_text` is true once text was sent. `pieces` are the bytes of tokens
+    whose text was not sent yet. `receive` is called on the event
     loop's thread. All jobs of one request have the same `request`. A `prompt_meter` needs the
     logits of all tokens of the prompt.
     """
@@ -63,6 +64,7 @@ class Job:
     request: object = None
     prompt_meter: PromptMeter | None = None
     stop: StopMatcher = field(init=False)
+    pieces: list[bytes] = field(default_factory=list[bytes])
     _decoder: codecs.IncrementalDecoder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,6 +81,11 @@ class Job:
     def pending(self) -> int:
         """The number of tokens to decode before the next one can be sampled."""
         return len(self.tokens) - (len(self.sequence.tokens) if self.sequence else 0)
+
+    @property
+    def joins_text(self) -> bool:
+        """Whether the text of several tokens may be sent together."""
+        return self.sampling.logprobs is None and not self.sampling.stop
 
     @property
     def measures(self) -> bool:

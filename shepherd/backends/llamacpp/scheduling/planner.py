@@ -1,5 +1,6 @@
 """The plan of the next batch: which tokens of which requests."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Jobs
 from dataclasses import dataclass, replace
 
@@ -32,6 +33,11 @@ class Part:
         """The drafted tokens at the end."""
         return self.draft.tokens if self.draft is not None else []
 
+    @property
+    def last(self) -> bool:
+        """Whether this is only the last token of the job."""
+        return self.completes and len(self.tokens) == 1
+
     def without_draft(self) -> "Part":
         """The same part without drafted tokens."""
         length = len(self.tokens) - len(self.drafted)
@@ -54,21 +60,41 @@ class Planner:
         self._pace = pace
         self._speculator = speculator if pool.rolls_back else None
 
-    def plan(self, active: Jobs[Job]) -> list[Part]:
-        """One token of each generating job, then chunks of the prompts.
+    @property
+    def prompt_speed(self) -> float:
+        """The measured speed of prompts in tokens per second; 0 before any measurement."""
+        return self._pace.speed
 
-        Drafts follow the tokens of generating jobs while no prompt is read.
-        """
+    def plan(self, active: Jobs[Job]) -> list[Part]:
+        """One token of each generating job, then chunks of the prompts."""
         room = self._context.batch_size
         running = [j for j in active if j.phase is Phase.GENERATING and j.pending == 1]
         others = [j for j in active if j.runnable and j not in running]
         parts = [part for job in running[:room] if (part := self._part(job, 1))]
         room -= len(parts)
         if not others:
-            return self._with_drafts(parts, room)
+            return parts
         beside = bool(parts) or any(job.phase is Phase.PARKED for job in active)
         room = self._pace.limit(room, is_shared=beside, prompts=len(others))
         return parts + self._prompts(others, room)
+
+    def next_parts(self, jobs: Jobs[Job], drafts: Mapping[Job, Draft] | None = None) -> list[Part]:
+        """The last token of each job, which is not decoded yet, with the job's draft."""
+        parts: list[Part] = []
+        for job in jobs:
+            draft = None if drafts is None else drafts.get(job)
+            if job.sequence is not None:
+                tokens = [job.tokens[-1], *(draft.tokens if draft else ())]
+                parts.append(Part(job, job.sequence, tokens, True, True, draft))
+        return parts
+
+    def with_drafts(self, jobs: Jobs[Job]) -> list[Part]:
+        """The next parts of jobs that generate, if one of them has a draft; else []."""
+        room = self._context.batch_size - len(jobs)
+        if self._speculator is None or room <= 0:
+            return []
+        drafts = self._speculator.drafts(jobs, room, self._context.size)
+        return self.next_parts(jobs, drafts) if drafts else []
 
     def spans(self, parts: Jobs[Part]) -> list[Span]:
         """The parts as a batch."""
@@ -122,15 +148,3 @@ class Planner:
         completes = end == len(job.tokens)
         reads = completes or job.measures or end in sequence.marks
         return Part(job, sequence, tokens, completes, reads)
-
-    def _with_drafts(self, parts: list[Part], room: int) -> list[Part]:
-        if self._speculator is None or room <= 0 or not parts:
-            return parts
-        jobs = [part.job for part in parts]
-        drafts = self._speculator.drafts(jobs, room, self._context.size)
-        return [
-            replace(part, tokens=part.tokens + draft.tokens, draft=draft)
-            if (draft := drafts.get(part.job))
-            else part
-            for part in parts
-        ]

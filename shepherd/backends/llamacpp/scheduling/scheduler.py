@@ -1,14 +1,16 @@
 """Continuous batching: each step decodes one batch with tokens of many requests."""
 
 from collections import deque
+from collections.abc import Callable
 from time import perf_counter
 
 from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Ready, Text
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.sampling.forced import MAX_TAIL
-from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN, SamplerChain
+from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
+from shepherd.backends.llamacpp.scheduling.answers import Answers
+from shepherd.backends.llamacpp.scheduling.decode_loop import DecodeLoop
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
 from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, next_job, surplus_job
@@ -16,6 +18,10 @@ from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.backends.llamacpp.scheduling.timing import BatchTimer
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import FinishReason
+
+
+def _never() -> bool:
+    return False
 
 
 class Scheduler:
@@ -33,7 +39,6 @@ class Scheduler:
     ) -> None:
         """`jumps_ahead`: text that a grammar forces is decoded at once instead of sampled."""
         self._context = context
-        self._jumps_ahead = jumps_ahead
         self._pool = pool
         self._post = post
         self._vocab = vocab
@@ -44,6 +49,8 @@ class Scheduler:
         self._pace = PrefillPace(context.batch_size, context.limits)
         self._planner = Planner(context, pool, self._pace, speculator)
         self._timer = BatchTimer(context.stopwatch, self._planner.note)
+        self._answers = Answers(vocab, context.size, post, jumps_ahead=jumps_ahead)
+        self._loop = DecodeLoop(context, pool, self._planner, self._timer, self._answers)
 
     @property
     def waiting(self) -> int:
@@ -118,12 +125,18 @@ class Scheduler:
         is_ready, self._is_ready = self._is_ready, False
         return is_ready
 
-    def step(self) -> None:
-        """Admit waiting jobs, decode one batch, sample."""
+    def step(self, quiet: Callable[[], bool] = _never) -> None:
+        """Admit waiting jobs, decode a batch, sample.
+
+        While `quiet()` is true, a step that only continues answers decodes more batches, for a few
+        milliseconds.
+        """
         for job in [job for job in self.jobs if job.cancelled]:
             self._cancel(job)
         self._admit()
         parts = self._planner.plan(self._active)
+        if parts and all(part.job.phase is Phase.GENERATING and part.last for part in parts):
+            parts = self._continue_answers(parts, quiet)
         if parts:
             self._run(parts)
 
@@ -159,14 +172,31 @@ class Scheduler:
             self._requeue(job)
             self._memory_full = False
 
+    def _continue_answers(self, parts: list[Part], quiet: Callable[[], bool]) -> list[Part]:
+        """Decode one token of each answer, or several; returns the parts of a larger batch."""
+        rest: list[Part] = []
+        try:
+            rest = self._loop.run(parts, quiet)
+        except BackendError as error:
+            self._fail_parts(parts, error)
+        for job, reason in self._loop.endings:
+            if isinstance(reason, BackendError):
+                self.fail(job, reason)
+            elif job.phase is not Phase.DONE:
+                self._finish(job, reason)
+        return [part for part in rest if part.job.phase is not Phase.DONE]
+
+    def _fail_parts(self, parts: list[Part], error: BackendError) -> None:
+        for part in parts:
+            self._pool.resync(part.sequence)
+            self.fail(part.job, BackendError(str(error)))
+
     def _run(self, parts: list[Part]) -> None:
         self._timer.begin()
         try:
             code = self._context.decode(self._planner.spans(parts))
         except BackendError as error:
-            for part in parts:
-                self._pool.resync(part.sequence)
-                self.fail(part.job, BackendError(str(error)))
+            self._fail_parts(parts, error)
             return
         if code == NO_ROOM:
             self._handle_full_memory(parts)
@@ -254,22 +284,16 @@ class Scheduler:
 
     def _jump_ahead(self, job: Job) -> None:
         """Add the tokens that the grammar forces; the next batch decodes them together."""
-        if not self._jumps_ahead or job.sampler is None or job.phase is not Phase.GENERATING:
+        if job.phase is not Phase.GENERATING:
             return
         try:
-            forced = job.sampler.force(
-                job.tokens[max(job.prompt_length, len(job.tokens) - MAX_TAIL) :]
-            )
+            reason = self._answers.jump_ahead(job)
         except BackendError as error:
             self.fail(job, error)
             return
-        for token in forced:
-            job.decodes += 1
-            self._accept(job, token)
-            if not job.runnable:
-                return
-        if job.sampler.ended:
-            self._finish(job, FinishReason.STOP)
+        self._answers.post_text(job)
+        if reason is not None:
+            self._finish(job, reason)
 
     def _park(self, job: Job) -> None:
         job.phase = Phase.PARKED
@@ -286,18 +310,10 @@ class Scheduler:
     def _accept(self, job: Job, token: int) -> None:
         """Add a sampled token to the answer, or end the answer with it."""
         job.phase = Phase.GENERATING
-        if token == NO_TOKEN or self._vocab.is_eog(token):
-            self._finish(job, FinishReason.STOP)
-            return
-        job.tokens.append(token)
-        text = job.decode_text(self._vocab.piece(token))
-        logprob = None if job.sampler is None else job.sampler.logprob
-        if text or logprob is not None:
-            self._post(job, Text(text, logprob))
-        if job.stop.hit is not None:
-            self._finish(job, FinishReason.STOP)
-        elif job.generated == job.max_tokens or len(job.tokens) >= self._context.size:
-            self._finish(job, FinishReason.LENGTH)
+        reason = self._answers.accept(job, token)
+        self._answers.post_text(job)
+        if reason is not None:
+            self._finish(job, reason)
 
     def _finish(self, job: Job, reason: FinishReason) -> None:
         self._timer.settle()

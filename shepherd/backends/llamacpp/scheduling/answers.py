@@ -1,0 +1,64 @@
+"""The tokens of answers: their text as updates, and whether an answer ends with one."""
+
+from shepherd.backends.inprocess.updates import Text
+from shepherd.backends.llamacpp.native.vocab import Vocab
+from shepherd.backends.llamacpp.sampling.forced import MAX_TAIL
+from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN
+from shepherd.backends.llamacpp.scheduling.job import Job, Post
+from shepherd.events import FinishReason
+
+
+class Answers:
+    """Adds sampled tokens to the answers of jobs. Owner thread only.
+
+    The text of several tokens is decoded and posted together, by `post_text`. A job with stop
+    strings or log probabilities gets an update for each token.
+    """
+
+    def __init__(
+        self, vocab: Vocab, context_size: int, post: Post, *, jumps_ahead: bool = True
+    ) -> None:
+        """`jumps_ahead`: text that a grammar forces is decoded at once instead of sampled."""
+        self._jumps_ahead = jumps_ahead
+        self._vocab = vocab
+        self._context_size = context_size
+        self._post = post
+
+    def accept(self, job: Job, token: int) -> FinishReason | None:
+        """Add a sampled token; returns why the answer ends with it, or None if it goes on."""
+        if token == NO_TOKEN or self._vocab.is_eog(token):
+            return FinishReason.STOP
+        job.tokens.append(token)
+        job.pieces.append(self._vocab.piece(token))
+        if not job.joins_text:
+            self.post_text(job)
+            if job.stop.hit is not None:
+                return FinishReason.STOP
+        full = job.generated == job.max_tokens or len(job.tokens) >= self._context_size
+        return FinishReason.LENGTH if full else None
+
+    def jump_ahead(self, job: Job) -> FinishReason | None:
+        """Add the tokens that the grammar forces; the next batch decodes them together.
+
+        Returns as `accept` does. Raises BackendError if the grammar is too slow.
+        """
+        sampler = job.sampler
+        if not self._jumps_ahead or sampler is None:
+            return None
+        start = max(job.prompt_length, len(job.tokens) - MAX_TAIL)
+        for token in sampler.force(job.tokens[start:]):
+            job.decodes += 1
+            reason = self.accept(job, token)
+            if reason is not None:
+                return reason
+        return FinishReason.STOP if sampler.ended else None
+
+    def post_text(self, job: Job) -> None:
+        """Post the text of the tokens since the last call."""
+        if not job.pieces:
+            return
+        text = job.decode_text(b"".join(job.pieces))
+        job.pieces.clear()
+        logprob = None if job.sampler is None else job.sampler.logprob
+        if text or logprob is not None:
+            self._post(job, Text(text, logprob))
