@@ -178,7 +178,7 @@ class World:
             if not request.job.started and self.random.random() < start:
                 self.scheduler.start(request.job, request.answer_length)
         if not self.scheduler.idle():
-            self.scheduler.step()
+            self.scheduler.step(lambda: self.random.random() < 0.7)
         for request in [r for r in self.requests if r.job.phase is Phase.DONE]:
             self._settle(request)
         for sequence in self.pool.sequences:
@@ -196,8 +196,10 @@ class World:
             if job.sequence is not None and job.sequence.id == span.sequence
         )
         assert job.sequence is not None
-        assert job.sequence.tokens == job.tokens[: span.start]
+        mirrored = job.sequence.tokens  # without the earlier batches of this step
+        assert mirrored == job.tokens[: len(mirrored)]
         end = span.start + len(span.tokens)
+        assert self._context.last_position(span.sequence) == end - 1
         assert list(span.tokens) == job.tokens[span.start : end]
         if logits is not None:
             self._request(job).seen.append((end, logits))

@@ -44,8 +44,7 @@ class WatchedContext(NativeContext):
 
     def row(self, index: int) -> Logits:
         """The logits at a batch index."""
-        data = self.logits_bytes(index, self._vocabulary)
-        return np.frombuffer(data, dtype=np.float32)
+        return np.frombuffer(self.logits_row(index, self._vocabulary), np.float32).copy()
 
 
 class Reference:

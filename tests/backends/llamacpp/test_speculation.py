@@ -66,7 +66,7 @@ class Bench:
             self.scheduler.submit(job)
             self.scheduler.start(job, max_tokens)
         while not self.scheduler.idle():
-            self.scheduler.step()
+            self.scheduler.step(lambda: self.speculator is not None)
         ended = {job: u for job, u in self.updates if isinstance(u, Finished)}
         assert not [u for _, u in self.updates if isinstance(u, Failed)]
         return [ended[job].tokens for job in jobs]

@@ -154,10 +154,11 @@ class NativeContext:
         """The logits at a batch index, for tests and probes."""
         return self._lib.llama_get_logits_ith(self._handle, index)[:size]
 
-    def logits_bytes(self, index: int, size: int) -> memoryview:
-        """A copy of the logits at a batch index, four bytes each."""
-        pointer = self._lib.llama_get_logits_ith(self._handle, index)
-        return memoryview(ctypes.string_at(pointer, 4 * size))
+    def logits_row(self, index: int, size: int) -> memoryview:
+        """The logits at a batch index, in llama.cpp's memory; valid until the next batch."""
+        pointer = self._lib.llama_get_logits_ith(self.handle, index)
+        row = ctypes.c_float * size
+        return memoryview(row.from_address(ctypes.addressof(pointer.contents)))
 
     def close(self) -> None:
         """Free the context; safe to call twice."""

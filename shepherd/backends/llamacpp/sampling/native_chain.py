@@ -63,6 +63,22 @@ class NativeChain:
         return max(lengths)
 
     @property
+    def leaders(self) -> int:
+        """How many of the tokens with the highest logits decide; 0 if all may."""
+        s = self._s
+        if s.mirostat and s.temperature:
+            return 0
+        active = self._active
+        if not active:
+            return 0 if s.temperature else 1
+        return s.top_k or 0 if active[0] == "top_k" else 0
+
+    @property
+    def biases(self) -> dict[int, float]:
+        """What is added to the logits of tokens before all samplers."""
+        return token_biases(self._s, self._vocab)
+
+    @property
     def _keep(self) -> int:
         return self._s.min_keep or 0
 
@@ -113,7 +129,7 @@ class NativeChain:
 
     def _biases(self) -> Iterator[Any]:
         lib = self._lib
-        biases = token_biases(self._s, self._vocab)
+        biases = self.biases
         if biases:
             pairs = [lib.llama_logit_bias(t, b) for t, b in biases.items()]
             array = (lib.llama_logit_bias * len(pairs))(*pairs)

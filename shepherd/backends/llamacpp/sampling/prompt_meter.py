@@ -30,11 +30,8 @@ class PromptMeter:
     def measure(self, context: NativeContext, index: int, following: Sequence[int]) -> None:
         """Measure the tokens that follow those at the batch indices from `index` on."""
         meter = LogprobMeter(self._vocab, self._alternatives)
-        try:
-            for place, token in enumerate(following, index):
-                self.logprobs.append(meter.measure(context, place, token))
-        finally:
-            meter.close()
+        for place, token in enumerate(following, index):
+            self.logprobs.append(meter.measure(context, place, token))
 
     def begin(self, token: int) -> None:
         """Take the first token, which nothing precedes."""

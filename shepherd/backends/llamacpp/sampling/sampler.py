@@ -11,13 +11,19 @@ from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.candidates import Candidates, LogprobMeter
 from shepherd.backends.llamacpp.sampling.forced import forced_tokens, without_extensible
 from shepherd.backends.llamacpp.sampling.guard import CallDetector, GrammarGuard
+from shepherd.backends.llamacpp.sampling.logits import logits_row
 from shepherd.backends.llamacpp.sampling.native_chain import NativeChain
+from shepherd.backends.llamacpp.sampling.shortlist import Shortlist
 from shepherd.errors import InvalidRequestError
 from shepherd.logprobs import TokenLogprob
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling
 
 NO_TOKEN = -1
 """The result if no token is possible: the answer ends."""
+
+
+MIN_VOCABULARY = 16_384
+"""The size from which most tokens are left out before the samplers: below, they are quicker."""
 
 
 class SamplerChain:
@@ -38,6 +44,7 @@ class SamplerChain:
         self._lib = bindings()
         self._vocab = vocab
         self._candidates: Candidates | None = None
+        self._shortlist: Shortlist | None = None
         self._guard: GrammarGuard | None = None
         self._constraint = constraint
         self._watch = _watch(constraint)
@@ -47,6 +54,8 @@ class SamplerChain:
         native = NativeChain(sampling, vocab, context_size)
         self._looks_back = native.looks_back
         self._chain: Any = native.build()
+        if vocab.size >= MIN_VOCABULARY and native.leaders:
+            self._shortlist = Shortlist(vocab.size, native.leaders, native.biases)
         self.logprob: TokenLogprob | None = None
         self._meter: LogprobMeter | None = None
         if sampling.logprobs is not None:
@@ -60,7 +69,7 @@ class SamplerChain:
 
     def sample(self, context: NativeContext, index: int) -> int:
         """Sample and accept the next token after the batch index `index`; may be NO_TOKEN."""
-        if self._guard is None:
+        if self._guard is None and self._shortlist is None:
             token: int = self._lib.llama_sampler_sample(self._chain, context.handle, index)
             self._follow(token)
         else:
@@ -120,7 +129,6 @@ class SamplerChain:
         """Copy all parts that are shared with the original."""
         self._chain = self._lib.llama_sampler_clone(self._chain)
         self._guard = None if self._guard is None else self._guard.clone()
-        self._meter = None if self._meter is None else self._meter.clone()
         self._watch = copy.deepcopy(self._watch)
         self._candidates = None
 
@@ -129,12 +137,17 @@ class SamplerChain:
         if self._chain:
             self._lib.llama_sampler_free(self._chain)
             self._chain = None
-        if self._meter is not None:
-            self._meter.close()
         self._drop_guard()
 
     def _pick_any(self, context: NativeContext, index: int) -> int:
-        candidates = self._filled(context, index)
+        candidates = None
+        if self._shortlist is not None:
+            best = self._shortlist.best(context, index)
+            if best is not None:
+                return best
+            candidates = self._shortlist.candidates(context, index)
+        if candidates is None:
+            candidates = self._filled(context, index)
         candidates.apply(self._chain)
         token = candidates.selected
         return NO_TOKEN if token is None else token
@@ -186,7 +199,8 @@ class SamplerChain:
     def _filled(self, context: NativeContext, index: int) -> Candidates:
         if self._candidates is None:
             self._candidates = Candidates(self._vocab.size)
-        self._candidates.fill(context, index)
+        size = self._vocab.size
+        self._candidates.fill(logits_row(context, index, size))
         return self._candidates
 
     def _follow(self, token: int) -> None:
