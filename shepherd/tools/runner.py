@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from shepherd.tools.base import (
     AccessKind,
     AnyTool,
     Authorize,
+    CallRunner,
     FieldChoices,
     ToolContext,
     ToolResult,
@@ -66,6 +67,7 @@ class ToolRunner:
         self.steps = steps
         self.observer: CallObserver | None = None
         self.caller = ""
+        self.wrap_nested: Callable[[ToolRunner], CallRunner] | None = None
         spill_dir = context.spill_dir.resolve()
         self.context = replace(context, cwd=policy.cwd, spill_dir=spill_dir)
         sandbox = context.sandbox or Sandbox(SandboxMode.OFF)
@@ -76,16 +78,17 @@ class ToolRunner:
         """See `CallRunner`."""
         return self.registry
 
-    def on_behalf_of(self, caller: str) -> "ToolRunner":
+    def on_behalf_of(self, caller: str) -> CallRunner:
         """A runner for a model that a tool calls, with the same rules and the same approver.
 
-        Requests for approval name the caller. Tools that call models are left out.
+        Requests for approval name the caller. Tools that call models are left out. `wrap_nested`
+        can replace the runner.
         """
         nested = copy(self)
         nested.registry = ToolRegistry(tool for tool in self.registry if not tool.calls_models)
         nested.approver = NamingApprover(self.approver, caller)
         nested.caller = caller
-        return nested
+        return nested if self.wrap_nested is None else self.wrap_nested(nested)
 
     def observed_by(self, observer: CallObserver) -> "ToolRunner":
         """The same runner, which tells `observer` how it is decided on its calls."""

@@ -3,9 +3,9 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
 from shepherd.config.secrets import keys_in
@@ -17,7 +17,7 @@ from shepherd.server.access.origin import CallOrigin, calling_for, current_origi
 from shepherd.server.access.redaction import MAX_TEXT, short_arguments, without_secrets
 from shepherd.server.errors import ApiError
 from shepherd.server.operation.traces import span
-from shepherd.tools.base import ToolResult
+from shepherd.tools.base import AnyTool, CallRunner, ToolResult
 from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.runner import ToolRunner
@@ -88,6 +88,7 @@ class AuditedTools:
             try:
                 self.audit.begin({"event": "begin", **entry})
                 observed = self.tools.observed_by(record)
+                observed.wrap_nested = self._nested
                 with span("tool", gen_ai__tool__name=entry["tool"]):
                     result = await observed.run(call, output_bytes, on_event)
                 outcome = record.outcome(result)
@@ -101,10 +102,17 @@ class AuditedTools:
                 entry |= {"event": "end", "decisions": self._decisions(record)}
                 self._end({**entry, "seconds": seconds, "outcome": outcome})
 
+    def _nested(self, runner: ToolRunner) -> CallRunner:
+        """The runner of a model that a tool calls; its calls are noted too."""
+        return _NestedRunner(runner, replace(self, tools=runner))
+
     def _entry(self, call: ToolCall) -> JsonObject:
         known = self.tools.registry.get(call.name) is not None
         name = call.name if known else UNKNOWN
-        return _entry(name, short_arguments(call.arguments, self._secrets), self.origin())
+        origin, caller = self.origin(), self.tools.caller
+        if caller:
+            origin = replace(origin, model=caller)
+        return _entry(name, short_arguments(call.arguments, self._secrets), origin)
 
     def _decisions(self, record: CallRecord) -> list[JsonObject]:
         return [
@@ -121,6 +129,29 @@ class AuditedTools:
     @property
     def _secrets(self) -> Mapping[str, str]:
         return self.tools.context.secrets
+
+
+@dataclass(frozen=True, slots=True)
+class _NestedRunner:
+    """A `CallRunner` whose calls are noted."""
+
+    runner: ToolRunner
+    audited: AuditedTools
+
+    @property
+    def tools(self) -> Iterable[AnyTool]:
+        return self.runner.tools
+
+    def on_behalf_of(self, caller: str) -> CallRunner:
+        return self.runner.on_behalf_of(caller)
+
+    async def run(
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
+    ) -> ToolResult:
+        return await self.audited.run(call, output_bytes, on_event)
 
 
 @contextmanager

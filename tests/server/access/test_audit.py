@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.messages import Role
+from shepherd.messages import Role, ToolCall
 from shepherd.server.access.audit import OLD_FILES, AuditError, AuditLog
+from shepherd.server.access.audited import AuditedTools
 from shepherd.server.access.redaction import MAX_ARGUMENTS, short_arguments, without_secrets
 from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
+from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.permissions.rules import Decision, Rule
 from tests.patience import PATIENCE
 from tests.server.agent.support import READ, Recorded, RecordingBackend, agent_of, directory, runner
@@ -49,6 +51,38 @@ def post(server: Recorded, path: str, key: str, body: Any) -> httpx.Response:
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Delegate(Tool[Arguments]):
+    """Has another model read two files."""
+
+    name = "delegate"
+    description = "Delegate."
+    arguments = Arguments
+    calls_models = True
+
+    def accesses(self, arguments: Arguments, context: ToolContext) -> list[Access]:
+        return []
+
+    async def run(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        assert context.runner is not None
+        nested = context.runner.on_behalf_of("helper 1")
+        assert self.name not in {tool.name for tool in nested.tools}
+        for path in ("notes.txt", "denied.txt"):
+            await nested.run(ToolCall("1", "read_file", {"path": path}))
+        return ToolResult("done")
+
+
+async def test_calls_of_a_model_behind_a_tool_have_lines_too(tmp_path: Path) -> None:
+    tools = runner(directory(tmp_path), [Rule("read", "**/denied.txt", Decision.DENY)])
+    tools.registry.add(Delegate())
+    audit = tmp_path / "audit.jsonl"
+    await AuditedTools(tools, AuditLog(audit), "main").run(ToolCall("0", "delegate", {}))
+    read, denied, last = lines_of(audit)
+    assert [line["tool"] for line in (read, denied, last)] == ["read_file"] * 2 + ["delegate"]
+    assert [line["model"] for line in (read, denied, last)] == ["helper 1"] * 2 + ["main"]
+    assert [line["outcome"] for line in (read, denied, last)] == ["ok", "denied", "ok"]
+    assert denied["decisions"][-1]["decision"] == "deny"
 
 
 def test_each_call_has_a_line(tmp_path: Path) -> None:
