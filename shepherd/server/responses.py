@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -87,36 +87,32 @@ class EventStreamResponse(Response):
             await while_connected(receive, self._respond(scope, send))
 
     async def _respond(self, scope: Scope, send: Send) -> None:
+        last = ""
         async with self._open_frames() as frames:
-            async for text in self._frames_or_error(frames, scope):
-                await self._write(scope, send, text)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _frames_or_error(self, frames: Frames, scope: Scope) -> Frames:
-        """The frames with fillers for silence, and an error's frame once the headers are sent."""
-        while True:
-            upcoming = asyncio.create_task(_next(frames))
+            pump = _Pump(frames)
             try:
-                while not (await asyncio.wait({upcoming}, timeout=self._keepalive))[0]:
-                    yield self._silence
+                while not pump.ended:
+                    text = await self._next(pump, scope)
+                    if pump.ended:
+                        last = text
+                    else:
+                        await self._write(scope, send, text)
             finally:
-                if not upcoming.done():
-                    await end_tasks(upcoming)
-            error = upcoming.exception()
-            if error is not None:
-                yield self._error_event(error, scope)
-                return
-            text = upcoming.result()
-            if text is None:
-                return
-            yield text
+                await pump.aclose()
+        await self._write(scope, send, last, more=False)
 
-    def _error_event(self, error: BaseException, scope: Scope) -> str:
-        if not self._started:
-            raise error
-        return error_event(scope, self._to_error(error))
+    async def _next(self, pump: "_Pump", scope: Scope) -> str:
+        """The next frames, a filler for silence, or an error's frame once the headers are sent."""
+        try:
+            return await pump.next(self._keepalive)
+        except _SilenceError:
+            return self._silence
+        except Exception as error:
+            if not self._started:
+                raise
+            return error_event(scope, self._to_error(error))
 
-    async def _write(self, scope: Scope, send: Send, text: str) -> None:
+    async def _write(self, scope: Scope, send: Send, text: str, *, more: bool = True) -> None:
         if not self._started:
             self._started = True
             self.headers.update(self._late_headers)
@@ -128,11 +124,63 @@ class EventStreamResponse(Response):
                     "headers": self.raw_headers,
                 }
             )
-        await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+        await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
 
 
-async def _next(frames: Frames) -> str | None:
-    return await anext(frames, None)
+MAX_AHEAD = 64 * 1024
+"""Characters of frames that are held for a slow client before no more are made."""
+
+
+class _SilenceError(Exception):
+    """There was no frame for some time."""
+
+
+class _Pump:
+    """Makes frames in a task of its own; all that are there are sent together."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._texts: list[str] = []
+        self._size = 0
+        self._change, self._space = asyncio.Event(), asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(self._note_end)
+        self.ended = False
+        """Whether all frames, or the error after them, were taken."""
+
+    async def next(self, seconds: float | None) -> str:
+        """The next frames, "" at the end without any; raises _SilenceError and their error."""
+        if not (self._texts or self._task.done()):
+            self._change.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._change.wait()
+            except TimeoutError:
+                raise _SilenceError from None
+        texts, self._texts, self._size = self._texts, [], 0
+        self._space.set()
+        failed = self._task.done() and self._task.exception() is not None
+        self.ended = self._task.done() and not (failed and texts)
+        if self.ended:
+            self._task.result()
+        return "".join(texts)
+
+    async def aclose(self) -> None:
+        """End the task."""
+        if not self._task.done():
+            await end_tasks(self._task)
+
+    async def _run(self) -> None:
+        async for text in self._frames:
+            self._texts.append(text)
+            self._size += len(text)
+            self._change.set()
+            if self._size > MAX_AHEAD:
+                self._space.clear()
+                await self._space.wait()
+
+    def _note_end(self, _task: asyncio.Task[None]) -> None:
+        self._change.set()
 
 
 class ClientDisconnectedError(Exception):
@@ -144,15 +192,50 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
     The request's body must have been read. In every case, `work` has ended afterwards.
     """
-    task = asyncio.create_task(work)
     watch = asyncio.create_task(_hung_up(receive))
+    hang_up = _HangUp(watch)
     try:
-        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return await task
-        raise ClientDisconnectedError
+        return await work
+    except asyncio.CancelledError:
+        if hang_up.cancelled_alone():
+            raise ClientDisconnectedError from None
+        raise
     finally:
-        await end_tasks(task, watch)
+        hang_up.close()
+
+
+class _HangUp:
+    """Cancels the current task once `watch` ends, until it is closed."""
+
+    def __init__(self, watch: asyncio.Task[None]) -> None:
+        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._earlier = self._task.cancelling()
+        self._watch = watch
+        self._pending = False
+        watch.add_done_callback(self._cancel)
+
+    def cancelled_alone(self) -> bool:
+        """Whether the cancellation of the task is due to this hang-up alone."""
+        return self._withdraw() and self._task.cancelling() <= self._earlier
+
+    def close(self) -> None:
+        """End the watch."""
+        self._watch.remove_done_callback(self._cancel)
+        self._watch.cancel()
+        self._withdraw()
+
+    def _cancel(self, watch: asyncio.Task[None]) -> None:
+        if not watch.cancelled():
+            watch.exception()  # a connection that fails has ended too
+        self._pending = True
+        self._task.cancel()
+
+    def _withdraw(self) -> bool:
+        """Take back the cancellation; False if there was none."""
+        pending, self._pending = self._pending, False
+        if pending:
+            self._task.uncancel()
+        return pending
 
 
 async def _hung_up(receive: Receive) -> None:
