@@ -1,6 +1,7 @@
 """The answer of chat completions, streamed or whole."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
 from shepherd.backends.api.adapter import (
     AnswerDecoder,
@@ -49,6 +50,13 @@ class ChatDecoder(AnswerDecoder):
         return self._stopped
 
     def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
+        text = _plain_text(data)
+        if not text:
+            return self._deltas(data)
+        self._has_output = True
+        return (TextDelta(text),)
+
+    def _deltas(self, data: JsonObject) -> Iterator[Delta]:
         error = data.get("error")
         if error or data.get("object") == "error":
             yield error_delta(data if isinstance(error, dict) or not error else {"error": error})
@@ -113,6 +121,31 @@ class ChatDecoder(AnswerDecoder):
         if ended is FinishReason.STOP and self._calls:
             ended = FinishReason.TOOL_CALLS
         yield StopDelta(ended, note, stop_string)
+
+
+_BESIDE_TEXT = ("error", "usage", "x_groq")
+_BESIDE_DELTA = ("index", "finish_reason", "logprobs", "usage")
+_TEXT_FIELDS = frozenset({"content", "role"})
+
+
+def _plain_text(data: JsonObject) -> str:
+    """The text of a chunk that has nothing else, as most have; "" for all others."""
+    choices = data.get("choices")
+    if not isinstance(choices, list) or len(cast(list[Any], choices)) != 1:
+        return ""
+    choice = cast(list[Any], choices)[0]
+    if not isinstance(choice, dict) or data.get("object") == "error":
+        return ""
+    fields = cast(JsonObject, choice)
+    delta = fields.get("delta")
+    if not isinstance(delta, dict) or any(map(data.get, _BESIDE_TEXT)):
+        return ""
+    message = cast(JsonObject, delta)
+    content = message.get("content")
+    if not isinstance(content, str) or any(map(fields.get, _BESIDE_DELTA)):
+        return ""
+    others = message.keys() - _TEXT_FIELDS
+    return "" if others and any(map(message.get, others)) else content
 
 
 def _stop_string(choice: JsonObject) -> str:
