@@ -2,6 +2,8 @@
 
 import logging
 
+import httpx
+
 from shepherd.affinity import Prefix
 from shepherd.backends.api.http.failures import Failure
 from shepherd.backends.api.http.retry import Gate
@@ -23,6 +25,7 @@ class UpstreamRoute(Route):
         self._prefix = prefix
         self._current: Upstream | None = None
         self._tried: set[Upstream] = set()
+        self._repeated: set[Upstream] = set()
         self._rounds = 0
 
     async def backend(self) -> Backend:
@@ -36,6 +39,9 @@ class UpstreamRoute(Route):
         upstream = self._current
         if upstream is None or not (failed is None or _is_failure(error)):
             raise error
+        if _is_broken(error) and upstream not in self._repeated:
+            self._repeated.add(upstream)  # it may only have closed an idle connection
+            return
         if isinstance(error, BusyError):
             upstream.be_busy(error, error.retry_after)
         else:
@@ -77,6 +83,15 @@ class UpstreamRoute(Route):
 def _is_failure(error: ShepherdError) -> bool:
     """Whether another upstream may answer: the error is not the request's own."""
     return isinstance(error, UnreachableError | BusyError)
+
+
+def _is_broken(error: ShepherdError) -> bool:
+    """Whether a connection broke after it was made."""
+    failure = error.__cause__
+    reason = failure.__cause__ if isinstance(failure, Failure) else None
+    return isinstance(reason, httpx.NetworkError | httpx.RemoteProtocolError) and not isinstance(
+        reason, httpx.ConnectError
+    )
 
 
 def _is_transient(error: ShepherdError) -> bool:

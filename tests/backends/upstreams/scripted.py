@@ -29,8 +29,8 @@ QUICK = RetryPolicy(max_attempts=2, initial_delay=0.01)
 class Server:
     """One server: it answers with its name, or with `failure`; `answered` are the prompts.
 
-    With `held`, an answer stops in the middle until the event is set. `checked` counts the
-    requests for its list of models.
+    The next `broken` requests get no answer. With `held`, an answer stops in the middle until the
+    event is set. `checked` counts the requests for its list of models.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Server:
     held: asyncio.Event | None = None
     context: int = 4096
     cut: bool = False
+    broken: int = 0
     answered: list[Any] = field(default_factory=list[Any])
     checked: int = 0
     url: str = ""
@@ -51,6 +52,9 @@ class Server:
         self.answered.append(request.json["messages"])
         if self.failure is not None:
             return self.failure
+        if self.broken:
+            self.broken -= 1
+            return GONE
         first, last = chunk(self.name, None), chunk("", "stop")
         details = {"prompt_tokens_details": {"cached_tokens": 5}}
         usage = {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11, **details}

@@ -211,3 +211,14 @@ async def test_nothing_is_asked_of_a_closed_provider(tmp_path: Path) -> None:
     assert not backend.alive
     assert not await backend.reachable()
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_connection_that_breaks_once_is_made_again(tmp_path: Path) -> None:
+    servers = trio()
+    async with cluster(tmp_path, *servers) as backend:
+        first = await ask(backend, "hello")
+        owner = next(server for server in servers if server.name == first)
+        owner.broken = 1
+        assert await ask(backend, "hello", first, "again") == first
+        assert [state.failures for state in backend.upstreams] == [0, 0, 0]
+        assert len(owner.answered) == 3
