@@ -293,3 +293,10 @@ def test_the_first_session_says_how_to_begin_and_later_ones_do_not(start: Start)
     first.send(CTRL_D)
     first.wait_exit()
     assert "You are asked" not in start(HELLO).wait_for(READY)
+
+
+def test_the_terminals_answers_about_its_colours_are_no_keys(start: Start) -> None:
+    terminal = start("text: Yes.\n")
+    terminal.wait_for("approve: ask")
+    terminal.send("hel\x1b]11;rgb:ffff/ffff/ffff\x1b\\\x1b[?62;22clo")
+    assert "› hello" in terminal.wait_for("hello")

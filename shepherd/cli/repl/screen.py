@@ -30,6 +30,12 @@ from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.question_panel import ESCAPE_SECONDS, QuestionPanel
 from shepherd.cli.repl.result_panel import ResultPanel
 from shepherd.cli.repl.window.attention import FOCUS_IN, FOCUS_OUT, Attention
+from shepherd.cli.repl.window.colours import (
+    AnswerReader,
+    BackgroundListener,
+    TerminalColours,
+    read_answers,
+)
 from shepherd.cli.repl.window.ink_writer import InkWriter
 from shepherd.cli.repl.window.output import STYLE, terminal_output
 from shepherd.cli.repl.window.resize import ResizingApplication
@@ -98,6 +104,7 @@ class Screen:
             lambda: bool(prompt.text) or self._panel.is_open or self.reader.is_open,
         )
         self.attention = Attention(self.app.output, {})
+        self._answers: AnswerReader | None = None
         self.app.before_pause, self.app.after_pause = self._pause, self._go_on
         self.app.before_erase = self._ink.resized
         self.app.before_render += self._panel.before_drawing
@@ -164,12 +171,20 @@ class Screen:
         try:
             with reading_keys(self.app.input):
                 self.attention.begin()
+                if self._answers is not None:
+                    self._answers.colours.ask(self.app.output)
                 await self.app.run_async(set_exception_handler=False)
         except EOFError:
             return  # the terminal was closed
         finally:
             self.attention.end()
             self._ink.write()
+            if self._answers is not None:
+                self._answers.drop()
+
+    def ask_background(self, changed: BackgroundListener) -> None:
+        """Ask the terminal in `run` whether its background is light; `changed` gets the answer."""
+        self._answers = read_answers(self.app.input, TerminalColours(changed))
 
     def leave(self) -> None:
         """End `run`."""

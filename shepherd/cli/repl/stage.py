@@ -14,10 +14,12 @@ from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.repl.prompt import Prompt, open_history
 from shepherd.cli.repl.screen import Screen
 from shepherd.cli.repl.window.attention import Attention, read_focus_events
+from shepherd.cli.repl.window.colours import can_ask
 from shepherd.cli.terminal.paint import Painter
 from shepherd.config.paths import Paths
 from shepherd.config.sections import TerminalSection
 
+LIGHT_THEME, DARK_THEME = "ansi_light", "ansi_dark"
 LIGHT_BACKGROUNDS = ("7", "15")
 """The numbers of light colours in COLORFGBG."""
 
@@ -34,7 +36,7 @@ def code_theme(name: str, env: Mapping[str, str]) -> str:
     if name != "auto":
         return name
     background = env.get("COLORFGBG", "").rpartition(";")[2]
-    return "ansi_light" if background in LIGHT_BACKGROUNDS else "ansi_dark"
+    return LIGHT_THEME if background in LIGHT_BACKGROUNDS else DARK_THEME
 
 
 def build_surface(
@@ -58,6 +60,12 @@ def build_surface(
     title = f"Shepherd: {cwd.name}" if terminal.title else ""
     read_focus_events()
     screen.attention = Attention(screen.app.output, os.environ, title=title, alerts=terminal.notify)
+    if terminal.code_theme == "auto" and can_ask(os.environ):
+
+        def set_theme(*, light: bool) -> None:
+            painter.code_theme = LIGHT_THEME if light else DARK_THEME
+
+        screen.ask_background(set_theme)
     return screen
 
 
