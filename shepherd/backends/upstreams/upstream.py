@@ -177,6 +177,7 @@ class Upstream:
 
     async def _fails_soon(self) -> bool:
         """Wait until a request fails, at most for the interval of checks."""
+        self._failed.clear()  # that of an earlier failure, if a rate limit followed it
         try:
             async with asyncio.timeout(self._policy.interval or None):
                 return await self._failed.wait()

@@ -9,7 +9,7 @@ import pytest
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.upstream_state import Health
 from shepherd.backends.upstreams.backend import UpstreamsBackend
-from shepherd.errors import AccessError, InvalidRequestError, UnreachableError
+from shepherd.errors import AccessError, BusyError, InvalidRequestError, UnreachableError
 from shepherd.events import CallbackEvent, FinishReason
 from tests.backends.api.support import Events
 from tests.backends.api.upstream import Reply
@@ -222,3 +222,18 @@ async def test_a_connection_that_breaks_once_is_made_again(tmp_path: Path) -> No
         assert await ask(backend, "hello", first, "again") == first
         assert [state.failures for state in backend.upstreams] == [0, 0, 0]
         assert len(owner.answered) == 3
+
+
+async def test_a_server_that_is_down_may_become_busy(tmp_path: Path) -> None:
+    servers = trio()
+    busy = Reply({"error": {"message": "slow"}}, status=429, headers={"retry-after": "90"})
+    async with cluster(tmp_path, *servers) as backend:
+        for failure, error in ((FAILING, UnreachableError), (busy, BusyError)):
+            for server in servers:
+                server.failure = failure
+            with pytest.raises(error):
+                await ask(backend, "hello")
+        assert Health.BUSY in health(backend)
+        for server in servers:
+            server.failure = None
+        assert await ask(backend, "hello") in {"a", "b", "c"}
