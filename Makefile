@@ -4,6 +4,8 @@ BIN := .venv/bin
 # uv trusts what the system trusts, a company's proxy included; the name depends on its version
 export UV_SYSTEM_CERTS ?= true
 export UV_NATIVE_TLS ?= true
+# `make chat RPC=1` builds llama.cpp with its RPC backend; later runs keep it
+export RPC
 # a worker for each core and one more, if there is memory; an idle one takes tests over from others
 PARALLEL := -n auto --dist worksteal
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')

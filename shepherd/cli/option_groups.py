@@ -81,6 +81,14 @@ class ModelOptions:
     gpu_layers: Annotated[
         int | None, typer.Option(help="Layers on the GPU; -1 = all.", rich_help_panel=MODEL)
     ] = None
+    rpc: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="RPC worker that computes a part of the model; may be repeated.",
+            rich_help_panel=MODEL,
+        ),
+    ] = None
     max_tokens: Annotated[
         int | None,
         typer.Option(help="Longest answer in tokens; 0 = what fits.", rich_help_panel=MODEL),
@@ -100,6 +108,7 @@ class ModelOptions:
             "model.max_tokens": self.max_tokens,
             "llamacpp.context_size": self.context_size,
             "llamacpp.gpu_layers": self.gpu_layers,
+            "llamacpp.rpc_servers": self.rpc or None,
             "sampling.temperature": self.temperature,
             "sampling.seed": self.seed,
         }

@@ -19,6 +19,7 @@ from shepherd.cli.commands.models.options import model as model_command
 from shepherd.cli.commands.providers.options import do_in_shell
 from shepherd.cli.commands.providers.options import provider as provider_commands
 from shepherd.cli.commands.providers.parsing import ephemeral_provider, model_overrides
+from shepherd.cli.commands.rpc_worker import rpc_worker
 from shepherd.cli.commands.schedule import schedule
 from shepherd.cli.commands.sessions import sessions
 from shepherd.cli.commands.usage import usage
@@ -47,6 +48,7 @@ app.add_typer(provider_commands, result_callback=do_in_shell)
 app.command("acp")(acp)
 app.command("doctor")(doctor)
 app.command("usage")(usage)
+app.command("rpc-worker")(rpc_worker)
 for _command in (model_command, config, mcp, sessions, memory, hooks, schedule, apikey, database):
     app.add_typer(_command)
 app.add_typer(ctl)

@@ -117,6 +117,16 @@ class LlamaCppSection(Section):
             description="GPUs that share each tensor (also `tp`).",
         ),
     ] = 1
+    rpc_servers: Annotated[
+        list[str],
+        Field(
+            description="RPC workers (`HOST:PORT`) that share the model's layers by their memory; "
+            "only on trusted networks."
+        ),
+    ] = []
+    rpc_timeout: Annotated[
+        float, Field(ge=1, le=86_400, description="Seconds until a silent RPC worker is lost.")
+    ] = 120.0
     n_batch: Annotated[
         int,
         Field(

@@ -113,6 +113,13 @@ class ModelSlot:
         """The backend, once it is loaded; raises the error that kept it from loading."""
         return await asyncio.shield(self.start())
 
+    async def live_backend(self) -> Backend:
+        """As `backend`; one that has failed for good is opened again, unless it is borrowed."""
+        backend = await self.backend()
+        if backend.alive or self._borrowed is not None:
+            return backend
+        return await self.reload()
+
     async def switch_model(self, name: str, cwd: Path) -> Backend:
         """Continue with another model: of the provider that answers now, or a local one.
 

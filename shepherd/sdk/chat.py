@@ -73,7 +73,7 @@ class Chat:
 
         async def answer(callback: EventCallback) -> TurnOutcome:
             conversation = self._conversation
-            backend = await conversation.backend()
+            backend = await conversation.live_backend()
             await conversation.before_turn()
             return await run_turn(
                 conversation.session,

@@ -1,7 +1,7 @@
 """All native objects of one loaded model, created and freed together."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from shepherd.backends.llamacpp.native.fitting import Fit, fit_model, load_fitte
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, gpu_notice, model_params
+from shepherd.backends.llamacpp.rpc.workers import Workers, open_workers
 from shepherd.backends.llamacpp.scheduling.job import Post
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.backends.llamacpp.scheduling.speculator import (
@@ -55,10 +56,17 @@ class Engine:
         Raises ModelLoadError, or ConfigError for a bad variable.
         """
         header = check_model_file(path)
-        fit = fit_model(header, settings, sequences=parallel.initial, beside=draft_bytes(settings))
+        workers = open_workers(settings)
+        fit = fit_model(
+            header,
+            settings,
+            sequences=parallel.initial,
+            beside=draft_bytes(settings),
+            devices=None if workers is None else workers.devices,
+        )
 
         def load(fit: Fit) -> "Engine":
-            return cls._load(path, fit.applied(settings), parallel, post, cache)
+            return cls._load(_Order(path, fit.applied(settings), workers), parallel, post, cache)
 
         engine, engine_fit = load_fitted(fit, load)
         engine.fit_notice = engine_fit.notice
@@ -66,17 +74,14 @@ class Engine:
 
     @classmethod
     def _load(
-        cls,
-        path: Path,
-        settings: LlamaCppSection,
-        parallel: Concurrency,
-        post: Post,
-        cache: Path | None,
+        cls, order: "_Order", parallel: Concurrency, post: Post, cache: Path | None
     ) -> "Engine":
         """As `load`, exactly with these settings."""
+        path, settings, workers = order.path, order.settings, order.workers
         adapters = configured_adapters(settings)
         with ExitStack() as resources:
-            model = NativeModel(path, model_params(settings, os.environ))
+            params = model_params(settings, os.environ, workers)
+            model = NativeModel(path, params, workers)
             resources.callback(model.close)
             if not model.can_generate:
                 raise ModelLoadError(f"{path} is not a model that can generate text.")
@@ -99,6 +104,8 @@ class Engine:
             engine = cls(model, context, scheduler, settings.check_calls, speculator)
             engine.max_queue = settings.max_queue
             engine.gpu_notice = gpu_notice(settings)
+            if workers is not None:
+                workers.check()
             resources.pop_all()  # the engine frees them from here on
             return engine
 
@@ -122,6 +129,16 @@ class Engine:
         yield
         _ = self.model.vocab.sorted_pieces  # for grammars
 
+    def watch_workers(self, listener: Callable[[], None]) -> None:
+        """Call `listener` from another thread when an RPC worker is lost."""
+        if self.model.workers is not None:
+            self.model.workers.watch(listener)
+
+    def check_workers(self) -> None:
+        """Raise WorkerLostError if an RPC worker was lost."""
+        if self.model.workers is not None:
+            self.model.workers.check()
+
     def save(self) -> None:
         """Save conversations to disk; all jobs must be done or abandoned."""
         self.scheduler.pool.save_all()
@@ -130,8 +147,19 @@ class Engine:
         """Free the draft model, the context, then the model."""
         if self.speculator is not None:
             self.speculator.close()
+        if self.model.workers is not None:
+            self.model.workers.release()
         self.context.close()
         self.model.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A model to load, its settings, and the RPC workers that share it."""
+
+    path: Path
+    settings: LlamaCppSection
+    workers: Workers | None
 
 
 def _sequence_pool(

@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 from shepherd.backends.inprocess.threads import Heartbeat
 from shepherd.backends.inprocess.updates import Update
 from shepherd.backends.llamacpp.engine import Engine
+from shepherd.backends.llamacpp.rpc.workers import WorkerLostError
 from shepherd.backends.llamacpp.scheduling.delivery import Outbox
 from shepherd.backends.llamacpp.scheduling.job import Job, Post
 from shepherd.errors import BackendError, ModelLoadError, ShepherdError
@@ -104,8 +105,11 @@ class Worker:
         self.loaded.set_result(engine)
         error, orderly = _closed(), False
         try:
+            engine.watch_workers(lambda: self._commands.put(_wake))
             self._serve(engine)
             orderly = True
+        except WorkerLostError as lost:
+            error = lost
         except Exception as fault:
             logger.exception("The llama.cpp thread failed")
             error = BackendError(f"The model's thread failed ({fault!r}); load the model again.")
@@ -117,6 +121,7 @@ class Worker:
         self._warm_up(engine)
         while not self._stopping:
             self._run_commands(engine, wait=scheduler.idle())
+            engine.check_workers()
             if not scheduler.steady:
                 self._outbox.flush()
             if not self._stopping:
@@ -179,6 +184,8 @@ class Worker:
             if orderly:
                 engine.save()
         finally:
+            while not self._stopping:  # others may still tokenize with the model
+                self._commands.get()
             engine.close()
 
 

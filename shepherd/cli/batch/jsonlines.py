@@ -123,10 +123,10 @@ class _Answers:
         conversation = self.conversation
         try:
             message = await conversation.prompt(prompt)
+            backend = await conversation.live_backend()
         except ShepherdError as error:
             self.writer.error(type(error).__name__, str(error))
             return FinishReason.ERROR
-        backend = await conversation.backend()
         await conversation.before_turn()
         try:
             outcome = await run_turn(

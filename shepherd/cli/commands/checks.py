@@ -1,4 +1,7 @@
-"""The checks of `shepherd doctor`; only servers of a provider with several get a request."""
+"""The checks of `shepherd doctor`.
+
+Only servers of a provider with several, and RPC workers, get a request.
+"""
 
 import importlib.metadata
 import os
@@ -70,6 +73,7 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
         _directories(paths),
         _sandbox(config),
         *_model(config),
+        *_workers(config),
         *_providers(paths, env),
         *_servers(config, paths, cwd),
         *_plugins(config),
@@ -144,11 +148,11 @@ def _model(config: Config) -> Iterator[Check]:
 
 def _llamacpp() -> str:
     from shepherd.backends.llamacpp.native.bindings import bindings
-    from shepherd.backends.llamacpp.native.devices import gpus
+    from shepherd.backends.llamacpp.native.devices import gpus, has_gpu
 
-    lib = bindings()
+    bindings()
     version = importlib.metadata.version("llama-cpp-python")
-    if not lib.llama_supports_gpu_offload():
+    if not has_gpu():
         return f"llama-cpp-python {version}, built for the CPU only"
     devices = [
         f"{device.name} ({device.description}, {device.free / _GIB:.1f} of "
@@ -156,6 +160,33 @@ def _llamacpp() -> str:
         for device in gpus()
     ]
     return f"llama-cpp-python {version}, built with a GPU: {', '.join(devices) or 'unknown'}"
+
+
+def _workers(config: Config) -> Iterator[Check]:
+    """Each RPC worker of the settings, asked for its devices."""
+    if not config.llamacpp.rpc_servers:
+        return
+    from shepherd.backends.llamacpp.rpc.address import parse_addresses
+    from shepherd.backends.llamacpp.rpc.probe import probe
+    from shepherd.backends.llamacpp.rpc.workers import rpc_library
+
+    broken = State.NOTE if config.model.provider else State.BROKEN
+    try:
+        rpc_library()
+        addresses = parse_addresses(config.llamacpp.rpc_servers)
+    except ShepherdError as error:
+        yield Check("rpc", broken, str(error))
+        return
+    for address in addresses:
+        try:
+            devices = probe(address).devices
+        except ShepherdError as error:
+            yield Check("rpc", broken, str(error))
+            continue
+        sizes = ", ".join(
+            f"{device.free / _GIB:.1f} of {device.total / _GIB:.1f} GiB free" for device in devices
+        )
+        yield Check("rpc", State.OK, f"{address} ({sizes})")
 
 
 def _model_file(config: Config) -> str:

@@ -24,7 +24,7 @@ def doctor(
     """Test what works here, and advise what to install or change.
 
     Ends with 1 if something is broken that Shepherd needs. Nothing goes over the network, except
-    one request to each server of a provider that has several.
+    one request to each server of a provider that has several, and to each RPC worker.
     """
     from shepherd.cli.commands.checks import State, check_all  # imports all checked parts
 

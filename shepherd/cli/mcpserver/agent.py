@@ -95,7 +95,7 @@ class ServedAgent:
         if request.fresh:
             conversation.clear()
         images = await self._images(request.images, approver)
-        backend = await conversation.backend()
+        backend = await conversation.live_backend()
         label = one_line(backend.info.id)
         progress = Progress(label, call.on_event)
         tools = conversation.tool_runner(approver)

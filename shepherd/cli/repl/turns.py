@@ -101,9 +101,7 @@ class Turns:
     async def _backend(self) -> Backend:
         self._renderer.activity.start(f"loading {self._conversation.slot.model_name}")
         try:
-            backend = await self._conversation.backend()
-            if not backend.alive:
-                backend = await self._conversation.slot.reload()
+            backend = await self._conversation.live_backend()
         except ShepherdError as error:
             raise NotSentError(str(error)) from error
         if self._status.state:

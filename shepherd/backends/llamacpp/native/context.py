@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.devices import has_gpu
 from shepherd.backends.llamacpp.native.limits import CPU_LIMITS, GPU_LIMITS
-from shepherd.backends.llamacpp.native.model import NativeModel, last_error, load_error
+from shepherd.backends.llamacpp.native.model import NativeModel, last_error
 from shepherd.backends.llamacpp.native.stopwatch import Stopwatch
 from shepherd.errors import BackendError
 
@@ -34,11 +34,12 @@ class NativeContext:
     def __init__(self, model: NativeModel, params: Any) -> None:
         """Reserve the memory; raises ModelLoadError if there is not enough."""
         self._lib = bindings()
+        self._workers = model.workers
         native_log.take_errors()
         self._handle: Any = self._lib.llama_init_from_model(model.handle, params)
         if not self._handle:
             size = params.n_ctx or model.trained_context
-            raise load_error(f"No context of {size} tokens can be made")
+            raise model.load_error(f"No context of {size} tokens can be made")
         self._memory: Any = self._lib.llama_get_memory(self._handle)
         self.size: int = self._lib.llama_n_ctx_seq(self._handle)
         self.batch_size: int = self._lib.llama_n_batch(self._handle)
@@ -64,10 +65,14 @@ class NativeContext:
         """Decode a batch; the logits of a span are at its last indexes.
 
         Returns DECODED, or NO_ROOM with the memory unchanged. Raises BackendError on any other
-        result; the caller must then check the positions in memory.
+        result; the caller must then check the positions in memory. Raises WorkerLostError if the
+        result is worthless, because an RPC worker was lost.
         """
         count = self._batch.fill(spans)
         code: int = self._lib.llama_decode(self._handle, self._batch.native)
+        if self._workers is not None:
+            self.synchronize()
+            self._workers.check()
         if code == DECODED:
             self.decoded_tokens += count
             self.decoded_batches += 1
@@ -125,7 +130,8 @@ class NativeContext:
         written: int = self._lib.llama_state_seq_get_data_ext(
             self._handle, buffer, size, sequence, flags
         )
-        return state if written == size else bytearray()
+        lost = self._workers is not None and self._workers.lost
+        return state if written == size and not lost else bytearray()
 
     def restore(self, sequence: int, state: bytearray, *, partial: bool) -> bool:
         """Restore a saved state; after False the sequence must be cleared."""

@@ -26,18 +26,31 @@ class DeviceKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device; `free` and `total` are bytes of its memory, 0 if it does not report them."""
+    """A device; `free` and `total` are bytes of its memory, 0 if it does not report them.
+
+    A `remote` one belongs to an RPC worker, which keeps a reserve of its own.
+    """
 
     name: str
     description: str
     kind: DeviceKind
     free: int
     total: int
+    remote: bool = False
 
 
 def has_gpu() -> bool:
-    """Whether llama.cpp computes on a GPU here."""
-    return bool(bindings().llama_supports_gpu_offload())
+    """Whether llama.cpp computes on a GPU here.
+
+    A llama.cpp with the RPC backend says that it can use GPUs, also without any.
+    """
+    library = bindings()
+    if not library.llama_supports_gpu_offload():
+        return False
+    if not library.llama_supports_rpc():
+        return True
+    kinds = (DeviceKind.GPU, DeviceKind.INTEGRATED)
+    return any(device.kind in kinds for device, _ in all_devices())
 
 
 def gpus(count: int = 1) -> Sequence[Device]:
@@ -45,22 +58,33 @@ def gpus(count: int = 1) -> Sequence[Device]:
 
     Integrated ones only count if there are no others, as in llama.cpp.
     """
+    return [device for device, _ in gpu_handles(count)]
+
+
+def gpu_handles(count: int = 1) -> Sequence[tuple[Device, int]]:
+    """As `gpus`, with llama.cpp's pointer to each."""
     if not has_gpu():
         return ()
-    devices = _devices()
-    chosen = [device for device in devices if device.kind is DeviceKind.GPU]
-    chosen = chosen or [device for device in devices if device.kind is DeviceKind.INTEGRATED][:1]
+    devices = all_devices()
+    chosen = [item for item in devices if item[0].kind is DeviceKind.GPU]
+    chosen = chosen or [item for item in devices if item[0].kind is DeviceKind.INTEGRATED][:1]
     return chosen[:count] if count > 1 else chosen
 
 
-def _devices() -> list[Device]:
-    """All devices of llama.cpp; empty if the library does not export them."""
+def all_devices() -> Sequence[tuple[Device, int]]:
+    """All devices of llama.cpp and its pointers; empty if the library does not export them."""
     try:
         ggml = _ggml()
     except AttributeError:
         return []
     count: int = ggml.ggml_backend_dev_count()
-    return [_device(ggml, ctypes.c_void_p(ggml.ggml_backend_dev_get(i))) for i in range(count)]
+    handles: list[int] = [ggml.ggml_backend_dev_get(index) for index in range(count)]
+    return [(_device(ggml, ctypes.c_void_p(handle)), handle) for handle in handles]
+
+
+def describe_device(handle: ctypes.c_void_p) -> Device:
+    """The device of a handle; AttributeError if the library does not export ggml's functions."""
+    return _device(_ggml(), handle)
 
 
 def _device(ggml: Any, handle: ctypes.c_void_p) -> Device:

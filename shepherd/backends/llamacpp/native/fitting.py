@@ -17,6 +17,7 @@ from shepherd.backends.llamacpp.native.params import (
     ubatch,
 )
 from shepherd.backends.llamacpp.native.sizes import ModelSizes, model_sizes
+from shepherd.backends.llamacpp.rpc.workers import open_workers
 from shepherd.config.sections import LlamaCppSection
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Demand:
     ubatch: int
     flash: bool
     gpus: int = 0
+    place: str = "the GPU"
 
     @property
     def all_layers(self) -> int:
@@ -105,14 +107,14 @@ class Fit:
         context = f"a context of {self.context:,} tokens"
         if not self.demand.gpus:
             return context
-        return f"{self.layers} of {self.demand.all_layers} layers on the GPU, {context}"
+        return f"{self.layers} of {self.demand.all_layers} layers on {self.demand.place}, {context}"
 
     @property
     def notice(self) -> str | None:
         """A notice for the user if the model did not fit completely."""
         demand, parts = self.demand, list[str]()
         if self.layers < demand.layers:
-            parts.append(f"{self.layers} of {demand.all_layers} layers are on the GPU")
+            parts.append(f"{self.layers} of {demand.all_layers} layers are on {demand.place}")
         if self.context < demand.context:
             parts.append(f"the context has {self.context:,} of {demand.context:,} tokens")
         if not parts:
@@ -190,7 +192,8 @@ def step_below(context: int) -> int:
 
 def free_memory(devices: Sequence[Device]) -> Memory:
     """The memory that a model may take now, with a reserve; that of GPUs is 0 without any."""
-    vram = sum(max(0, device.free - GPU_RESERVE) for device in devices)
+    reserves = (0 if device.remote else GPU_RESERVE for device in devices)
+    vram = sum(max(0, d.free - reserve) for d, reserve in zip(devices, reserves, strict=True))
     return Memory(max(0, available_memory() - RAM_RESERVE), vram)
 
 
@@ -198,7 +201,11 @@ def model_gpus(settings: LlamaCppSection) -> Sequence[Device]:
     """The GPUs for models with these settings; those of unknown size are left to llama.cpp.
 
     Several that share a model as the settings say get equal parts: the fullest one limits all.
+    RPC workers come first. Raises WorkerError if one can't be reached.
     """
+    workers = open_workers(settings)
+    if workers is not None:
+        return workers.devices
     count = gpu_count(settings)
     devices = [device for device in gpus(count) if device.total]
     free = min((device.free for device in devices), default=0)
@@ -222,6 +229,8 @@ def fit_model(
     if devices is None:
         devices = model_gpus(settings)
     demand = demand_of(header, settings, os.environ, devices=len(devices), sequences=sequences)
+    if any(device.remote for device in devices):
+        demand = replace(demand, place="the RPC workers")
     if has_gpu() and not devices:  # nothing is known about their memory
         return Fit(demand, demand.layers, demand.context)
     if limit is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.vocab import Vocab
+from shepherd.backends.llamacpp.rpc.workers import Workers
 from shepherd.catalog.model_files import parts_of
 from shepherd.errors import ModelLoadError
 
@@ -47,9 +48,9 @@ class MappedFiles:
 
     def close(self) -> None:
         """Close all files."""
-        for file in self._files:
+        files, self._files = self._files, []
+        for file in files:
             os.close(file.descriptor)
-        self._files.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +76,20 @@ def _state(descriptor: int) -> tuple[int, int]:
 class NativeModel:
     """Owns llama.cpp's model. Close it after its contexts."""
 
-    def __init__(self, path: Path, params: Any) -> None:
-        """Load the file; raises ModelLoadError with llama.cpp's own reason."""
+    def __init__(self, path: Path, params: Any, workers: Workers | None = None) -> None:
+        """Load the file; raises ModelLoadError with llama.cpp's own reason.
+
+        `workers` are the RPC workers of the parameters.
+        """
         self._lib = bindings()
         native_log.take_errors()
         self.name = path.name
+        self.workers = workers
         self.files = MappedFiles(path)
         self.handle: Any = self._lib.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
             self.files.close()
-            raise load_error(f"{path} can't be loaded")
+            raise self.load_error(f"{path} can't be loaded")
         try:
             self.vocab = Vocab(self._lib.llama_model_get_vocab(self.handle))
         except BaseException:
@@ -129,6 +134,12 @@ class NativeModel:
         return bool(
             lib.llama_model_is_recurrent(self.handle) or lib.llama_model_is_hybrid(self.handle)
         )
+
+    def load_error(self, problem: str) -> ModelLoadError:
+        """The error for a failure to load: a lost worker, or llama.cpp's own reason."""
+        if self.workers is not None and self.workers.lost:
+            return ModelLoadError(f"{problem}: {self.workers.lost}")
+        return load_error(problem)
 
     def close(self) -> None:
         """Free the model; safe to call twice."""

@@ -8,6 +8,7 @@ from typing import Any
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import has_gpu
 from shepherd.backends.llamacpp.native.limits import device_limits
+from shepherd.backends.llamacpp.rpc.workers import Workers
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ConfigError
 
@@ -22,15 +23,22 @@ _FLASH = {"auto": -1, "off": 0, "on": 1}
 _MAX_SEQUENCES = 256
 
 
-def model_params(settings: LlamaCppSection, env: Mapping[str, str]) -> Any:
-    """How to load the model; raises ConfigError for a bad GGML_N_GPU_LAYERS."""
+def model_params(
+    settings: LlamaCppSection, env: Mapping[str, str], workers: Workers | None = None
+) -> Any:
+    """How to load the model, with layers on `workers`.
+
+    Raises ConfigError for a bad GGML_N_GPU_LAYERS, and for too many devices.
+    """
     lib = bindings()
     params = lib.llama_model_default_params()
     params.n_gpu_layers = gpu_layers(settings, env)
     params.split_mode = _SPLIT_ROW if settings.tensor_parallel > 1 else _SPLIT_LAYER
     gpus = gpu_count(settings)
     devices: int = lib.llama_max_devices()
-    if 1 < gpus <= devices:
+    if workers is not None:
+        workers.divide(params, devices)
+    elif 1 < gpus <= devices:
         shares = [1.0] * gpus + [0.0] * (devices - gpus)
         params.tensor_split = (ctypes.c_float * devices)(*shares)
     return params

@@ -8,6 +8,7 @@ from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Read
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
+from shepherd.backends.llamacpp.rpc.workers import WorkerLostError
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
 from shepherd.backends.llamacpp.scheduling.answers import Answers
 from shepherd.backends.llamacpp.scheduling.decode_loop import DecodeLoop
@@ -187,6 +188,8 @@ class Scheduler:
         return [part for part in rest if part.job.phase is not Phase.DONE]
 
     def _fail_parts(self, parts: list[Part], error: BackendError) -> None:
+        if isinstance(error, WorkerLostError):
+            raise error  # the whole engine is of no use without the worker
         for part in parts:
             self._pool.resync(part.sequence)
             self.fail(part.job, BackendError(str(error)))

@@ -1,0 +1,215 @@
+"""`shepherd rpc-worker`: lends the devices of this machine to a Shepherd on another one."""
+
+import contextlib
+import ipaddress
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from shepherd.cli.commands.arguments import with_option_groups
+from shepherd.cli.terminal.errors import UsageError
+from shepherd.cli.terminal.sanitize import sanitize
+from shepherd.config.paths import Paths
+from shepherd.errors import ConfigError
+from shepherd.tools.program import Program
+
+if TYPE_CHECKING:
+    from shepherd.backends.llamacpp.rpc.serve import Service
+    from shepherd.tools.sandbox.profile import Profile
+
+_START_SECONDS = 60.0
+_POLL_SECONDS = 0.1
+_GIB = 1024**3
+_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "GGML_RPC_DEBUG")
+
+_WARNING = """\
+WARNING: {host} can be reached from other machines, and RPC has neither keys nor encryption.
+Anyone who connects can read and change what is computed, and may take over this process.
+Only use it on a network whose machines you all trust."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceOptions:
+    """What the worker serves, and where."""
+
+    host: Annotated[str, typer.Option(help="IPv4 address to serve.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to serve.")] = 50052
+    memory: Annotated[
+        int, typer.Option(min=0, metavar="MIB", help="MiB to offer; 0 = what is free.")
+    ] = 0
+    threads: Annotated[
+        int, typer.Option(min=0, max=1024, help="CPU threads; 0 = one per available core.")
+    ] = 0
+    cache: Annotated[
+        bool, typer.Option("--cache", help="Keep weights on disk, so that they are sent once.")
+    ] = False
+
+
+@with_option_groups
+def rpc_worker(
+    options: ServiceOptions,
+    *,
+    trusted_network: Annotated[
+        bool,
+        typer.Option("--trusted-network", help="Serve an address that other machines can reach."),
+    ] = False,
+    no_sandbox: Annotated[
+        bool, typer.Option("--no-sandbox", help="Run without a sandbox, as GPUs need it.")
+    ] = False,
+) -> None:
+    """Lend this machine's GPUs or CPU to a Shepherd with llamacpp.rpc_servers.
+
+    Only for trusted networks: RPC has neither keys nor encryption.
+    """
+    from shepherd.backends.llamacpp.rpc.serve import Service, check_service, serve
+
+    address = _address(options.host, trusted=trusted_network)
+    folder = str(_cache_folder()) if options.cache else ""
+    service = Service(address, options.port, options.memory, options.threads, folder)
+    check_service(service)
+    if not ipaddress.ip_address(address).is_loopback:
+        _say(_WARNING.format(host=address))
+    if no_sandbox:
+        _say(f"RPC worker on {address}:{service.port}, without a sandbox. Ctrl+C ends it.")
+        serve(service)
+    raise typer.Exit(_serve_in_box(service))
+
+
+def _address(host: str, *, trusted: bool) -> str:
+    """The IPv4 address to serve; raises UsageError."""
+    try:
+        address = ipaddress.IPv4Address("127.0.0.1" if host == "localhost" else host)
+    except ValueError as error:
+        raise UsageError(
+            f"--host {host}: llama.cpp serves IPv4 addresses, such as 192.168.1.20."
+        ) from error
+    if not address.is_loopback and not trusted:
+        raise UsageError(
+            f"--host {host} can be reached from other machines, and RPC has neither keys nor "
+            "encryption. Add --trusted-network if you trust all machines of that network."
+        )
+    return str(address)
+
+
+def _cache_folder() -> Path:
+    folder = Paths.from_env(os.environ).cache / "rpc"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _serve_in_box(service: "Service") -> int:
+    """Serve in a sandbox, which only sees the cache; raises ConfigError without one."""
+    from shepherd.backends.llamacpp.native.devices import gpus
+    from shepherd.tools.sandbox.sandbox import find_box, problems
+
+    if gpus():
+        raise ConfigError("The sandbox hides this machine's GPUs. Add --no-sandbox to use them.")
+    finding = find_box()
+    if finding.box is None:
+        raise ConfigError(
+            f"No sandbox works here: {problems(finding)}. --no-sandbox starts the worker without."
+        )
+    with ExitStack() as resources:
+        root = service.cache or resources.enter_context(
+            tempfile.TemporaryDirectory(prefix="shepherd-rpc-")
+        )
+        program, profile = _program(service, Path(root).resolve())
+        startable = resources.enter_context(finding.box.enter(program, profile))
+        with _interruptible(), startable.start() as process:
+            try:
+                return _watch(process, service, finding.box.name)
+            except KeyboardInterrupt:
+                return 130
+            finally:
+                process.kill()
+
+
+def _program(service: "Service", root: Path) -> "tuple[Program, Profile]":
+    """The program of the worker, and what the sandbox lets it see."""
+    from shepherd.tools.sandbox.profile import Limits, Profile
+
+    module = "shepherd.backends.llamacpp.rpc.serve"
+    code = [Path(path).resolve() for path in sys.path if path and Path(path).exists()]
+    places = (*code, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
+    environment = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    profile = Profile(
+        root=root,
+        cwd=root,
+        home=Path.home(),
+        readable=places,
+        network=True,
+        read_only=not service.cache,
+        limits=Limits(memory=None, file_size=None, cpu_seconds=None),
+    )
+    argv = [sys.executable, "-m", module, service.to_json()]
+    return Program(argv, root, environment), profile
+
+
+@contextmanager
+def _interruptible() -> Generator[None]:
+    """Let SIGTERM end the worker as Ctrl+C does."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _watch(process: subprocess.Popen[bytes], service: "Service", box: str) -> int:
+    """Report the start, and wait for the end."""
+    for stream in filter(None, (process.stdout, process.stderr)):
+        threading.Thread(target=_forward, args=(stream,), daemon=True).start()
+    if (devices := _offer(process, service)) is not None:
+        sizes = ", ".join(f"{device / _GIB:.1f} GiB" for device in devices)
+        place = f"{service.host}:{service.port}"
+        _say(f"RPC worker on {place} offers {sizes}, in the {box} sandbox. Ctrl+C ends it.")
+    return process.wait()
+
+
+def _offer(process: subprocess.Popen[bytes], service: "Service") -> list[int] | None:
+    """The memory of each device, once the worker answers; None if it ends before."""
+    from shepherd.backends.llamacpp.rpc.address import Address
+    from shepherd.backends.llamacpp.rpc.probe import WorkerError, probe
+
+    end = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < end:
+        try:
+            return [device.free for device in probe(Address(service.host, service.port)).devices]
+        except WorkerError:
+            time.sleep(_POLL_SECONDS)
+    return None
+
+
+def _forward(stream: IO[bytes]) -> None:
+    with contextlib.suppress(ValueError):  # the stream is closed at the end
+        for line in _lines(stream):
+            _say(line)
+
+
+def _lines(stream: IO[bytes]) -> Iterator[str]:
+    buffer = b""
+    while data := stream.read(4096):
+        *lines, buffer = (buffer + data).split(b"\n")
+        yield from (line.decode("utf-8", "replace").rstrip() for line in lines)
+    if buffer:
+        yield buffer.decode("utf-8", "replace")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{sanitize(text)}\n")
+    sys.stderr.flush()

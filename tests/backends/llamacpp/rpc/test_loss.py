@@ -1,0 +1,100 @@
+"""The engine ends when a worker is lost, and loses no conversation; runs without the RPC backend.
+
+The model computes here. Its worker is a scripted one, which is lost at a moment of the test.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from shepherd.backends.llamacpp import LlamaCppBackend, engine
+from shepherd.backends.llamacpp.rpc.probe import probe
+from shepherd.backends.llamacpp.rpc.relay import Relay
+from shepherd.backends.llamacpp.rpc.workers import Workers
+from shepherd.config.sections import LlamaCppSection
+from shepherd.errors import BackendError
+from shepherd.messages import Message
+from shepherd.session import Session
+from tests.backends.llamacpp.rpc.scripted_worker import scripted_worker
+from tests.backends.llamacpp.support import GREEDY, PUP, settings
+from tests.patience import PATIENCE, POLL
+
+REASON = "it closed the connection"
+
+
+@pytest.fixture
+def relay(monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
+    with scripted_worker() as worker:
+        relay = Relay(probe(worker.address), PATIENCE)
+
+        def open_workers(_: LlamaCppSection) -> Workers:
+            return Workers((relay,), (), ())
+
+        monkeypatch.setattr(engine, "open_workers", open_workers)
+        yield relay
+
+
+@pytest.fixture
+async def backend(relay: Relay) -> AsyncIterator[LlamaCppBackend]:
+    own = settings(context_size=512)
+    backend = await LlamaCppBackend.load(PUP, own, GREEDY)
+    yield backend
+    await backend.aclose()
+
+
+async def answer(backend: LlamaCppBackend, relay: Relay | None = None) -> str:
+    """A short answer; the worker of `relay` is lost after the first event."""
+    texts: list[str] = []
+
+    def receive(_event: object, content: str, *_: object) -> bool:
+        texts.append(content)
+        if relay is not None:
+            relay.lose(REASON)
+        return True
+
+    session = Session(messages=[Message.user("Say hello.")])
+    prefilled = await backend.prefill_session(session, receive)
+    await backend.generate_from_prefilled(prefilled, receive, 16)
+    return "".join(texts)
+
+
+async def ended(backend: LlamaCppBackend) -> bool:
+    async with asyncio.timeout(PATIENCE):
+        while backend.alive:
+            await asyncio.sleep(POLL)
+    return True
+
+
+async def test_a_loss_ends_the_answer_with_one_sentence(
+    backend: LlamaCppBackend, relay: Relay
+) -> None:
+    with pytest.raises(BackendError, match=f"{relay.address} was lost: {REASON}") as first:
+        await answer(backend, relay)
+    assert "The conversation is kept" in str(first.value)
+    assert await ended(backend)
+    with pytest.raises(BackendError, match="was lost"):
+        await answer(backend)
+
+
+async def test_a_loss_while_nothing_runs_ends_the_engine(
+    backend: LlamaCppBackend, relay: Relay
+) -> None:
+    assert await answer(backend)
+    relay.lose(REASON)
+    assert await ended(backend)
+
+
+async def test_a_loss_during_loading_is_the_reason(relay: Relay) -> None:
+    relay.lose(REASON)
+    with pytest.raises(BackendError, match=REASON):
+        await LlamaCppBackend.load(PUP, settings(context_size=512), GREEDY)
+
+
+def test_a_released_relay_calls_nobody(relay: Relay) -> None:
+    calls: list[int] = []
+    workers = Workers((relay,), (), ())
+    workers.watch(lambda: calls.append(1))
+    workers.release()
+    relay.lose(REASON)
+    assert calls == []
