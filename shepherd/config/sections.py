@@ -118,11 +118,7 @@ class LlamaCppSection(Section):
         ),
     ] = 1
     rpc_servers: Annotated[
-        list[str],
-        Field(
-            description="RPC workers (`HOST:PORT`) that share the model's layers by their memory; "
-            "only on trusted networks."
-        ),
+        list[str], Field(description="RPC workers (`HOST:PORT`) that share the model's layers.")
     ] = []
     rpc_timeout: Annotated[
         float, Field(ge=1, le=86_400, description="Seconds until a silent RPC worker is lost.")
@@ -191,8 +187,7 @@ class LlamaCppSection(Section):
         ),
     ] = []
     check_calls: Annotated[
-        bool,
-        Field(description="Enforce the tools' schemas while the model writes a call."),
+        bool, Field(description="Enforce the tools' schemas while the model writes a call.")
     ] = True
     cache_type_k: Annotated[CacheType, Field(description="Number format of the K cache.")] = "f16"
     cache_type_v: Annotated[CacheType, Field(description="Number format of the V cache.")] = "f16"
@@ -323,8 +318,7 @@ class ToolsSection(Section):
         ),
     ] = []
     sandbox_readable: Annotated[
-        list[str],
-        Field(description="Paths that commands in the sandbox may also read."),
+        list[str], Field(description="Paths that commands in the sandbox may also read.")
     ] = []
     disabled: Annotated[list[str], Field(description="Names of tools that are not offered.")] = []
     schema_tokens: Annotated[
@@ -402,6 +396,5 @@ class PluginsSection(Section):
     """The plugins of installed packages."""
 
     disabled: Annotated[
-        list[str],
-        Field(description="Packages, or entry points by name, that are not loaded."),
+        list[str], Field(description="Packages, or entry points by name, that are not loaded.")
     ] = []
