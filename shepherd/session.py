@@ -148,7 +148,8 @@ class Session:
     three need a backend whose `ModelInfo.raw_prompts` is true. `deferred` are tools that the prompt
     does not list. `numbers` runs parallel to `messages` too: each message gets the `next_number`,
     which is never used again; None marks a result that was added for a call without one.
-    `branches` are those that the user left.
+    `branches` are those that the user left. `thinking_budget` limits the tokens of reasoning; None
+    means no limit. `thinking_effort` is one of `Effort`; "" means the model's own.
     """
 
     system_message: str = ""
@@ -156,6 +157,8 @@ class Session:
     tools: list[ToolSpec] = field(default_factory=list[ToolSpec])
     sampling: Sampling = field(default_factory=Sampling)
     thinking: bool = False
+    thinking_budget: int | None = None
+    thinking_effort: str = ""
     tool_choice: ToolChoice | None = None
     output_format: OutputFormat | None = None
     raw_prompt: RawPrompt | Infill | None = None

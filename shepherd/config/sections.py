@@ -1,6 +1,6 @@
 """The settings: one pydantic model per TOML section, with the range of each value.
 
-`[sampling]` is in `sampling.py`, and `[server]` in `server.py`.
+`[sampling]` is in `sampling.py`, `[server]` in `server.py`, and `[terminal]` in `terminal.py`.
 """
 
 from typing import Annotated, Literal
@@ -169,6 +169,15 @@ class LlamaCppSection(Section):
             "instead of one token after the other."
         ),
     ] = True
+    max_thinking_tokens: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=10_000_000,
+            description="The tokens that a model may reason, unless a request says otherwise; "
+            "0 = no limit.",
+        ),
+    ] = 0
     draft_model: Annotated[
         str,
         Field(
@@ -355,41 +364,6 @@ class ToolsSection(Section):
             if not path.strip("/~"):
                 raise ValueError(f"must not be the whole of {path!r}")
         return paths
-
-
-class TerminalSection(Section):
-    """The interactive prompt."""
-
-    edit_mode: Annotated[
-        Literal["emacs", "vi"], Field(description="Key bindings of the prompt.")
-    ] = "emacs"
-    show_thinking: Annotated[bool, Field(description="Show the model's reasoning, dimmed.")] = True
-    code_theme: Annotated[
-        str,
-        Field(
-            min_length=1,
-            description="Pygments style of code blocks; `auto`: the terminal's own colours.",
-        ),
-    ] = "auto"
-    notify: Annotated[
-        bool,
-        Field(
-            description="Ring the bell, and notify, when a turn of ten seconds ends or a question "
-            "waits while the terminal does not have the focus."
-        ),
-    ] = True
-    title: Annotated[bool, Field(description="Set the window's title.")] = True
-    prices: Annotated[
-        list[Annotated[str, Field(pattern=r"^\S+( \d+(\.\d+)?){2,3}$")]],
-        Field(
-            description="Prices of models in place of their providers', as `MODEL READ WRITTEN "
-            "CACHED` in US dollars for a million tokens; without CACHED, cached tokens cost as "
-            "much as others."
-        ),
-    ] = []
-    save_sessions: Annotated[
-        bool, Field(description="Keep conversations for `--continue` and `--resume`.")
-    ] = True
 
 
 class PluginsSection(Section):

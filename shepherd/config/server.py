@@ -8,8 +8,8 @@ from typing import Annotated, TypeAlias, cast
 from pydantic import Field, field_validator
 
 from shepherd.config.choices import AuthMode, LogFormat, ShowToolCalls
-from shepherd.config.durations import parse_duration
 from shepherd.config.sections import Section
+from shepherd.durations import parse_duration
 from shepherd.validation import check_database_url
 
 AliasTargets: TypeAlias = str | list[str] | dict[str, float]

@@ -18,10 +18,10 @@ from shepherd.config.sections import (
     PermissionsSection,
     PluginsSection,
     Section,
-    TerminalSection,
     ToolsSection,
 )
 from shepherd.config.server import ServerSection
+from shepherd.config.terminal import TerminalSection
 
 
 class MemorySection(Section):

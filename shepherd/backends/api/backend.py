@@ -175,7 +175,7 @@ class ApiBackend(Backend):
         request = prompt.request
         limit = self._limit(prefilled.prompt_tokens, max_tokens)
         if limit:
-            request = prompt.adapter.chat(prompt.sent, self._traits, limit)
+            request = prompt.adapter.chat(prompt.sent, self._traits_for(prompt.sent), limit)
             prefilled.prompt = replace(prompt, request=request)
         try:
             return await self._generate(prefilled, request, gate)
@@ -187,7 +187,7 @@ class ApiBackend(Backend):
             room = overflow.fits_with or 0
             if room < MIN_ANSWER or 0 < limit <= room:
                 raise
-        shorter = prompt.adapter.chat(prompt.sent, self._traits, room)
+        shorter = prompt.adapter.chat(prompt.sent, self._traits_for(prompt.sent), room)
         return await self._generate(prefilled, shorter, gate)
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
@@ -301,8 +301,14 @@ class ApiBackend(Backend):
         if sampling is not session.sampling:
             session = replace(session, sampling=sampling)
         sent, counted = as_sent(session, self._traits), as_counted(session, self._traits)
-        request = self.adapter.chat(sent, self._traits, 0)
+        request = self.adapter.chat(sent, self._traits_for(sent), 0)
         return Prompt(session, sent, counted, self.adapter, request)
+
+    def _traits_for(self, session: Session) -> ModelTraits:
+        """The traits, with the session's effort unless the provider's settings have one."""
+        if self._traits.effort or not (session.thinking and session.thinking_effort):
+            return self._traits
+        return replace(self._traits, effort=session.thinking_effort)
 
     def _notice_tools(self, prompt: Prompt, gate: Gate) -> None:
         if prompt.prompted_tools and not self._noticed_tools:

@@ -36,6 +36,11 @@ from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.prefilled import LengthLimit, LlamaPrefilled, Request
 from shepherd.backends.llamacpp.sampling.parameters import recommended_sampling, resolve_biases
+from shepherd.backends.llamacpp.sampling.thought import (
+    EFFORT_TOKENS,
+    ThoughtBudget,
+    thought_budget,
+)
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.text_model import LlamaText
 from shepherd.backends.llamacpp.worker import Worker
@@ -77,6 +82,7 @@ class LlamaCppBackend(Backend):
         self._limit = LengthLimit(self._vocab, self._context_size)
         self._capacity = engine.context.sequences + engine.max_queue
         self._grammars = GrammarCompiler(lambda: text.run(_token_bytes, vocab))
+        self._thinking_tokens = engine.max_thinking_tokens
         self._jobs: set[Job] = set()
         self._sessions = SessionMemory()
         self._text_model = LlamaText(engine, self._prompts, text, self._defaults, self._jobs)
@@ -214,7 +220,14 @@ class LlamaCppBackend(Backend):
         prepared = await self._text.run(self._prepare, session, conversation, sampling)
         sampling, prompt = prepared.sampling, prepared.prompt
         constraint = await self._compiled(prepared.constraint)
-        request = Request(prompt, sampling, tools, constraint, continued=continued_text(session))
+        request = Request(
+            prompt,
+            sampling,
+            tools,
+            constraint,
+            thought=prepared.thought,
+            continued=continued_text(session),
+        )
         raw = session.raw_prompt
         if raw is None:
             return request
@@ -262,7 +275,16 @@ class LlamaCppBackend(Backend):
         prompt = self._build(session, conversation)
         check_prompt_size(len(prompt.tokens), self._context_size)
         constraint = self._constrainer.constraint(session, prompt.text_tail)
-        return _Prepared(sampling, prompt, constraint)
+        return _Prepared(sampling, prompt, constraint, self._thought(session, prompt))
+
+    def _thought(self, session: Session, prompt: Prompt) -> ThoughtBudget | None:
+        """The limit of the reasoning; None for a raw prompt, whose text has no markers."""
+        if session.raw_prompt is not None:
+            return None
+        tokens = session.thinking_budget
+        if tokens is None and "reasoning_effort" not in self._prompts.source:
+            tokens = EFFORT_TOKENS.get(session.thinking_effort, self._thinking_tokens or None)
+        return thought_budget(tokens, self._style.think, prompt.text_tail)
 
     def _build(self, session: Session, conversation: Conversation | None) -> Prompt:
         """The prompt; `conversation` is None for a raw prompt. Text thread only."""
@@ -317,6 +339,7 @@ class _Prepared:
     sampling: Sampling
     prompt: Prompt
     constraint: Constraint | None
+    thought: ThoughtBudget | None
 
 
 def _token_bytes(vocab: Vocab) -> TokenBytes:

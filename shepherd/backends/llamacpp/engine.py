@@ -39,6 +39,7 @@ class Engine:
     checks_calls: bool = True
     speculator: Speculator | None = None
     max_queue: int = 64
+    max_thinking_tokens: int = 0
     gpu_notice: str | None = None
     fit_notice: str | None = None
 
@@ -103,6 +104,7 @@ class Engine:
             scheduler = Scheduler(context, pool, model.vocab, post, speculator, jumps_ahead=jumps)
             engine = cls(model, context, scheduler, settings.check_calls, speculator)
             engine.max_queue = settings.max_queue
+            engine.max_thinking_tokens = settings.max_thinking_tokens
             engine.gpu_notice = gpu_notice(settings)
             if workers is not None:
                 workers.check()

@@ -10,6 +10,7 @@ from shepherd.backends.inprocess.sessions import check_prompt_size
 from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Ready, Update
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.prompt_meter import PromptMeter
+from shepherd.backends.llamacpp.sampling.thought import ThoughtBudget, ThoughtMeter
 from shepherd.backends.llamacpp.scheduling.delivery import Mailbox
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.worker import Worker
@@ -37,6 +38,7 @@ class Request:
     constraint: CompiledConstraint | None = None
     raw: bool = False
     measured: bool = False
+    thought: ThoughtBudget | None = None
     continued: CallbackEvent | None = None
     """The kind of text that the answer continues; None for a new answer."""
     key: object = field(default_factory=object)
@@ -73,6 +75,7 @@ class LlamaPrefilled(Prefilled):
             constraint=request.constraint,
             request=request.key,
             prompt_meter=_prompt_meter(request, vocab),
+            thought=ThoughtMeter(request.thought) if request.thought is not None else None,
         )
 
     @classmethod

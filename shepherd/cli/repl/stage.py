@@ -17,7 +17,7 @@ from shepherd.cli.repl.window.attention import Attention, read_focus_events
 from shepherd.cli.repl.window.colours import can_ask
 from shepherd.cli.terminal.paint import Painter
 from shepherd.config.paths import Paths
-from shepherd.config.sections import TerminalSection
+from shepherd.config.terminal import TerminalSection
 
 LIGHT_THEME, DARK_THEME = "ansi_light", "ansi_dark"
 LIGHT_BACKGROUNDS = ("7", "15")

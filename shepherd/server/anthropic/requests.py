@@ -118,13 +118,13 @@ class PromptRequest(RequestModel):
         WireThinking | None,
         Field(
             description="`enabled` and `adaptive`: the model reasons; `disabled` and "
-            "`between_tools`: it does not. With `display: omitted` the answer keeps the reasoning "
-            "in the signature alone."
+            "`between_tools`: it does not. `budget_tokens` limits the reasoning. With "
+            "`display: omitted` the answer keeps the reasoning in the signature alone."
         ),
     ] = None
     output_config: Annotated[
         OutputConfig | None,
-        Field(description="`format`: JSON that fits a schema; `effort` is accepted."),
+        Field(description="`format`: JSON that fits a schema; `effort`: how much it reasons."),
     ] = None
     output_format: Annotated[
         WireFormat | None, Field(description="The older place of `output_config.format`.")

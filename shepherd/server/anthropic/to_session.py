@@ -21,6 +21,7 @@ from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.anthropic.tools import offered_tools, tool_choice
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.wire.content import Content
+from shepherd.server.wire.effort import effort_named
 from shepherd.session import Session
 from shepherd.structure import OutputFormat
 
@@ -53,6 +54,8 @@ def session_of(
         tools=tools,
         sampling=_sampling(request),
         thinking=_wants_thinking(request, default=thinking),
+        thinking_budget=request.thinking.budget_tokens if request.thinking else None,
+        thinking_effort=effort_named(request.output_config and request.output_config.effort),
         tool_choice=tool_choice(request, tools),
         output_format=_output_format(request),
         continues=bool(messages) and messages[-1].role is Role.ASSISTANT,

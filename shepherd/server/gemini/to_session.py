@@ -13,10 +13,12 @@ from shepherd.server.gemini.requests import (
     FunctionDeclaration,
     GenerationConfig,
     PromptFields,
+    ThinkingConfig,
     Tool,
 )
 from shepherd.server.gemini.schema import json_schema
 from shepherd.server.seal import Seal
+from shepherd.server.wire.effort import effort_named
 from shepherd.session import Session
 from shepherd.structure import ToolChoice
 
@@ -36,13 +38,15 @@ def session_from_request(
     check_contents(request.contents, model)
     config, instruction = request.generation, request.system_instruction
     declarations = [d for tool in request.tools for d in tool.function_declarations]
-    requested = wants_thinking(config)
+    requested, thoughts = wants_thinking(config), config.thinking_config
     return Session(
         system_message=instruction.text if instruction else "",
         messages=conversation(request.contents, seal),
         tools=[_spec(declaration) for declaration in _offered(request, declarations)],
         sampling=_sampling(config),
         thinking=thinking if requested is None else requested,
+        thinking_budget=_thinking_budget(thoughts),
+        thinking_effort=effort_named(thoughts and thoughts.thinking_level),
         tool_choice=_tool_choice(request, declarations),
         output_format=output_format(config),
     )
@@ -57,6 +61,12 @@ def wants_thinking(config: GenerationConfig) -> bool | None:
         return thinking.thinking_budget != 0
     has_level = thinking.thinking_level not in (None, "", "THINKING_LEVEL_UNSPECIFIED")
     return True if has_level or thinking.include_thoughts else None
+
+
+def _thinking_budget(thinking: ThinkingConfig | None) -> int | None:
+    """The limit of reasoning in tokens; None without one, as -1 says."""
+    budget = thinking.thinking_budget if thinking is not None else None
+    return None if budget is None or budget < 0 else budget
 
 
 def _check_supported(request: PromptFields) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import AliasChoices, BeforeValidator, Field, PlainValidator, model_validator
 
-from shepherd.config.durations import parse_duration
+from shepherd.durations import parse_duration
 from shepherd.errors import ImageError
 from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import JsonObject
@@ -48,12 +48,12 @@ def _image(value: object) -> Image:
     return decode_image(value)
 
 
-def _think(value: object) -> bool | None:
-    """Whether the model is to reason; a level means that it is."""
+def _think(value: object) -> bool | str | None:
+    """Whether the model is to reason, or how much."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str) and value in _LEVELS:
-        return True
+        return value
     raise ValueError(f"must be true, false, {', '.join(_LEVELS)}")
 
 
@@ -140,8 +140,8 @@ class OllamaRequest(RequestModel):
         bool | None, Field(description="Answer in lines of JSON, unless it is false.")
     ] = None
     think: Annotated[
-        Annotated[bool | None, PlainValidator(_think)],
-        Field(description="Whether the model reasons; `low` to `max` mean that it does."),
+        Annotated[bool | str | None, PlainValidator(_think)],
+        Field(description="Whether the model reasons; `low` to `max`: how much."),
     ] = None
     format: Annotated[
         Annotated[JsonObject | None, PlainValidator(_format)],

@@ -16,6 +16,7 @@ from shepherd.server.ollama.requests import (
     WireTool,
 )
 from shepherd.server.wire.calls import CallHistory
+from shepherd.server.wire.effort import effort_named
 from shepherd.server.wire.limits import MAX_TOKENS
 from shepherd.session import Infill, RawPrompt, Session
 from shepherd.structure import OutputFormat
@@ -39,7 +40,8 @@ def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> S
         messages=messages,
         tools=[_spec(tool) for tool in request.tools],
         sampling=sampling(request),
-        thinking=thinking if request.think is None else request.think,
+        thinking=thinking if request.think is None else bool(request.think),
+        thinking_effort=effort_named(request.think if isinstance(request.think, str) else None),
         output_format=output_format(request),
         continues=model.raw_prompts and _is_begun(messages),
     )
@@ -51,7 +53,8 @@ def generate_session(request: GenerateRequest, model: ModelInfo, *, thinking: bo
     _check_images(request.images, "user", model, "images")
     session = Session(
         sampling=sampling(request),
-        thinking=thinking if request.think is None else request.think,
+        thinking=thinking if request.think is None else bool(request.think),
+        thinking_effort=effort_named(request.think if isinstance(request.think, str) else None),
         output_format=output_format(request),
     )
     prompt = request.prompt or ""

@@ -125,7 +125,19 @@ class ChatRequest(SamplingFields):
         ),
     ] = None
     reasoning_effort: Annotated[
-        str | None, Field(description="`none`: the model does not reason; anything else: it does.")
+        str | None,
+        Field(
+            description="`none`: the model does not reason; `minimal` to `xhigh`: how much it does."
+        ),
+    ] = None
+    thinking_budget_tokens: Annotated[
+        int | None,
+        Field(
+            ge=-1,
+            validation_alias=AliasChoices("thinking_budget_tokens", "reasoning_budget_tokens"),
+            description="The most tokens of reasoning, also `reasoning_budget_tokens`; -1: no "
+            "limit.",
+        ),
     ] = None
     chat_template_kwargs: Annotated[
         TemplateOptions | None,

@@ -10,6 +10,7 @@ from shepherd.messages import JsonObject, Message, Role
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.openai.requests import ChatRequest, WireMessage
 from shepherd.server.openai.tools import offered_tools, tool_choice
+from shepherd.server.wire.effort import effort_named
 from shepherd.server.wire.formats import plain_format
 from shepherd.server.wire.limits import MAX_TOKENS
 from shepherd.session import Session
@@ -53,6 +54,8 @@ def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
         tools=offered_tools(request.tools, request.tool_choice),
         sampling=request.to_sampling(),
         thinking=thinking if requested is None else requested,
+        thinking_budget=_thinking_budget(request),
+        thinking_effort=effort_named(request.reasoning_effort),
         tool_choice=tool_choice(request.tools, request.tool_choice, single=single),
         output_format=output_format(request),
         continues=bool(request.continue_final_message),
@@ -81,6 +84,12 @@ def wants_thinking(request: ChatRequest) -> bool | None:
     if options is not None and options.enable_thinking is not None:
         return options.enable_thinking
     return None if request.reasoning_effort is None else request.reasoning_effort != "none"
+
+
+def _thinking_budget(request: ChatRequest) -> int | None:
+    """The limit of reasoning in tokens; None without one."""
+    budget = request.thinking_budget_tokens
+    return None if budget is None or budget < 0 else budget
 
 
 def check_supported(request: ChatRequest) -> None:

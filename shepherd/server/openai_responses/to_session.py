@@ -24,6 +24,7 @@ from shepherd.server.openai_responses.tools import Toolset, toolset
 from shepherd.server.seal import Seal, SealError
 from shepherd.server.wire.content import Content
 from shepherd.server.wire.custom_tools import custom_arguments
+from shepherd.server.wire.effort import effort_named
 from shepherd.session import Session
 
 REASONING = "responses.reasoning"
@@ -74,6 +75,7 @@ class Translator:
             tools=tools.specs,
             sampling=request.to_sampling(),
             thinking=self._thinks(request),
+            thinking_effort=effort_named(request.reasoning.effort if request.reasoning else None),
             tool_choice=tool_choice,
             output_format=output_format(request),
         )

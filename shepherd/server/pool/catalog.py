@@ -12,12 +12,12 @@ from pathlib import Path
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.device_memory import Memory
 from shepherd.catalog.model_files import SUFFIX
-from shepherd.config.durations import parse_duration
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers import Provider, missing_type
 from shepherd.config.settings import Config
 from shepherd.conversation.model_choice import with_provider
 from shepherd.conversation.model_slot import BackendOpener
+from shepherd.durations import parse_duration
 from shepherd.errors import ConfigError, ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.server.pool.files import MachineMemory, ModelFolder, ServedFile

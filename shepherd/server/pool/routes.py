@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import Field, PlainValidator
 from starlette.requests import Request
 
-from shepherd.config.durations import parse_duration
+from shepherd.durations import parse_duration
 from shepherd.server.body import RequestModel
 from shepherd.server.responses import JsonResponse, while_connected
 from shepherd.server.settings import ServerContext

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shepherd.backends.base import Backend
 from shepherd.backends.device_memory import Memory
-from shepherd.config.durations import FOREVER
+from shepherd.durations import FOREVER
 from shepherd.server.models import ModelState
 
 

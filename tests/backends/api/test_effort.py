@@ -17,8 +17,9 @@ from shepherd.session import Session
 from tests.backends.api.anthropic.schema import check_request
 from tests.backends.api.gemini.official import check_body
 from tests.backends.api.ollama.official import check_body as check_ollama
+from tests.backends.api.openai.official import said as delta
 from tests.backends.api.openai.official import valid_chat, valid_responses
-from tests.backends.api.support import options
+from tests.backends.api.support import Events, options
 from tests.backends.api.upstream import Received, Reply, Upstream
 
 NEAR = "http://localhost:1/v1"
@@ -165,3 +166,26 @@ async def test_the_users_output_limit_goes_before_the_servers() -> None:
             )
             await backend.aclose()
             assert (backend.window.output_limit, backend.traits.output_limit) == (limit, limit)
+
+
+async def test_a_request_says_its_effort_unless_the_settings_do() -> None:
+    session = Session(
+        messages=[Message.user("hi")], thinking=True, thinking_effort="low", thinking_budget=2000
+    )
+    for own, sent in (("", "low"), ("high", "high")):
+        async with Upstream([Reply.sse([delta(content="Hm."), delta("stop")])]) as upstream:
+            traits = ModelTraits("gpt-oss-20b", 8000, thinking=True, effort=own)
+            adapter = adapter_for("openai", upstream.url, model=traits.id)
+            backend = ApiBackend(Endpoint(upstream.url), adapter, traits, options=options())
+            await backend.generate_from_session(session, Events())
+            await backend.aclose()
+        (body,) = [request.json for request in upstream.requests]
+        assert body["reasoning_effort"] == sent
+        assert body["thinking_budget_tokens"] == 2000
+
+
+def test_a_budget_in_tokens_goes_to_apis_that_have_one() -> None:
+    claude = requested("anthropic", "claude-sonnet-4-5", "", thinking=True, thinking_budget=3000)
+    assert check_request(claude)["thinking"] == {"type": "enabled", "budget_tokens": 3000}
+    gemini = asked("gemini", "gemini-2.5-flash", "", thinking=True, thinking_budget=3000)
+    assert gemini["generationConfig"]["thinkingConfig"]["thinkingBudget"] == 3000

@@ -225,3 +225,10 @@ def test_what_is_not_possible_is_named(messages: Any, options: Any, param: str) 
         session(*messages, **options)
     assert (caught.value.status, caught.value.param) == (400, param)
     assert caught.value.message
+
+
+def test_effort_and_budget() -> None:
+    limited = session(thinking={"type": "enabled", "budget_tokens": 2048})
+    assert (limited.thinking, limited.thinking_budget, limited.thinking_effort) == (True, 2048, "")
+    told = session(thinking={"type": "adaptive"}, output_config={"effort": "max"})
+    assert (told.thinking, told.thinking_budget, told.thinking_effort) == (True, None, "xhigh")

@@ -336,3 +336,18 @@ def test_metadata_is_accepted() -> None:
         serviceTier="flex",
     )  # fmt: skip
     assert made == session()
+
+
+@pytest.mark.parametrize(
+    ("config", "effort", "budget"),
+    [
+        ({"thinkingBudget": 512}, "", 512),
+        ({"thinkingBudget": -1}, "", None),
+        ({"thinkingLevel": "LOW"}, "low", None),
+        ({"thinkingLevel": "high"}, "high", None),
+        ({"thinkingLevel": "THINKING_LEVEL_UNSPECIFIED"}, "", None),
+    ],
+)
+def test_effort_and_budget(config: dict[str, Any], effort: str, budget: int | None) -> None:
+    asked = generation(thinkingConfig=config)
+    assert (asked.thinking_effort, asked.thinking_budget) == (effort, budget)

@@ -151,3 +151,10 @@ def test_what_would_change_the_answer_is_refused_by_name(
         generate(**fields)
     assert (caught.value.status, caught.value.param) == (400, param)
     assert param in caught.value.message
+
+
+def test_a_level_of_thought_is_an_effort() -> None:
+    assert chat(think="low").thinking_effort == "low"
+    assert generate(think="max").thinking_effort == "xhigh"
+    assert chat(think=True).thinking_effort == ""
+    assert not chat(think=False).thinking

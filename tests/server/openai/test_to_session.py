@@ -224,3 +224,22 @@ def test_what_is_answered_comes_back_as_it_was(message: Message) -> None:
     answer = ChatAnswer("m", reasoning=True).whole([Generation(message, FinishReason.STOP)])
     replayed = json.loads(json.dumps(answer))["choices"][0]["message"]
     assert session(replayed).messages == [message]
+
+
+@pytest.mark.parametrize(
+    ("options", "effort", "budget"),
+    [
+        ({}, "", None),
+        ({"reasoning_effort": "none"}, "", None),
+        ({"reasoning_effort": "low"}, "low", None),
+        ({"reasoning_effort": "max"}, "xhigh", None),
+        ({"reasoning_effort": "enormous"}, "", None),
+        ({"thinking_budget_tokens": 100}, "", 100),
+        ({"reasoning_budget_tokens": 0}, "", 0),
+        ({"reasoning_effort": "high", "thinking_budget_tokens": -1}, "high", None),
+    ],
+)
+def test_effort_and_budget(options: dict[str, Any], effort: str, budget: int | None) -> None:
+    request = ChatRequest.model_validate({"messages": [HI]} | options)
+    session = session_from_request(request, thinking=True)
+    assert (session.thinking_effort, session.thinking_budget) == (effort, budget)

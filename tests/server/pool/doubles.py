@@ -6,7 +6,7 @@ from collections.abc import Callable
 from shepherd.backends.base import Backend
 from shepherd.backends.device_memory import Memory
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.config.durations import FOREVER
+from shepherd.durations import FOREVER
 from shepherd.errors import ModelLoadError
 from shepherd.server.pool.slot import OpenableModel
 

@@ -26,7 +26,7 @@ def thinking_of(
     """
     enabled = thinks(session, model) and model.thinking and session.tool_choice is None
     if not dialect.adaptive:
-        maximum = BUDGETS.get(model.effort, MAX_BUDGET)
+        maximum = session.thinking_budget or BUDGETS.get(model.effort, MAX_BUDGET)
         return _budget(limit, maximum) if enabled and _unbroken(history, model.id) else None
     if enabled or dialect.off is Off.NEVER:
         return _adaptive(dialect, visible=enabled)

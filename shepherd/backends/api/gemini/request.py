@@ -42,7 +42,8 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
         config["maxOutputTokens"] = limit
     if session.output_format is not None:
         config |= _response_format(session.output_format)
-    thinking = thinking_config(model.id, on=thinks(session, model), effort=model.effort)
+    on, budget = thinks(session, model), session.thinking_budget
+    thinking = thinking_config(model.id, on=on, effort=model.effort, budget=budget)
     if model.thinking and thinking:
         config["thinkingConfig"] = thinking
     if config:

@@ -35,8 +35,12 @@ def wants_signatures(model: str) -> bool:
     return generation(model) >= _SIGNATURES_SINCE
 
 
-def thinking_config(model: str, *, on: bool, effort: str = "") -> JsonObject:
+def thinking_config(
+    model: str, *, on: bool, effort: str = "", budget: int | None = None
+) -> JsonObject:
     """`thinkingConfig` for a model that can think; `effort` is ours, "" for the model's choice.
+
+    `budget` is the limit of thoughts in tokens, for models that take one.
 
     Models up to 2.5 take a budget in tokens; -1 is the model's own choice, and Pro needs at least
     128. Later models take levels: all have LOW and HIGH, and Flash has all levels. No model takes
@@ -50,4 +54,8 @@ def thinking_config(model: str, *, on: bool, effort: str = "") -> JsonObject:
         level = nearest(effort, _FLASH_LEVELS if "flash" in model else _LEVELS) if effort else ""
         return config | {"thinkingLevel": level.upper() or ("HIGH" if on else "LOW")}
     minimum = 128 if "pro" in model else 0
-    return config | {"thinkingBudget": BUDGETS.get(effort, -1) if on else minimum}
+    return config | {"thinkingBudget": _budget(effort, budget, minimum) if on else minimum}
+
+
+def _budget(effort: str, budget: int | None, minimum: int) -> int:
+    return BUDGETS.get(effort, -1) if budget is None else max(minimum, budget)

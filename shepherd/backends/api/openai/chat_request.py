@@ -156,6 +156,8 @@ def _thinking(session: Session, model: ModelTraits, dialect: Dialect) -> JsonObj
     fields: JsonObject = {}
     if dialect.switch is Switch.TEMPLATE:
         fields["chat_template_kwargs"] = {"enable_thinking": thinking}
+        if thinking and session.thinking_budget is not None:
+            fields["thinking_budget_tokens"] = session.thinking_budget
     level = model.effort or ("medium" if thinking else "")
     effort = chat_effort(model.id, level, tools=bool(session.tools))
     known = model.thinking or (model.effort and dialect.switch is Switch.TEMPLATE)

@@ -87,7 +87,9 @@ class Dialect:
         if self.name not in (EXTENDED.name, TENSORRT.name):
             return frozenset()
         names = {*self.sampling.values(), *self.aliases.values(), *self.thoughts}
-        template = {"chat_template_kwargs"} if self.switch is Switch.TEMPLATE else set[str]()
+        template = (
+            {"chat_template_kwargs", _BUDGET} if self.switch is Switch.TEMPLATE else set[str]()
+        )
         grammar = {"grammar"} if self.grammar else set[str]()
         return frozenset(names | template | grammar) - _OWN_NAMES
 
@@ -96,6 +98,9 @@ class Dialect:
         """`PLAIN`, with the same form of conversations, for a server that has refused an extra."""
         return replace(PLAIN, rules=self.rules, stop_texts=self.stop_texts)
 
+
+_BUDGET = "thinking_budget_tokens"
+"""llama.cpp's and Shepherd's limit of reasoning."""
 
 PLAIN = Dialect()
 OPENAI = Dialect(official=True)

@@ -14,6 +14,10 @@ SHORT_ID = 9
 """Mistral's templates refuse calls whose ids are not this long."""
 
 
+_TEMPLATE_EFFORTS = {"minimal": "low", "xhigh": "high"}
+"""Templates know low, medium and high."""
+
+
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """The parts of a session that make a prompt, at one moment."""
@@ -36,8 +40,16 @@ class Conversation:
             session.thinking,
             began,
             session.continues,
-            session.template_values,
+            {**_effort(session), **session.template_values},
         )
+
+
+def _effort(session: Session) -> Mapping[str, object]:
+    """The variable of templates whose models know efforts, such as GPT-OSS."""
+    effort = session.thinking_effort
+    if not (session.thinking and effort):
+        return {}
+    return {"reasoning_effort": _TEMPLATE_EFFORTS.get(effort, effort)}
 
 
 @dataclass(frozen=True, slots=True)

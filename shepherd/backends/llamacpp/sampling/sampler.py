@@ -114,6 +114,18 @@ class SamplerChain:
                 break
         return accepted
 
+    def write(self, tokens: list[int]) -> list[int]:
+        """Accept these tokens without a choice, and return them; none if the grammar forbids one.
+
+        They have no log probabilities.
+        """
+        if self._guard is not None and self._guard.allowed_part(tokens) != tokens:
+            return []
+        self.logprob = None
+        for token in tokens:
+            self.accept(token)
+        return tokens
+
     @property
     def ended(self) -> bool:
         """Whether the grammar of the whole answer allows nothing more."""

@@ -3,7 +3,7 @@
 from shepherd.backends.inprocess.updates import Text
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.forced import MAX_TAIL
-from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN
+from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN, SamplerChain
 from shepherd.backends.llamacpp.scheduling.job import Job, Post
 from shepherd.events import FinishReason
 
@@ -28,8 +28,11 @@ class Answers:
         """Add a sampled token; returns why the answer ends with it, or None if it goes on."""
         if token == NO_TOKEN or self._vocab.is_eog(token):
             return FinishReason.STOP
+        piece = self._vocab.piece(token)
         job.tokens.append(token)
-        job.pieces.append(self._vocab.piece(token))
+        job.pieces.append(piece)
+        if job.thought is not None:
+            job.thought.feed(piece)
         if not job.joins_text:
             self.post_text(job)
             if job.stop.hit is not None:
@@ -38,20 +41,29 @@ class Answers:
         return FinishReason.LENGTH if full else None
 
     def jump_ahead(self, job: Job) -> FinishReason | None:
-        """Add the tokens that the grammar forces; the next batch decodes them together.
+        """Add the tokens that need no choice; the next batch decodes them together.
 
         Returns as `accept` does. Raises BackendError if the grammar is too slow.
         """
-        sampler = job.sampler
-        if not self._jumps_ahead or sampler is None:
+        if job.sampler is None:
             return None
-        start = max(job.prompt_length, len(job.tokens) - MAX_TAIL)
-        for token in sampler.force(job.tokens[start:]):
+        for token in self._forced(job, job.sampler):
             job.decodes += 1
             reason = self.accept(job, token)
             if reason is not None:
                 return reason
-        return FinishReason.STOP if sampler.ended else None
+        return FinishReason.STOP if self._jumps_ahead and job.sampler.ended else None
+
+    def _forced(self, job: Job, sampler: SamplerChain) -> list[int]:
+        """The tokens that end reasoning at its limit, or those that the grammar forces."""
+        if job.thought is not None and job.thought.ending:
+            ending = self._vocab.tokenize(job.thought.ending, parse_special=True)
+            job.thought.end()
+            return sampler.write(ending)
+        if not self._jumps_ahead:
+            return []
+        start = max(job.prompt_length, len(job.tokens) - MAX_TAIL)
+        return sampler.force(job.tokens[start:])
 
     def post_text(self, job: Job) -> None:
         """Post the text of the tokens since the last call."""

@@ -12,6 +12,7 @@ from shepherd.backends.inprocess.updates import Update
 from shepherd.backends.llamacpp.cache.sequences import Sequence
 from shepherd.backends.llamacpp.sampling.prompt_meter import PromptMeter
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
+from shepherd.backends.llamacpp.sampling.thought import ThoughtMeter
 from shepherd.backends.llamacpp.speculation.drafts import Drafting
 from shepherd.backends.output.markers import StopMatcher
 from shepherd.sampling import Sampling
@@ -36,7 +37,7 @@ class Job:
     that the model chose. `has_text` is true once text was sent. `pieces` are the bytes of tokens
     whose text was not sent yet. `receive` is called on the event
     loop's thread. All jobs of one request have the same `request`. A `prompt_meter` needs the
-    logits of all tokens of the prompt.
+    logits of all tokens of the prompt. `thought` limits the tokens of reasoning.
     """
 
     prompt_length: int
@@ -63,6 +64,7 @@ class Job:
     has_text: bool = False
     request: object = None
     prompt_meter: PromptMeter | None = None
+    thought: ThoughtMeter | None = None
     stop: StopMatcher = field(init=False)
     pieces: list[bytes] = field(default_factory=list[bytes])
     _decoder: codecs.IncrementalDecoder = field(init=False)
@@ -96,6 +98,11 @@ class Job:
     def runnable(self) -> bool:
         """Whether the next step can work on this job."""
         return self.phase in (Phase.PREFILL, Phase.GENERATING)
+
+    @property
+    def ends_thought(self) -> bool:
+        """Whether the reasoning has used up its budget."""
+        return self.thought is not None and bool(self.thought.ending)
 
     def decode_text(self, piece: bytes, *, last: bool = False) -> str:
         """The text that these bytes complete, without stop strings."""

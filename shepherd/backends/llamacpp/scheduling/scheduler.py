@@ -277,7 +277,7 @@ class Scheduler:
                 job.decodes += 1
                 accepted += token == expected
                 self._accept(job, token)
-                if token != expected or job.phase is Phase.DONE:
+                if token != expected or job.phase is Phase.DONE or job.ends_thought:
                     break
         finally:
             if drafted:
