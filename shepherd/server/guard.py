@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -140,6 +140,7 @@ async def _send_with_headers(meter: Meter, key: ApiKey, send: Send, message: Mes
     await send(message)
 
 
+@lru_cache(maxsize=256)
 def names_this_machine(host: str) -> bool:
     """Whether a host name or address is a loopback one."""
     try:
