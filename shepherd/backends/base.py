@@ -160,6 +160,8 @@ class Prefilled(AbstractAsyncContextManager["Prefilled"]):
     cached_tokens: int
     logprobs: list[TokenLogprob] | None = None
     """Those of the content that was sent so far; None as in `Generation`."""
+    wants_pieces: bool = True
+    """Whether someone reads the text as it grows; if not, it may come together at the end."""
 
     def release(self) -> None:
         """Release the resources; leaving the context does it too."""

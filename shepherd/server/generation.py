@@ -96,6 +96,7 @@ class Choices:
         self._sent: defaultdict[int, int] = defaultdict(int)
         self._characters: defaultdict[int, int] = defaultdict(int)
         self._begun = asyncio.Event()
+        self._wants_pieces = True
         for index, handle in enumerate(handles):
             self._start(index, self._generate(index, handle))
         for index, session in enumerate(later, len(handles)):
@@ -144,7 +145,8 @@ class Choices:
         return [self._stats(index) for index in range(len(self._tasks))]
 
     async def results(self) -> list[Generation]:
-        """The results of all choices; re-raises the first failure."""
+        """The results of all choices, whose text need not come before; re-raises a failure."""
+        self._wants_pieces = False
         return await asyncio.gather(*self._tasks)
 
     async def aclose(self) -> None:
@@ -159,6 +161,7 @@ class Choices:
     async def _generate(self, index: int, handle: Prefilled) -> Generation:
         if self._max_tokens == NO_TOKENS:
             return Generation(Message.assistant(""), FinishReason.LENGTH, handle.stats())
+        handle.wants_pieces = self._wants_pieces
         listen = partial(self._listen, index)
         return await self._source.generate_from_prefilled(handle, listen, self._max_tokens)
 

@@ -97,6 +97,7 @@ class LlamaPrefilled(Prefilled):
 
     def start(self, max_tokens: int) -> None:
         """Start to generate; raises BackendError if the worker has stopped."""
+        self._job.holds_text = self._job.joins_text and not self.wants_pieces
         self._worker.start(self._job, max_tokens)
 
     async def updates(self) -> list[Update]:

@@ -80,9 +80,13 @@ class _WatchedBackend(ForwardingBackend):
     ) -> Generation:
         with span("decode", gen_ai__response__model=self._record.model) as answer:
             generation = await self._backend.generate_from_prefilled(
-                prefilled, self._listener(callback), max_tokens
+                prefilled, self._listener(callback, prefilled), max_tokens
             )
             answer.note_answer(generation)
+        stats = generation.stats
+        if not prefilled.wants_pieces and stats.completion_tokens > 1 and stats.decode_seconds:
+            mean = stats.decode_seconds / stats.completion_tokens
+            self._metrics.observe_next_token(self._record.model, mean)
         return generation
 
     @contextmanager
@@ -97,7 +101,7 @@ class _WatchedBackend(ForwardingBackend):
         waited, self._record.waited = self._record.waited, 0.0
         self._metrics.observe_wait(self._record.model, max(0.0, waited + elapsed))
 
-    def _listener(self, callback: EventCallback) -> EventCallback:
+    def _listener(self, callback: EventCallback, prefilled: Prefilled) -> EventCallback:
         """The callback, before which the times of texts are noted."""
         metrics, record, model = self._metrics, self._record, self._record.model
         last: float | None = None
@@ -109,7 +113,7 @@ class _WatchedBackend(ForwardingBackend):
                 if record.first_token is None:
                     record.first_token = now - record.started
                     metrics.observe_first_token(record.wire, model, record.first_token)
-                elif last is not None:
+                elif last is not None and prefilled.wants_pieces:
                     metrics.observe_next_token(model, now - last)
                 last = now
             return callback(event, content, name, id)

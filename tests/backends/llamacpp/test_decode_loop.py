@@ -114,3 +114,21 @@ def test_a_step_ends_after_the_batch_in_which_something_else_arrives(engine: Eng
     engine.scheduler.step(lambda: True)
     assert engine.end(job).reason is FinishReason.CANCELLED
     assert len(engine.end(job).tokens) == before + 3
+
+
+def test_text_that_nobody_reads_before_the_end_comes_with_it(engine: Engine) -> None:
+    sampling = [ENDLESS, Sampling(logprobs=1).over(ENDLESS)]
+    early = engine.answers(*((each, 30) for each in sampling), is_quiet=False)
+    held, measured = engine.begin(*((each, 30) for each in sampling))
+    held.holds_text = held.joins_text
+    for number, job in enumerate((held, measured)):
+        job.has_text = True
+        assert job.holds_text == (number == 0)
+    before = engine.texts(held)
+    while held.phase is not Phase.DONE:
+        assert engine.texts(held) == before
+        engine.scheduler.step()
+    while not engine.scheduler.idle():
+        engine.scheduler.step()
+    assert engine.texts(held) == before + 1
+    assert [engine.text(held), engine.text(measured)] == [answer[0] for answer in early]

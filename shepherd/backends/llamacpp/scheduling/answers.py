@@ -66,11 +66,18 @@ class Answers:
         return sampler.force(job.tokens[start:])
 
     def post_text(self, job: Job) -> None:
-        """Post the text of the tokens since the last call."""
-        if not job.pieces:
+        """Post the text of the tokens since the last call, unless it may wait."""
+        if not job.pieces or (job.holds_text and job.has_text):
             return
         text = job.decode_text(b"".join(job.pieces))
         job.pieces.clear()
         logprob = None if job.sampler is None else job.sampler.logprob
         if text or logprob is not None:
             self._post(job, Text(text, logprob))
+
+    def post_end(self, job: Job) -> None:
+        """Post all text that is left of an answer that ends."""
+        text = job.decode_text(b"".join(job.pieces), last=True)
+        job.pieces.clear()
+        if text:
+            self._post(job, Text(text))

@@ -34,7 +34,8 @@ class Job:
 
     `tokens` has the prompt and the answer; those that are not in the sequence yet must be decoded.
     `pending_token` was sampled before the job was started. `accepted` counts the `drafted` tokens
-    that the model chose. `has_text` is true once text was sent. `pieces` are the bytes of tokens
+    that the model chose. `has_text` is true once text was sent, and
+    `holds_text` if further text may wait for the end. `pieces` are the bytes of tokens
     whose text was not sent yet. `receive` is called on the event
     loop's thread. All jobs of one request have the same `request`. A `prompt_meter` needs the
     logits of all tokens of the prompt. `thought` limits the tokens of reasoning.
@@ -62,6 +63,7 @@ class Job:
     ready: bool = False
     started: bool = False
     has_text: bool = False
+    holds_text: bool = False
     request: object = None
     prompt_meter: PromptMeter | None = None
     thought: ThoughtMeter | None = None

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
-from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Ready, Text
+from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Ready
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
@@ -320,9 +320,7 @@ class Scheduler:
 
     def _finish(self, job: Job, reason: FinishReason) -> None:
         self._timer.settle()
-        text = job.decode_text(b"", last=True)
-        if text:
-            self._post(job, Text(text))
+        self._answers.post_end(job)
         answer = tuple(job.tokens[job.prompt_length :])
         stats = job.stats(self._context.size)
         self._end(job)
