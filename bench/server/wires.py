@@ -73,6 +73,12 @@ def _responses(tokens: int) -> Mapping[str, Any]:
     return {key: value for key, value in body.items() if key != "messages"} | {"input": _QUESTION}
 
 
+def _anthropic(tokens: int) -> Mapping[str, Any]:
+    """Without `ignore_eos`, which this API does not have."""
+    body = _messages(tokens, "max_tokens")
+    return {key: value for key, value in body.items() if key != "ignore_eos"}
+
+
 PATHS = (
     Path(
         "/v1/chat/completions",
@@ -91,7 +97,7 @@ PATHS = (
     ),
     Path(
         "/v1/messages",
-        lambda tokens: _messages(tokens, "max_tokens"),
+        _anthropic,
         lambda answer: answer["usage"]["output_tokens"],
     ),
     Path("/v1/responses", _responses, lambda answer: answer["usage"]["output_tokens"]),
