@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 _GIB = 1024**3
+_LIBRARIES = ("site-packages", "dist-packages")
 _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "GGML_RPC_DEBUG")
 
 _WARNING = """\
@@ -124,7 +125,7 @@ def _serve_in_box(service: "Service") -> int:
         root = service.cache or resources.enter_context(
             tempfile.TemporaryDirectory(prefix="shepherd-rpc-")
         )
-        program, profile = _program(service, Path(root).resolve())
+        program, profile = boxed_program(service, Path(root).resolve())
         startable = resources.enter_context(finding.box.enter(program, profile))
         with _interruptible(), startable.start() as process:
             try:
@@ -135,19 +136,21 @@ def _serve_in_box(service: "Service") -> int:
                 process.kill()
 
 
-def _program(service: "Service", root: Path) -> "tuple[Program, Profile]":
+def boxed_program(service: "Service", root: Path) -> "tuple[Program, Profile]":
     """The program of the worker, and what the sandbox lets it see."""
     from shepherd.tools.sandbox.profile import Limits, Profile
 
     module = "shepherd.backends.llamacpp.rpc.serve"
-    code = [Path(path).resolve() for path in sys.path if path and Path(path).exists()]
-    places = (*code, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
+    # not all of sys.path, which may hold the current directory
+    libraries = [path for path in sys.path if Path(path).name in _LIBRARIES]
+    own = Path(__file__).parents[2]
+    places = [Path(path).resolve() for path in (*libraries, own, sys.prefix, sys.base_prefix)]
     environment = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     profile = Profile(
         root=root,
         cwd=root,
         home=Path.home(),
-        readable=places,
+        readable=tuple(places),
         network=True,
         read_only=not service.cache,
         limits=Limits(memory=None, file_size=None, cpu_seconds=None),

@@ -1,0 +1,56 @@
+"""`shepherd rpc-worker`: the addresses it refuses, and what its sandbox holds."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from shepherd.backends.llamacpp.rpc.serve import Service
+from shepherd.backends.llamacpp.rpc.workers import has_rpc
+from shepherd.cli.commands import rpc_worker
+from shepherd.cli.options import app
+from shepherd.cli.terminal.errors import UsageError
+from shepherd.errors import ConfigError, ShepherdError
+
+
+def refusal(*options: str) -> ShepherdError:
+    result = CliRunner().invoke(app, ["rpc-worker", *options])
+    assert isinstance(result.exception, ShepherdError)
+    return result.exception
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.20"])
+def test_an_address_for_others_needs_a_flag(host: str) -> None:
+    error = refusal("--host", host)
+    assert isinstance(error, UsageError)
+    assert "--trusted-network" in str(error)
+
+
+@pytest.mark.parametrize("host", ["::1", "worker.lan", ""])
+def test_only_ipv4_addresses_are_served(host: str) -> None:
+    assert "IPv4" in str(refusal("--host", host, "--trusted-network"))
+
+
+@pytest.mark.skipif(has_rpc(), reason="this llama.cpp is built with RPC")
+def test_a_build_without_rpc_names_the_command_that_builds_it() -> None:
+    error = refusal()
+    assert isinstance(error, ConfigError)
+    assert "make chat RPC=1" in str(error)
+
+
+def test_the_sandbox_holds_code_and_the_cache_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    root = tmp_path / "cache"
+    program, profile = rpc_worker.boxed_program(Service("127.0.0.1", 1), root)
+    assert tmp_path.resolve() not in profile.readable
+    assert Path(rpc_worker.__file__).parents[2].resolve() in profile.readable
+    assert (profile.read_only, profile.writable, profile.root) == (True, (), root)
+    assert "OPENAI_API_KEY" not in (program.environment or os.environ)
+    _, kept = rpc_worker.boxed_program(Service("127.0.0.1", 1, cache=str(root)), root)
+    assert not kept.read_only
