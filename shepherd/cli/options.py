@@ -11,6 +11,7 @@ from shepherd.cli.commands.arguments import PlainErrors, with_option_groups
 from shepherd.cli.commands.config import config
 from shepherd.cli.commands.ctl import ctl
 from shepherd.cli.commands.database import database
+from shepherd.cli.commands.deploy import deploy
 from shepherd.cli.commands.doctor import doctor
 from shepherd.cli.commands.hooks import hooks
 from shepherd.cli.commands.mcp.options import mcp
@@ -52,6 +53,7 @@ app.command("rpc-worker")(rpc_worker)
 for _command in (model_command, config, mcp, sessions, memory, hooks, schedule, apikey, database):
     app.add_typer(_command)
 app.add_typer(ctl)
+app.add_typer(deploy)
 
 
 def run_command_line(arguments: Sequence[str]) -> int:

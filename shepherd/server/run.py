@@ -75,32 +75,41 @@ async def serve(
     Raises ConfigError before the models are opened if the address is taken or not allowed, or if
     the key file can't be used.
     """
-
-    @asynccontextmanager
-    async def open_service() -> AsyncGenerator[Service]:
-        models = await open_models()
-
-        async def load() -> str:
-            if not isinstance(models, Backend):
-                await models.load_default()
-            return (models if isinstance(models, Backend) else models.default).info.id
-
-        try:
-            app = create_app(models, settings, keys, tools, agent=agent)
-            approvals = None if agent is None else agent.approvals
-            drain = _nothing if approvals is None else approvals.close
-            service = Service(app, load, drain=drain)
-            if reload is not None and not isinstance(models, Backend):
-                service = replace(service, reload=partial(reload, models))
-            yield service
-        finally:
-            await models.aclose()
-
     dangers = [TOOLS_ARE_OPEN] if tools is not None else []
     if agent is not None:
         dangers.append(AGENT_IS_OPEN)
     danger = ". ".join(dangers)
+    open_service = partial(models_service, open_models, settings, keys, tools, agent, reload)
     await serve_service(open_service, settings, keys, danger)
+
+
+@asynccontextmanager
+async def models_service(
+    open_models: Callable[[], Awaitable[Backend | ModelPool]],
+    settings: ServerSettings,
+    keys: KeyStore | None = None,
+    tools: ToolRunner | None = None,
+    agent: Agent | None = None,
+    reload: Callable[[ModelPool, ServerTls | None], Awaitable[Reloaded]] | None = None,
+) -> AsyncGenerator[Service]:
+    """The application of `serve`; opens the models, and closes them at the end."""
+    models = await open_models()
+
+    async def load() -> str:
+        if not isinstance(models, Backend):
+            await models.load_default()
+        return (models if isinstance(models, Backend) else models.default).info.id
+
+    try:
+        app = create_app(models, settings, keys, tools, agent=agent)
+        approvals = None if agent is None else agent.approvals
+        drain = _nothing if approvals is None else approvals.close
+        service = Service(app, load, drain=drain)
+        if reload is not None and not isinstance(models, Backend):
+            service = replace(service, reload=partial(reload, models))
+        yield service
+    finally:
+        await models.aclose()
 
 
 async def serve_service(
@@ -117,7 +126,7 @@ async def serve_service(
         _warn_or_refuse(settings, keys, danger)
         async with open_service() as service:
             urls = " and ".join(url_of(settings, sock, service.path) for sock in sockets)
-            with _tracing() as traces:
+            with tracing() as traces:
                 server = DrainingServer(
                     service.app,
                     drain=service.drain,
@@ -143,7 +152,7 @@ async def _load(service: Service, urls: str) -> str:
 
 
 @contextmanager
-def _tracing() -> Generator[Traces | None]:
+def tracing() -> Generator[Traces | None]:
     """The traces that the environment asks for; the last ones are sent at the end."""
     traces = Traces.from_env(os.environ)
     try:

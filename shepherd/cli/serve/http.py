@@ -2,9 +2,9 @@
 
 import os
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,14 +25,28 @@ from shepherd.plugins import Plugins
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.listen import UnsafeAddressError
-from shepherd.server.pool.pool import open_pool
+from shepherd.server.operation.lifecycle import Reloaded
+from shepherd.server.pool.pool import ModelPool, open_pool
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings
-from shepherd.server.transport.tls import TlsFiles
+from shepherd.server.transport.tls import ServerTls, TlsFiles
+from shepherd.tools.runner import ToolRunner
 from shepherd.turn import TurnLimits
 
 PARALLEL = Concurrency(4)
 """The number of parallel requests if the settings do not set it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerParts:
+    """All that `serve` needs."""
+
+    open_models: Callable[[], Awaitable[ModelPool]]
+    settings: ServerSettings
+    keys: KeyStore | None
+    tools: ToolRunner | None
+    agent: Agent | None
+    reload: Callable[[ModelPool, ServerTls | None], Awaitable[Reloaded]]
 
 
 async def serve_config(
@@ -46,6 +60,29 @@ async def serve_config(
     """Serve until a signal ends it; `read` reads the settings again.
 
     Raises ConfigError and errors from loading the backend."""
+    async with server_parts(config, cwd, providers, read, insecure=insecure) as parts:
+        with refusal_of_flags(config):
+            await serve(
+                parts.open_models,
+                parts.settings,
+                parts.keys,
+                parts.tools,
+                parts.agent,
+                parts.reload,
+            )
+    return 0
+
+
+@asynccontextmanager
+async def server_parts(
+    config: Config,
+    cwd: Path,
+    providers: ProviderBook,
+    read: Callable[[], Config],
+    *,
+    insecure: bool,
+) -> AsyncGenerator[ServerParts]:
+    """The parts of a server, as `serve_config` describes; warnings go to stderr."""
     paths = Paths.from_env(os.environ)
     for warning in (*config.warnings, *providers.warnings()):
         warn(warning)
@@ -80,12 +117,10 @@ async def serve_config(
         if workspace is not None and workspace.servers is not None:
             workspace.servers.disabled = tuple(config.tools.disabled)
             await workspace.servers.provide(workspace.registry)
-        with refusal_of_flags(config):
-            await serve(open_models, settings, keys, tools, agent, reloader.reload)
+        yield ServerParts(open_models, settings, keys, tools, agent, reloader.reload)
     finally:
         if workspace is not None:
             await workspace.aclose()
-    return 0
 
 
 def _for_clients(config: Config) -> Config:

@@ -52,7 +52,8 @@ class Lifecycle:
 
     `stop` ends the server after its running requests, and `on_stop` work that would never end by
     itself. `listeners` hear of states. It is `loading` until its first model is loaded. The server
-    needs its `database`, if it has one.
+    needs its `database`, if it has one. A server that no request can end says in `stop_advice` how
+    it ends.
     """
 
     loading: bool = False
@@ -64,6 +65,7 @@ class Lifecycle:
     running: Callable[[], int] = _none
     stop: Callable[[float | None], None] = lambda _seconds: None
     on_stop: Callable[[], None] = _nothing
+    stop_advice: str = ""
     started: float = field(default_factory=time.monotonic)
     listeners: list[Callable[[str], None]] = field(default_factory=list[Callable[[str], None]])
     _reloading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -108,8 +110,11 @@ class Lifecycle:
     def begin_stop(self, seconds: float | None = None) -> None:
         """Drain, and end the server when nothing runs, at the latest after `seconds`.
 
-        None is the time of the settings.
+        None is the time of the settings. Raises ApiError if no request can end the server.
         """
+        if self.stop_advice:
+            message = f"This server can't be ended by a request: {self.stop_advice}"
+            raise ApiError(501, message, "not_implemented")
         self.draining = self.stopping = True
         self.announce("stopping")
         self.stop(seconds)

@@ -1,0 +1,98 @@
+"""Ray on this machine, for one deployment: private, on loopback, without reports to its makers."""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from shepherd.cli.deploy.arguments import DeployArguments
+from shepherd.cli.deploy.ray_api import ray_module
+from shepherd.errors import ConfigError
+
+LOOPBACK = "127.0.0.1"
+_STORE_BYTES = 128 * 2**20
+"""Ray's shared memory: requests and answers pass through it only if they are large."""
+
+_SPARE_CPUS = 1
+_TOKEN_NAME = "token"
+_DIRECTORY = "ray"
+"""Ray opens its directory to all users; the one around it stays private."""
+
+_LOG_LEVEL = "WARNING"
+
+
+def private_environment(home: Path) -> Mapping[str, str]:
+    """The variables for Ray's programs: no usage reports, loopback, and a token for all ports."""
+    return {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(home / _TOKEN_NAME),
+        "RAY_SERVE_LOG_TO_STDERR": "0",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # ports on loopback, as on those systems
+        "RAY_worker_niceness": "0",
+    }
+
+
+@contextmanager
+def local_cluster(arguments: DeployArguments, *, dashboard: bool = False) -> Generator[None]:
+    """Run Ray here, and end it; its files are in a private directory, which is removed."""
+    home = Path(tempfile.mkdtemp(prefix="shepherd-ray-"))
+    token = home / _TOKEN_NAME
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32))
+    os.environ.update(private_environment(home))
+    ray = ray_module("")
+    cpus = arguments.replica_range.maximum * arguments.cpus + arguments.routers + _SPARE_CPUS
+    try:
+        ray.init(
+            address="local",
+            num_cpus=max(os.cpu_count() or 1, round(cpus + 0.5)),
+            include_dashboard=dashboard,
+            dashboard_host=LOOPBACK,
+            _node_ip_address=LOOPBACK,
+            _temp_dir=str(home / _DIRECTORY),
+            object_store_memory=_STORE_BYTES,
+            logging_level=_LOG_LEVEL,
+        )
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def joined_cluster(address: str) -> Generator[None]:
+    """Connect to a running cluster; raises ConfigError if there is none."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray = ray_module("")
+    try:
+        ray.init(address=address, logging_level=_LOG_LEVEL)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"The Ray cluster at {address} can't be reached: {reason}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def free_port(host: str) -> int:
+    """A port that is free at the moment."""
+    with socket.socket() as sock:
+        sock.bind((host, 0))
+        return int(sock.getsockname()[1])
+
+
+def wait_for_signal() -> None:
+    """Return at SIGINT or SIGTERM."""
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    while not ended.wait(1.0):
+        pass

@@ -1,0 +1,143 @@
+"""The application in front of the replicas: reads a request, and has a replica answer it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Protocol
+
+from pydantic_core import from_json
+from starlette.types import Message, Receive, Scope, Send
+
+from shepherd.affinity import Prefix, body_prefix
+from shepherd.cli.deploy.merge import is_for_all, merge_replies
+from shepherd.cli.deploy.reply import ReplyWriter
+from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
+from shepherd.errors import ShepherdError
+from shepherd.server.api import ErrorShapes
+from shepherd.server.body import SMALL_BYTES, check_shape
+from shepherd.server.errors import ApiError
+
+logger = logging.getLogger("shepherd.server")
+
+MAX_ATTEMPTS = 2
+"""A request whose replica died before the first byte of the answer goes to one other replica."""
+
+RETRY_SECONDS = 1
+_BUFFER_FACTOR = 16
+"""All bodies that are held at one time are at most this many times the largest one."""
+
+
+class ReplicaLostError(ShepherdError):
+    """The replica of a request has died."""
+
+
+class ReplicasBusyError(ShepherdError):
+    """No replica takes the request: too many wait, or none is left."""
+
+
+class Replicas(Protocol):
+    """The replicas behind an ingress; both methods raise the two errors of this module."""
+
+    def send(self, request: ReplicaRequest) -> AsyncGenerator[Sequence[Message]]:
+        """The messages of the answer of the replica that the router chooses."""
+        ...
+
+    async def send_to_all(self, request: ReplicaRequest) -> Sequence[ReplicaReply]:
+        """The answers of all replicas."""
+        ...
+
+
+class Ingress:
+    """An ASGI application; it leaves keys, limits and all errors of requests to the replicas.
+
+    A body beyond `max_body_bytes` is cut after one byte more, which a replica refuses.
+    """
+
+    def __init__(
+        self, replicas: Replicas, errors: ErrorShapes, max_body_bytes: int, addresses: Sequence[str]
+    ) -> None:
+        self._replicas = replicas
+        self._errors = errors
+        self._limit = max_body_bytes
+        self._addresses = addresses
+        self._buffered = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._errors.attach(scope)
+        body = bytearray()
+        reply = ReplyWriter(scope, receive, send)
+        try:
+            if not await self._read_body(receive, body):
+                return
+            request = ReplicaRequest.of(scope, bytes(body), await _prefix(scope, bytes(body)))
+            await self._answer(request, reply)
+        except ReplicasBusyError as error:
+            await reply.fail(_unavailable(f"{error} Try again later.", "replicas_busy"))
+        finally:
+            self._buffered -= len(body)
+
+    async def _answer(self, request: ReplicaRequest, reply: ReplyWriter) -> None:
+        if is_for_all(request.method, request.path):
+            replies = await self._replicas.send_to_all(request)
+            if not replies:
+                raise ReplicasBusyError("There is no replica at the moment.")
+            await reply.send_whole(merge_replies(request.path, replies, self._addresses))
+            return
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            try:
+                await self._copy(request, reply)
+            except ReplicaLostError as error:
+                if reply.has_content or attempt == MAX_ATTEMPTS:
+                    logger.error("%s %s ends: %s", request.method, request.path, error)
+                    await reply.fail(_lost(begun=reply.has_content))
+                    return
+                logger.warning("%s %s is tried again: %s", request.method, request.path, error)
+            else:
+                return
+
+    async def _copy(self, request: ReplicaRequest, reply: ReplyWriter) -> None:
+        async with aclosing(self._replicas.send(request)) as batches:
+            async for messages in batches:
+                for message in messages:
+                    await reply.send(message)
+
+    async def _read_body(self, receive: Receive, body: bytearray) -> bool:
+        """Fill `body`; returns False if the client left."""
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return False
+            chunk: bytes = message.get("body", b"")[: self._limit + 1 - len(body)]
+            if self._buffered + len(chunk) > _BUFFER_FACTOR * self._limit:
+                raise ReplicasBusyError("Too many large requests are being read.")
+            body += chunk
+            self._buffered += len(chunk)
+            if not message.get("more_body", False) or len(body) > self._limit:
+                return True
+
+
+async def _prefix(scope: Scope, body: bytes) -> Prefix:
+    """The prefix of a request's prompt; an empty one for a body that a replica will refuse."""
+    if scope["method"] != "POST" or not body:
+        return Prefix()
+    if len(body) <= SMALL_BYTES:
+        return _parse_prefix(body)
+    return await asyncio.to_thread(_parse_prefix, body)
+
+
+def _parse_prefix(body: bytes) -> Prefix:
+    try:
+        check_shape(body)
+        return body_prefix(from_json(body, allow_inf_nan=False))
+    except (ApiError, ValueError):
+        return Prefix()
+
+
+def _lost(*, begun: bool) -> ApiError:
+    moment = "while it answered" if begun else "before it answered, and so did the next one"
+    return _unavailable(f"The replica of this request ended {moment}. Try again.", "replica_lost")
+
+
+def _unavailable(message: str, code: str) -> ApiError:
+    return ApiError(503, message, code, headers={"Retry-After": str(RETRY_SECONDS)})

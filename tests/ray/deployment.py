@@ -1,0 +1,157 @@
+"""A deployment on real Ray, in a home of its own."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.forked import SHEPHERD
+
+LONG_PATIENCE = 240.0
+"""Seconds: Ray starts half a dozen programs, each of which imports much."""
+
+CHAT = "/v1/chat/completions"
+MODEL = ("--set", "llamacpp.threads=1", "--set", "llamacpp.context_size=4096")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A running `shepherd deploy ray`; `key` opens everything."""
+
+    url: str
+    process: "subprocess.Popen[bytes]"
+    home: Path
+    key: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers=self.headers, timeout=LONG_PATIENCE)
+
+    def async_client(self) -> httpx.AsyncClient:
+        limits = httpx.Limits(max_connections=None)
+        return httpx.AsyncClient(
+            base_url=self.url, headers=self.headers, timeout=LONG_PATIENCE, limits=limits
+        )
+
+    def status(self) -> dict[str, Any]:
+        with self.client() as client:
+            response = client.get("/admin/status")
+        return response.json() if response.is_success else {"pid": ""}
+
+    def pids(self) -> list[int]:
+        """The processes of the replicas."""
+        return [int(pid) for pid in str(self.status()["pid"]).split(", ") if pid]
+
+    def run(self, *arguments: str) -> str:
+        """What a command prints."""
+        process = subprocess.run(
+            [SHEPHERD, *arguments], env=environment(self.home), capture_output=True, check=False
+        )
+        assert process.returncode == 0, process.stderr.decode()
+        return process.stdout.decode()
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(home)}
+
+
+@contextmanager
+def deployed(
+    home: Path, *options: str, settings: Sequence[str] = MODEL, key: str = ""
+) -> Generator[Deployment]:
+    """Deploy on a free port, and end it; then nothing of Ray is left."""
+    home.mkdir(parents=True, exist_ok=True)
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = int(sock.getsockname()[1])
+    log = home / "log"
+    command = [SHEPHERD, *settings, "deploy", "ray", "--port", str(port), *options]
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command,
+            env=environment(home) | {"TMPDIR": str(home)},
+            cwd=home,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deployment = Deployment(f"http://127.0.0.1:{port}", process, home, key)
+    try:
+        until(lambda: process.poll() is not None or b"Serving" in log.read_bytes())
+        assert process.poll() is None, log.read_text()
+        yield deployment
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(LONG_PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until the condition holds; fails when it takes far too long."""
+    deadline = time.monotonic() + LONG_PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it takes too long"
+        time.sleep(0.1)
+
+
+def chat(messages: Sequence[Any], max_tokens: int = 8, **fields: Any) -> dict[str, Any]:
+    """The body of a greedy chat request."""
+    return {"messages": messages, "max_tokens": max_tokens, "temperature": 0, **fields}
+
+
+@dataclass
+class Streamed:
+    """What came of a stream: its chunks, and the error that ended it."""
+
+    status: int = 0
+    chunks: int = 0
+    error: dict[str, Any] | None = None
+    done: bool = False
+    failure: str = ""
+
+
+async def stream(client: httpx.AsyncClient, body: dict[str, Any]) -> Streamed:
+    """Read a chat stream to its end."""
+    result = Streamed()
+    try:
+        async with client.stream("POST", CHAT, json={**body, "stream": True}) as response:
+            result.status = response.status_code
+            async for line in response.aiter_lines():
+                _note(result, line)
+    except httpx.HTTPError as error:
+        result.failure = repr(error)
+    return result
+
+
+def _note(result: Streamed, line: str) -> None:
+    data = line.removeprefix("data: ")
+    if data == "[DONE]":
+        result.done = True
+    elif line.startswith("data: "):
+        event = json.loads(data)
+        result.error = event.get("error", result.error)
+        result.chunks += 1
+    elif line and not line.startswith(":"):
+        result.failure = line
+
+
+async def together(*work: Any) -> list[Any]:
+    """The results of all."""
+    return list(await asyncio.gather(*work))
