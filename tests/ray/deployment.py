@@ -6,15 +6,17 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from shepherd.cli.deploy.cluster import PREFIX
 from tests.forked import SHEPHERD
 
 LONG_PATIENCE = 240.0
@@ -55,11 +57,11 @@ class Deployment:
         """The processes of the replicas."""
         return [int(pid) for pid in str(self.status()["pid"]).split(", ") if pid]
 
-    def run(self, *arguments: str) -> str:
-        """What a command prints."""
-        process = subprocess.run(
-            [SHEPHERD, *arguments], env=environment(self.home), capture_output=True, check=False
-        )
+    def ctl(self, *arguments: str) -> str:
+        """What `shepherd ctl` prints."""
+        command = [SHEPHERD, "ctl", *arguments, "--url", self.url]
+        env = environment(self.home) | {"SHEPHERD_ADMIN_KEY": self.key}
+        process = subprocess.run(command, env=env, capture_output=True, check=False)
         assert process.returncode == 0, process.stderr.decode()
         return process.stdout.decode()
 
@@ -68,31 +70,36 @@ def environment(home: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(home)}
 
 
-@contextmanager
 def deployed(
     home: Path, *options: str, settings: Sequence[str] = MODEL, key: str = ""
-) -> Generator[Deployment]:
+) -> AbstractContextManager[Deployment]:
     """Deploy on a free port, and end it; then nothing of Ray is left."""
+    return _running(home, [*settings, "deploy", "ray", *options], key)
+
+
+def served(home: Path, *options: str) -> AbstractContextManager[Deployment]:
+    """One server without Ray."""
+    return _running(home, [*MODEL, "--server", *options], "")
+
+
+@contextmanager
+def _running(home: Path, arguments: Sequence[str], key: str) -> Generator[Deployment]:
     home.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = int(sock.getsockname()[1])
+    port = free_port()
     log = home / "log"
-    command = [SHEPHERD, *settings, "deploy", "ray", "--port", str(port), *options]
     with log.open("wb") as file:
         process = subprocess.Popen(
-            command,
-            env=environment(home) | {"TMPDIR": str(home)},
+            [SHEPHERD, *arguments, "--port", str(port)],
+            env=environment(home),
             cwd=home,
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    deployment = Deployment(f"http://127.0.0.1:{port}", process, home, key)
     try:
         until(lambda: process.poll() is not None or b"Serving" in log.read_bytes())
         assert process.poll() is None, log.read_text()
-        yield deployment
+        yield Deployment(f"http://127.0.0.1:{port}", process, home, key)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -101,6 +108,13 @@ def deployed(
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise
+    assert not list(Path(tempfile.gettempdir()).glob(f"{PREFIX}{process.pid}-*"))
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -127,14 +141,19 @@ class Streamed:
     failure: str = ""
 
 
-async def stream(client: httpx.AsyncClient, body: dict[str, Any]) -> Streamed:
-    """Read a chat stream to its end."""
+async def stream(
+    client: httpx.AsyncClient, body: dict[str, Any], begun: asyncio.Semaphore | None = None
+) -> Streamed:
+    """Read a chat stream to its end; `begun` is released at its first chunk."""
     result = Streamed()
     try:
         async with client.stream("POST", CHAT, json={**body, "stream": True}) as response:
             result.status = response.status_code
             async for line in response.aiter_lines():
                 _note(result, line)
+                if begun is not None and result.chunks:
+                    begun.release()
+                    begun = None
     except httpx.HTTPError as error:
         result.failure = repr(error)
     return result

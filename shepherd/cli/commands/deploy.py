@@ -40,6 +40,14 @@ class ReplicaOptions:
         float | None,
         typer.Option(help="Requests for each that scaling aims at.", rich_help_panel=_REPLICAS),
     ] = None
+    up_seconds: Annotated[
+        float | None,
+        typer.Option(help="Time of more load before one is added.", rich_help_panel=_REPLICAS),
+    ] = None
+    down_seconds: Annotated[
+        float | None,
+        typer.Option(help="Time of less load before one is removed.", rich_help_panel=_REPLICAS),
+    ] = None
     max_requests: Annotated[
         int | None,
         typer.Option(help="Requests of each at a time; others wait.", rich_help_panel=_REPLICAS),

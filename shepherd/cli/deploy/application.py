@@ -20,6 +20,11 @@ ENGINES, ROUTER = "Engine", "Router"
 ROUTER_CLASS = "shepherd.cli.deploy.router.PrefixRouter"
 _ADMIN_SECONDS = 30.0
 _ROUTER_CPUS = 0.1
+_LOGGING = {"enable_access_log": False}
+"""Ray's log has no line for each request; the one of the replicas has."""
+
+_METRICS_SECONDS, _LOOK_BACK_SECONDS = 2.0, 10.0
+"""How often load is measured, and over which time scaling takes the mean of it."""
 
 
 class Engine:
@@ -135,6 +140,7 @@ def build_application(arguments: DeployArguments, addresses: Sequence[str] = ())
         max_ongoing_requests=arguments.max_requests * arguments.replica_range.maximum
         + arguments.max_waiting,
         ray_actor_options={"num_cpus": _ROUTER_CPUS},
+        logging_config=_LOGGING,
         graceful_shutdown_timeout_s=arguments.drain_seconds,
     )
     return router.bind(engines.bind(values), values, list(addresses))
@@ -144,6 +150,7 @@ def engine_options(arguments: DeployArguments) -> dict[str, Any]:
     """Ray's options of the replicas: their number, their resources, their health, their router."""
     replicas = arguments.replica_range
     options: dict[str, Any] = {
+        "logging_config": _LOGGING,
         "max_ongoing_requests": arguments.max_requests,
         "max_queued_requests": arguments.max_waiting,
         "ray_actor_options": {"num_cpus": arguments.cpus, "num_gpus": arguments.gpus},
@@ -162,6 +169,10 @@ def engine_options(arguments: DeployArguments) -> dict[str, Any]:
             "min_replicas": replicas.minimum,
             "max_replicas": replicas.maximum,
             "target_ongoing_requests": arguments.queue,
+            "upscale_delay_s": arguments.up_seconds,
+            "downscale_delay_s": arguments.down_seconds,
+            "metrics_interval_s": _METRICS_SECONDS,
+            "look_back_period_s": _LOOK_BACK_SECONDS,
         }
     else:
         options["num_replicas"] = replicas.minimum

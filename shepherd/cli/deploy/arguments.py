@@ -51,12 +51,18 @@ class DeployArguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    replicas: str = Field("1", description="Number of replicas, or a range: 1..4.")
+    replicas: Annotated[str, Field(description="Number of replicas, or a range: 1..4.")] = "1"
     cpus: Annotated[float, Field(gt=0, description="CPU cores that Ray keeps per replica.")] = 1.0
     gpus: Annotated[float, Field(ge=0, description="GPUs per replica.")] = 0.0
     queue: Annotated[
         float, Field(gt=0, description="Requests per replica that scaling aims at.")
     ] = 4.0
+    up_seconds: Annotated[
+        float, Field(ge=0, description="Time with more load before a replica is added.")
+    ] = 10.0
+    down_seconds: Annotated[
+        float, Field(ge=0, description="Time with less load before a replica is removed.")
+    ] = 600.0
     max_requests: Annotated[
         int, Field(ge=1, description="Requests that a replica takes at a time; others wait.")
     ] = 64
@@ -76,8 +82,8 @@ class DeployArguments(BaseModel):
     health_seconds: Annotated[
         float, Field(gt=0, description="Interval of the health checks of replicas.")
     ] = 5.0
-    directory: str = Field("", description="Working directory of the replicas.")
-    insecure: bool = Field(False, description="Serve beyond this machine without keys.")
+    directory: Annotated[str, Field(description="Working directory of the replicas.")] = ""
+    insecure: Annotated[bool, Field(description="Serve beyond this machine without keys.")] = False
     settings: Mapping[str, object] = Field(
         default_factory=dict[str, object], description="Settings by section.key."
     )

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from shepherd.cli.deploy.arguments import DeployArguments
 from shepherd.cli.deploy.ray_api import ray_module
@@ -21,9 +23,11 @@ _STORE_BYTES = 128 * 2**20
 
 _SPARE_CPUS = 1
 _TOKEN_NAME = "token"
-_DIRECTORY = "ray"
+_DIRECTORY = "r"
 """Ray opens its directory to all users; the one around it stays private."""
 
+PREFIX = "shepherd-ray"
+_MAX_BASE, _SHORT_BASE = 12, "/tmp"
 _LOG_LEVEL = "WARNING"
 
 
@@ -33,16 +37,16 @@ def private_environment(home: Path) -> Mapping[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(home / _TOKEN_NAME),
-        "RAY_SERVE_LOG_TO_STDERR": "0",
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # ports on loopback, as on those systems
         "RAY_worker_niceness": "0",
+        "RAY_DEDUP_LOGS": "0",
     }
 
 
 @contextmanager
 def local_cluster(arguments: DeployArguments, *, dashboard: bool = False) -> Generator[None]:
     """Run Ray here, and end it; its files are in a private directory, which is removed."""
-    home = Path(tempfile.mkdtemp(prefix="shepherd-ray-"))
+    home = _private_directory()
     token = home / _TOKEN_NAME
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
@@ -50,20 +54,37 @@ def local_cluster(arguments: DeployArguments, *, dashboard: bool = False) -> Gen
     ray = ray_module("")
     cpus = arguments.replica_range.maximum * arguments.cpus + arguments.routers + _SPARE_CPUS
     try:
-        ray.init(
-            address="local",
+        _start(
+            ray,
             num_cpus=max(os.cpu_count() or 1, round(cpus + 0.5)),
             include_dashboard=dashboard,
-            dashboard_host=LOOPBACK,
-            _node_ip_address=LOOPBACK,
             _temp_dir=str(home / _DIRECTORY),
-            object_store_memory=_STORE_BYTES,
-            logging_level=_LOG_LEVEL,
         )
         yield
     finally:
         ray.shutdown()
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _private_directory() -> Path:
+    """A new directory that only this user can open; the paths of sockets in it must be short."""
+    base = tempfile.gettempdir()
+    base = base if len(base) <= _MAX_BASE else _SHORT_BASE
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base))
+
+
+def _start(ray: Any, **options: Any) -> None:
+    try:
+        ray.init(
+            address="local",
+            dashboard_host=LOOPBACK,
+            _node_ip_address=LOOPBACK,
+            object_store_memory=_STORE_BYTES,
+            logging_level=_LOG_LEVEL,
+            **options,
+        )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"Ray does not start here: {error}") from error
 
 
 @contextmanager
@@ -92,7 +113,11 @@ def free_port(host: str) -> int:
 def wait_for_signal() -> None:
     """Return at SIGINT or SIGTERM."""
     ended = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        ended.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, end)
     while not ended.wait(1.0):
         pass

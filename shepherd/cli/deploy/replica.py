@@ -46,7 +46,7 @@ class Replica:
         self._arguments = arguments
         self._name = name
         self._app: ASGIApp | None = None
-        self._unlogged: ASGIApp
+        self.unlogged: ASGIApp
         self._parts = AsyncExitStack()
         self._opening = asyncio.Lock()
 
@@ -65,7 +65,7 @@ class Replica:
         A replica that drains is healthy: another one in its place would take requests.
         """
         await self._opened()
-        reply = await whole_reply(self._unlogged, _READY, self._name)
+        reply = await whole_reply(self.unlogged, _READY, self._name)
         if reply.status != 200 and not any(state in reply.body for state in _LIVE_STATES):
             raise BackendError(f"The replica is not ready: {reply.body.decode()[:200]}")
 
@@ -99,7 +99,7 @@ class Replica:
                 parts.reload,
             )
         )
-        self._unlogged = service.app
+        self.unlogged = service.app
         metrics = cast(Metrics, service.app.state.metrics)
         lifecycle = cast(Lifecycle, service.app.state.lifecycle)
         lifecycle.running = lambda: metrics.running

@@ -4,8 +4,7 @@ Importing this imports Ray.
 """
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
 
@@ -20,9 +19,15 @@ if TYPE_CHECKING:
         @property
         def replica_id(self) -> ReplicaId: ...
 
+    class Metadata(Protocol):
+        """What Ray notes of a request."""
+
+        internal_request_id: str
+
     class PendingRequest(Protocol):
         """A request that waits for a replica."""
 
+        metadata: Metadata
         args: Sequence[object]
 
     class QueueLengths(Protocol):
@@ -44,8 +49,4 @@ if TYPE_CHECKING:
         def update_replicas(self, replicas: Sequence[RunningReplica]) -> None: ...
 
 else:
-    ReplicaId = RunningReplica = PendingRequest = Any
-    if find_spec("ray") is None:
-        RequestRouter = object
-    else:
-        from ray.serve.request_router import RequestRouter as RequestRouter  # noqa: PLC0414
+    from ray.serve.request_router import RequestRouter as RequestRouter  # noqa: PLC0414

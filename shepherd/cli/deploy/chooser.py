@@ -1,0 +1,72 @@
+"""The choice of a replica for a request, with the requests that are on their way."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shepherd.affinity import AffinityRouter, Balance, Prefix
+
+WAY_SECONDS = 2.0
+"""The time in which a request is sent to its replica, or was given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The replica of a request; it counts as busier by one until `expires`."""
+
+    replica: str
+    expires: float
+
+
+class ReplicaChooser:
+    """Sends conversations to the replicas that know them, in `balance`.
+
+    The load of a replica is the number of its requests: those that Ray knows of, at least those
+    that were sent from here, and those for which it has just been chosen.
+    """
+
+    def __init__(self, balance: Balance) -> None:
+        self._affinity: AffinityRouter[str] = AffinityRouter(balance)
+        self._running: Counter[str] = Counter()
+        self._chosen: dict[str, _Choice] = {}
+
+    def rank(self, request: str, prefix: Prefix, lengths: Mapping[str, int]) -> list[str]:
+        """The best replica for a request first, then all others from the least busy one on.
+
+        `lengths` has the known length of each replica's queue. A request may be ranked again.
+        """
+        coming = self._coming(request)
+        loads = {
+            name: float(coming[name] + max(self._running[name], length))
+            for name, length in lengths.items()
+        }
+        best = self._affinity.choose(prefix, loads).replica
+        self._chosen[request] = _Choice(best, time.monotonic() + WAY_SECONDS)
+        return [best, *sorted((name for name in loads if name != best), key=loads.__getitem__)]
+
+    def note_sent(self, request: str, prefix: Prefix, replica: str) -> None:
+        """A request was sent, perhaps to another replica than the best one."""
+        self._chosen.pop(request, None)
+        self._running[replica] += 1
+        if prefix.hashes:
+            self._affinity.record(prefix, replica)
+
+    def note_end(self, replica: str) -> None:
+        """A request that was sent has ended."""
+        self._running[replica] = max(0, self._running[replica] - 1)
+
+    def forget(self, replica: str) -> None:
+        """A replica has ended, and its cache with it."""
+        self._affinity.forget(replica)
+        self._running.pop(replica, None)
+
+    def _coming(self, request: str) -> Counter[str]:
+        """The other requests that were not sent yet, by replica."""
+        now = time.monotonic()
+        self._chosen = {
+            name: choice
+            for name, choice in self._chosen.items()
+            if choice.expires > now and name != request
+        }
+        return Counter(choice.replica for choice in self._chosen.values())

@@ -1,0 +1,120 @@
+"""A replica without Ray: the server's application, opened from the settings."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import cast
+
+import pytest
+from fastapi import FastAPI
+from starlette.types import Message
+
+from shepherd.affinity import Prefix
+from shepherd.cli.deploy.arguments import DeployArguments
+from shepherd.cli.deploy.replica import Replica
+from shepherd.cli.deploy.request import ReplicaRequest, joined, run_app
+from shepherd.errors import BackendError, ShepherdError
+from shepherd.server.app import create_app
+from tests.server.held import HeldBackend
+
+CHAT = "/v1/chat/completions"
+
+
+def request(path: str, body: object = None, method: str = "POST") -> ReplicaRequest:
+    content = b"" if body is None else json.dumps(body).encode()
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    return ReplicaRequest(
+        method, path, path.encode(), b"", headers, ("127.0.0.1", 1), "http", content, Prefix()
+    )
+
+
+@pytest.fixture
+async def replica(tmp_path: Path) -> AsyncIterator[Replica]:
+    script = tmp_path / "script"
+    script.write_text("text: one\n---\ntext: two\n")
+    settings = {"model.name": f"script:{script}"}
+    made = Replica(DeployArguments(settings=settings, directory=str(tmp_path)), "name")
+    await made.check_health()
+    yield made
+    await made.close()
+
+
+async def test_a_replica_answers_as_the_server_does(replica: Replica) -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    reply = await replica.answer(request(CHAT, body))
+    assert (reply.status, reply.replica) == (200, "name")
+    assert json.loads(reply.body)["choices"][0]["message"]["content"]
+    messages = [
+        m async for batch in replica.serve(request(CHAT, {**body, "stream": True})) for m in batch
+    ]
+    assert messages[0]["type"] == "http.response.start"
+    assert b"[DONE]" in b"".join(m.get("body", b"") for m in messages)
+    metrics = await replica.answer(request("/metrics", method="GET"))
+    assert b'status="200"' in metrics.body
+
+
+async def test_orders_need_a_key(replica: Replica) -> None:
+    reply = await replica.answer(request("/admin/drain"))
+    assert reply.status == 403
+
+
+async def test_a_replica_that_drains_is_healthy(replica: Replica) -> None:
+    """Otherwise Ray would replace it by one that takes requests."""
+    cast(FastAPI, replica.unlogged).state.lifecycle.drain()
+    ready = await replica.answer(request("/ready", method="GET"))
+    assert ready.status == 503
+    await replica.check_health()
+
+
+async def test_a_failed_model_is_not_healthy(replica: Replica) -> None:
+    backend = HeldBackend()
+    backend.failed = True
+    replica.unlogged = create_app(backend)
+    with pytest.raises(BackendError, match="not ready"):
+        await replica.check_health()
+
+
+async def test_wrong_settings_fail_at_the_start(tmp_path: Path) -> None:
+    arguments = DeployArguments(settings={"llamacpp.threads": -5}, directory=str(tmp_path))
+    with pytest.raises(ShepherdError, match="threads"):
+        await Replica(arguments).check_health()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_ends_the_work(*, stream: bool) -> None:
+    backend = HeldBackend(hold_prefill=True)
+    app = create_app(backend)
+    body = {"messages": [{"role": "user", "content": "hi"}], "stream": stream}
+
+    async def read() -> None:
+        async with aclosing(run_app(app, request(CHAT, body))) as batches:
+            async for _ in batches:
+                pass
+
+    reading = asyncio.create_task(read())
+    while not backend.working:
+        await asyncio.sleep(0.001)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert backend.stopped == 1
+
+
+async def test_an_error_of_the_application_is_raised() -> None:
+    async def app(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        async for _ in run_app(app, request("/")):
+            pass
+
+
+def test_bodies_that_are_ready_together_are_one() -> None:
+    def body(text: bytes, *, more: bool) -> Message:
+        return {"type": "http.response.body", "body": text, "more_body": more}
+
+    start: Message = {"type": "http.response.start", "status": 200, "headers": []}
+    messages = joined([start, body(b"a", more=True), body(b"b", more=True), body(b"", more=False)])
+    assert messages == [start, body(b"ab", more=False)]
