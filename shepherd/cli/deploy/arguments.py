@@ -12,6 +12,9 @@ from shepherd.errors import ConfigError
 from shepherd.validation import describe_problem
 
 MAX_REPLICAS = 10_000
+BUSY_SLACK = 4.0
+"""A replica answers so many requests at a time, so that a further one does not wait."""
+
 _RANGE = re.compile(r"([0-9]{1,5})(?:\.\.([0-9]{1,5}))?", re.ASCII)
 
 
@@ -75,7 +78,7 @@ class DeployArguments(BaseModel):
     ] = Balance().factor
     busy_slack: Annotated[
         float, Field(ge=0, description="Requests that it may have in addition.")
-    ] = Balance().slack
+    ] = BUSY_SLACK
     drain_seconds: Annotated[
         float, Field(ge=0, description="Time for running requests when a replica is replaced.")
     ] = 60.0
