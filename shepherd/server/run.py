@@ -87,7 +87,7 @@ async def serve(
 async def models_service(
     open_models: Callable[[], Awaitable[Backend | ModelPool]],
     settings: ServerSettings,
-    keys: KeyStore | None = None,
+    keys: Keys | None = None,
     tools: ToolRunner | None = None,
     agent: Agent | None = None,
     reload: Callable[[ModelPool, ServerTls | None], Awaitable[Reloaded]] | None = None,

@@ -22,6 +22,7 @@ from shepherd.conversation.toolbox import ToolOffer, Workspace, build_workspace
 from shepherd.errors import ConfigError
 from shepherd.knowledge.frame import USE_SKILL
 from shepherd.plugins import Plugins
+from shepherd.server.access.keys import Keys
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.listen import UnsafeAddressError
@@ -43,7 +44,7 @@ class ServerParts:
 
     open_models: Callable[[], Awaitable[ModelPool]]
     settings: ServerSettings
-    keys: KeyStore | None
+    keys: Keys | None
     tools: ToolRunner | None
     agent: Agent | None
     reload: Callable[[ModelPool, ServerTls | None], Awaitable[Reloaded]]
