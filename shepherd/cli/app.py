@@ -37,7 +37,7 @@ def _open_closed_streams() -> None:
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115, PTH123 - stays open
+            stream = os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8")
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, stream)
 

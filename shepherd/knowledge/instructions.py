@@ -9,6 +9,7 @@ from pathlib import Path
 from shepherd.errors import ToolError
 from shepherd.knowledge.files import FileText, KnowledgeFiles
 from shepherd.knowledge.project import Project
+from shepherd.tools.paths import expand_home
 
 FILE_NAMES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md")
 """The first one that a directory has is read."""
@@ -89,7 +90,7 @@ class _Imports:
         return "\n".join(lines)
 
     def _imported(self, importer: Path, name: str, depth: int) -> str:
-        path = importer.parent / os.path.expanduser(name)  # noqa: PTH111 - keeps a `~user`
+        path = importer.parent / expand_home(name)
         if not path.is_file() or Path(os.path.realpath(path)) in self.seen:
             return f"@{name}"
         try:

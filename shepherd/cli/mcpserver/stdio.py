@@ -111,7 +111,7 @@ async def protocol_streams() -> AsyncGenerator[tuple[Any, Any]]:
         sys.stderr.write("shepherd: waiting for an MCP client on stdin; Ctrl+C stops.\n")
     incoming, outgoing = _private(0, os.devnull), _private(1, None)
     requests = OpenRequests()
-    with open(outgoing, "w", encoding="utf-8") as file:  # noqa: ASYNC230, PTH123 - a descriptor
+    with os.fdopen(outgoing, "w", encoding="utf-8") as file:
         lines: Any = Lines(await _reader(incoming), requests)
         wire: Any = Wire(file, requests)
         async with stdio_server(lines, wire) as streams:

@@ -95,9 +95,11 @@ class ServerProcess:
         """Wait until the leader of the group has ended."""
         if hasattr(os, "pidfd_open"):
             await self._exited_by_descriptor()
-        else:
-            while self._popen.poll() is None:  # noqa: ASYNC110 - nothing tells us
-                await asyncio.sleep(0.5)
+            return
+        while True:
+            if self._popen.poll() is not None:
+                return
+            await asyncio.sleep(0.5)
 
     async def _exited_by_descriptor(self) -> None:
         loop = asyncio.get_running_loop()

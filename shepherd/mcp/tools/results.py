@@ -2,6 +2,7 @@
 
 import binascii
 import json
+import os
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -72,7 +73,7 @@ def _kept(noun: str, data: str, media_type: str | None, spill_dir: Path) -> str:
     except (binascii.Error, ValueError):
         return f"[{noun}: not valid base64]"
     descriptor, path = new_spill_file(spill_dir)
-    with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
+    with os.fdopen(descriptor, "wb") as file:
         file.write(raw)
     return f"[{noun}, {media_type or 'binary'}, {len(raw)} bytes, kept in {path}]"
 

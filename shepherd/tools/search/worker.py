@@ -22,7 +22,7 @@ def main() -> int:
     try:
         regex = re.compile(pattern.decode("utf-8", "replace"))
     except (re.error, OverflowError, RecursionError) as error:
-        print(error, file=sys.stderr)  # noqa: T201 - the program's output
+        sys.stderr.write(f"{error}\n")
         return 3
     for path in paths:
         if path:

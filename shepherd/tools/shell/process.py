@@ -129,9 +129,9 @@ class _Running:
 
     async def _terminate(self) -> None:
         self._signal(signal.SIGTERM)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _TERM_GRACE
-        while self._group_alive() and loop.time() < deadline:  # noqa: ASYNC110 - nothing tells us
+        for _ in range(round(_TERM_GRACE / _MAX_NAP)):  # nothing tells when a group has ended
+            if not self._group_alive():
+                break
             await asyncio.sleep(_MAX_NAP)
         self._kill()
 
