@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from shepherd.backends.base import Concurrency
@@ -16,7 +18,12 @@ from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.fitting import Fit, fit_model, load_fitted
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.backends.llamacpp.native.params import context_params, gpu_notice, model_params
+from shepherd.backends.llamacpp.native.params import (
+    TINY_MODEL,
+    context_params,
+    gpu_notice,
+    model_params,
+)
 from shepherd.backends.llamacpp.rpc.workers import Workers, open_workers
 from shepherd.backends.llamacpp.scheduling.job import Post
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
@@ -27,6 +34,7 @@ from shepherd.backends.llamacpp.scheduling.speculator import (
 )
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ModelLoadError
+from shepherd.tasks import in_daemon_thread
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +65,7 @@ class Engine:
         Raises ModelLoadError, or ConfigError for a bad variable.
         """
         header = check_model_file(path)
+        _import_numpy_for(path)
         workers = open_workers(settings)
         fit = fit_model(
             header,
@@ -162,6 +171,12 @@ class _Order:
     path: Path
     settings: LlamaCppSection
     workers: Workers | None
+
+
+def _import_numpy_for(path: Path) -> None:
+    """Import what sampling from a large vocabulary needs, while llama.cpp loads the model."""
+    if path.stat().st_size >= TINY_MODEL:
+        in_daemon_thread(partial(import_module, "numpy"))
 
 
 def _sequence_pool(
