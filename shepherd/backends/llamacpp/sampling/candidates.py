@@ -96,13 +96,16 @@ class LogprobMeter:
     """Log probabilities before any sampler, bias or grammar, with `alternatives` other tokens."""
 
     def __init__(self, vocab: Vocab, alternatives: int) -> None:
+        import numpy as np
+
+        self._shares = np.empty(vocab.size, np.float32)
         self._vocab = vocab
         self._alternatives = alternatives
 
     def measure(self, context: NativeContext, index: int, token: int) -> TokenLogprob:
         """The log probabilities of `token` and of the most likely tokens at a batch index."""
         row = logits_row(context, index, self._vocab.size)
-        total = log_total(row)
+        total = log_total(row, self._shares)
         piece = self._vocab.piece
         top = tuple(TokenProbability(piece(t), value - total, id=t) for t, value in self._best(row))
         return TokenLogprob(piece(token), float(row[token]) - total, top, id=token)

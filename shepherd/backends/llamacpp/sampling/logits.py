@@ -1,5 +1,6 @@
 """The logits of one position, read where llama.cpp keeps them."""
 
+import math
 from typing import TYPE_CHECKING
 
 from shepherd.backends.llamacpp.native.context import NativeContext
@@ -22,14 +23,14 @@ def logits_row(context: NativeContext, index: int, size: int) -> "Row":
     return np.frombuffer(context.logits_row(index, size), np.float32)
 
 
-def log_total(row: "Row") -> float:
-    """The logarithm of the sum of all exponentials."""
+def log_total(row: "Row", shares: "Row") -> float:
+    """The logarithm of the sum of all exponentials; `shares` is overwritten."""
     import numpy as np
 
     best = row.max()
-    shares = np.subtract(row, best)
+    np.subtract(row, best, out=shares)
     np.exp(shares, out=shares)
-    return float(best) + float(np.log(shares.sum(dtype=np.float64)))
+    return float(best) + math.log(float(shares.sum()))
 
 
 def leading_tokens(row: "Row", count: int) -> "Tokens":
