@@ -23,7 +23,7 @@ from shepherd.server.access.meter import Meter
 from shepherd.server.access.models import AllowedModels
 from shepherd.server.access.paths import PathScopes
 from shepherd.server.access.routes import usage_router
-from shepherd.server.access.shared import meter_in
+from shepherd.server.access.shared import meter_in, meter_in_files
 from shepherd.server.access.usage import UsageStore
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approval_routes import approvals_router
@@ -170,6 +170,8 @@ def _meter(settings: ServerSettings) -> Meter:
         return meter_in(settings.database, settings.usage_days)
     if settings.usage_file is None:
         return Meter()
+    if settings.limits_file is not None:
+        return meter_in_files(settings.usage_file, settings.limits_file, settings.usage_days)
     return Meter(UsageStore(settings.usage_file, settings.usage_days))
 
 

@@ -37,7 +37,8 @@ class ServerSettings:
     key. `json_log` writes the log as JSON.
     Running requests get `shutdown_seconds` when the server ends, 0 for no limit.
     `signing_key` is the file of the key that signs data for clients to send back (see `Seal`).
-    `usage_file` holds what keys used, for `usage_days`.
+    `usage_file` holds what keys used, for `usage_days`. With a `limits_file`, limits hold for all
+    servers of this user that have it.
     `responses_file` holds the responses of the Responses API. They are kept for
     `store_responses_days` after their last use, 0 for not at all, and take at most
     `store_responses_mib`.
@@ -72,6 +73,7 @@ class ServerSettings:
     signing_key: Path | None = None
     responses_file: Path | None = None
     usage_file: Path | None = None
+    limits_file: Path | None = None
     usage_days: int = 400
     store_responses_days: int = 30
     store_responses_mib: int = 1024

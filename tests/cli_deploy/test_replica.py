@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -15,8 +17,11 @@ from shepherd.affinity import Prefix
 from shepherd.cli.deploy.arguments import DeployArguments
 from shepherd.cli.deploy.replica import Replica
 from shepherd.cli.deploy.request import ReplicaRequest, joined, run_app
+from shepherd.config.paths import Paths
 from shepherd.errors import BackendError, ShepherdError
+from shepherd.server.access.key import KeyLimits
 from shepherd.server.app import create_app
+from shepherd.server.keys import KeyStore
 from tests.server.held import HeldBackend
 
 CHAT = "/v1/chat/completions"
@@ -118,3 +123,29 @@ def test_bodies_that_are_ready_together_are_one() -> None:
     start: Message = {"type": "http.response.start", "status": 200, "headers": []}
     messages = joined([start, body(b"a", more=True), body(b"b", more=True), body(b"", more=False)])
     assert messages == [start, body(b"ab", more=False)]
+
+
+async def test_two_replicas_keep_a_key_to_one_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share a file, as replicas on one machine do."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    script = tmp_path / "script"
+    script.write_text("".join(f"text: {n}\n---\n" for n in range(4)))
+    limits = KeyLimits(requests_per_minute=3)
+    keys = KeyStore(Paths.from_env(os.environ).keys_file)
+    key = keys.add("limited", lambda entry: replace(entry, limits=limits))
+    settings = {"model.name": f"script:{script}", "server.auth_mode": "json"}
+    arguments = DeployArguments(settings=settings, directory=str(tmp_path))
+    replicas = [Replica(arguments), Replica(arguments)]
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    plain = request(CHAT, body)
+    asked = replace(plain, headers=[*plain.headers, (b"authorization", f"Bearer {key}".encode())])
+    try:
+        replies = [await replicas[turn % 2].answer(asked) for turn in range(5)]
+    finally:
+        for replica in replicas:
+            await replica.close()
+    assert [reply.status for reply in replies] == [200, 200, 200, 429, 429]
+    left = [dict(reply.headers)[b"x-ratelimit-remaining-requests"] for reply in replies]
+    assert left == [b"2", b"1", b"0", b"0", b"0"]

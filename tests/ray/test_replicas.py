@@ -4,11 +4,13 @@ import asyncio
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from shepherd.server.access.key import KeyLimits
 from shepherd.server.keys import KeyStore
 from tests.ray.deployment import (
     CHAT,
@@ -172,3 +174,21 @@ def test_no_request_ends_the_replicas(deployment: Deployment) -> None:
         response = client.post("/admin/shutdown", json={})
     assert response.status_code == 501
     assert deployment.status()["status"] == "ready"
+
+
+def test_limits_hold_across_replicas(deployment: Deployment, keys: KeyStore) -> None:
+    limits = KeyLimits(requests_per_minute=5)
+    key = keys.add("limited", lambda entry: replace(entry, limits=limits))
+    headers = {"Authorization": f"Bearer {key}"}
+    responses = [
+        httpx.post(
+            f"{deployment.url}{CHAT}",
+            json=chat([{"role": "user", "content": f"Flock {n} {LONG_TEXT}"}], 1),
+            headers=headers,
+        )
+        for n in range(12)
+    ]
+    statuses = [response.status_code for response in responses]
+    assert statuses == [200] * 5 + [429] * 7
+    assert responses[0].headers["x-ratelimit-remaining-requests"] == "4"
+    assert responses[-1].headers["x-ratelimit-remaining-requests"] == "0"

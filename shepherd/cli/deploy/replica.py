@@ -27,6 +27,9 @@ from shepherd.server.operation.request_log import RequestLog
 from shepherd.server.run import models_service, tracing
 
 STOP_ADVICE = "end `shepherd deploy ray` with Ctrl-C, or run `serve shutdown` in the cluster."
+LIMITS_NAME = "limits.sqlite"
+"""The file in which the replicas of one machine count against limits, beside the usage."""
+
 _LIVE_STATES = (b'"ready"', b'"draining"', b'"stopping"')
 _READY = ReplicaRequest(
     "GET", READY_PATH, READY_PATH.encode(), b"", [], None, "http", b"", Prefix()
@@ -88,6 +91,8 @@ class Replica:
         enter = self._parts.enter_async_context
         insecure = self._arguments.insecure
         parts = await enter(server_parts(config, cwd, providers, read, insecure=insecure))
+        if parts.settings.usage_file is not None:
+            parts.settings.limits_file = parts.settings.usage_file.with_name(LIMITS_NAME)
         self._parts.enter_context(logging_to_stderr(as_json=parts.settings.json_log))
         service = await enter(
             models_service(

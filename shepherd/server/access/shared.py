@@ -1,5 +1,9 @@
-"""The keys, their limits and their usage in PostgreSQL."""
+"""The keys, their limits and their usage in PostgreSQL; limits also in a file for many servers."""
 
+import logging
+from pathlib import Path
+
+from shepherd.database import DatabaseFile
 from shepherd.server.access import shared_keys, shared_windows, usage
 from shepherd.server.access.keys import KeyStoreError
 from shepherd.server.access.meter import Meter
@@ -7,6 +11,8 @@ from shepherd.server.access.shared_keys import DatabaseKeys
 from shepherd.server.access.shared_limits import LimitsError, SharedLimits
 from shepherd.server.access.usage import UsageError, UsageStore
 from shepherd.storage.postgres import PostgresDatabase, PostgresServer
+
+logger = logging.getLogger(__name__)
 
 
 def keys_in(server: PostgresServer) -> DatabaseKeys:
@@ -37,3 +43,14 @@ def meter_in(server: PostgresServer, days: int) -> Meter:
     store = UsageStore(usage_in(server), days)
     limits = SharedLimits(limits_in(server), store, shared_windows.database_clock)
     return Meter(store, limits)
+
+
+def meter_in_files(usage_file: Path, limits_file: Path, days: int) -> Meter:
+    """As `meter_in` for the servers of one user on one machine, in two SQLite files."""
+    store = UsageStore(usage_file, days)
+    database = DatabaseFile(limits_file, shared_windows.MIGRATIONS, _log_damage, LimitsError)
+    return Meter(store, SharedLimits(database, store, threads=1))
+
+
+def _log_damage(error: Exception, aside: Path) -> None:
+    logger.error("The file of limits was damaged (%s). The old file is %s", error, aside)
