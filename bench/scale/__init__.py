@@ -1,0 +1,1 @@
+"""A simulation of many replicas, and the measurements that it is checked against."""
