@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 MAX_REQUEST = 1 << 20
-_LATER = ("shepherd.backends.tensorrt",)
+_LATER = ("shepherd.backends.tensorrt", "shepherd.cli.deploy.router")
 """Packages of the program that need what may not be installed."""
 
 
