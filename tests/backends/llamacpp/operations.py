@@ -178,7 +178,7 @@ class World:
             if not request.job.started and self.random.random() < start:
                 self.scheduler.start(request.job, request.answer_length)
         if not self.scheduler.idle():
-            self.scheduler.step(lambda: self.random.random() < 0.7)
+            self.scheduler.step()
         for request in [r for r in self.requests if r.job.phase is Phase.DONE]:
             self._settle(request)
         for sequence in self.pool.sequences:
