@@ -38,10 +38,11 @@ CPU_LIMITS = DeviceLimits(
     answers_show_pace=True,
     token_share=0.25,
     draft_chunk=128,
-    crowding=1024 * 1024,
+    crowding=64 * 1024,
 )
 """Measured on two cores. Below 240 tokens per second two steps take longer than 0.2 s. Swapping
-out costs less than attention over masked tokens, by far."""
+out costs less than attention over masked tokens, by far: 530 new tokens beside seven idle
+conversations of 1,074 take a third of the time, and the next turn of those is not slower."""
 
 GPU_LIMITS = DeviceLimits(
     batch=2048,
