@@ -240,8 +240,9 @@ async def test_one_refusal_of_an_order_counts() -> None:
 async def test_work_is_cancelled_by_the_replica_that_does_it() -> None:
     replies = [reply("1", {}, 404), reply("2", {"status": "cancelled"})]
     path = "/v1/responses/resp_1/cancel"
-    status, _, body = await ask(ScriptedReplicas(replies=replies), b"", path)
-    assert (status, json.loads(body)) == (200, {"status": "cancelled"})
+    for method, place in (("POST", path), ("GET", path[:-7]), ("DELETE", path[3:-7])):
+        status, _, body = await ask(ScriptedReplicas(replies=replies), b"", place, method)
+        assert (status, json.loads(body)) == (200, {"status": "cancelled"})
     status, _, _ = await ask(ScriptedReplicas(replies=replies[:1]), b"", path)
     assert status == 404
 

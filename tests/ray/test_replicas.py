@@ -192,3 +192,16 @@ def test_limits_hold_across_replicas(deployment: Deployment, keys: KeyStore) -> 
     assert statuses == [200] * 5 + [429] * 7
     assert responses[0].headers["x-ratelimit-remaining-requests"] == "4"
     assert responses[-1].headers["x-ratelimit-remaining-requests"] == "0"
+
+
+def test_a_background_response_is_found_on_its_replica(deployment: Deployment) -> None:
+    body = {"input": "Count.", "background": True, "max_output_tokens": 16}
+    with deployment.client() as client:
+        created = client.post("/v1/responses", json=body).json()
+        path = f"/v1/responses/{created['id']}"
+        until(lambda: client.get(path).json()["status"] == "completed")
+        following = {**body, "background": False, "previous_response_id": created["id"]}
+        answers = [client.post("/v1/responses", json=following) for _ in range(3)]
+        assert client.delete(path).json()["deleted"]
+        assert client.get(path).status_code == 404
+    assert [answer.status_code for answer in answers] == [200] * 3

@@ -78,7 +78,7 @@ class Ingress:
             self._buffered -= len(body)
 
     async def _answer(self, request: ReplicaRequest, reply: ReplyWriter) -> None:
-        if is_for_all(request.method, request.path):
+        if is_for_all(request):
             replies = await self._replicas.send_to_all(request)
             if not replies:
                 raise ReplicasBusyError("There is no replica at the moment.")

@@ -6,23 +6,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shepherd.cli.deploy.request import ReplicaReply
+from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
 from shepherd.json_text import to_json
 from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH
 
-_OF_WORK = re.compile(r"/v1/responses/[^/]+/cancel|/v1/approvals/.+", re.ASCII)
+_OF_WORK = re.compile(r"(?:/v1)?/responses/[^/]+(?:/cancel)?|/v1/approvals/.+", re.ASCII)
 """Paths of work that one replica does; the others answer that there is none."""
+
+_STREAM = b"stream=true"
 
 _FAMILY = re.compile(r"# (?:HELP|TYPE|UNIT) (\S+)")
 _END = "# EOF"
 _LENGTH = b"content-length"
 
 
-def is_for_all(method: str, path: str) -> bool:
-    """Whether all replicas get a request."""
+def is_for_all(request: ReplicaRequest) -> bool:
+    """Whether all replicas get a request; each of their answers must end by itself."""
+    path = request.path
     if path == METRICS_PATH or path.startswith(f"{ADMIN_PREFIX}/"):
         return True
-    return method == "POST" and _OF_WORK.fullmatch(path) is not None
+    return _OF_WORK.fullmatch(path) is not None and _STREAM not in request.query
 
 
 def merge_replies(
