@@ -4,6 +4,7 @@ What runs is the same, but for the imports, which take most of a start. Tests of
 of the installed command and of other locales start it from nothing (`Popen` with `SHEPHERD`).
 """
 
+import atexit
 import json
 import os
 import select
@@ -33,6 +34,13 @@ class ForkServer:
             root = Path(__file__).parent.parent
             self._process = subprocess.Popen(command, pass_fds=[number], cwd=root)
         self._lock = threading.Lock()
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """End the process; what it has started goes on."""
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
 
     def fork(self, request: Mapping[str, Any], files: list[int]) -> int:
         """The id of a process that runs the program, see `tests.forkserver`."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,8 @@ class RealPostgres:
         pid = self._process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         for number in (pid, *map(int, children)):
-            os.kill(number, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ends when the server has ended
+                os.kill(number, signal.SIGKILL)
         self._process.wait()
 
     def stop(self) -> None:

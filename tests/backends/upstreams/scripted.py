@@ -21,7 +21,9 @@ from tests.backends.api.upstream import Received, Reply, Upstream, sse_event
 from tests.backends.openai_server import chunk
 from tests.patience import PATIENCE
 
-CHECKS = CheckPolicy(first_pause=0.05, max_pause=0.2, interval=0.2)
+AFTER_FAILURES = CheckPolicy(first_pause=0.05, max_pause=0.2, interval=0)
+"""No failure is seen before a request meets it."""
+ALWAYS = CheckPolicy(first_pause=0.05, max_pause=0.2, interval=0.2)
 QUICK = RetryPolicy(max_attempts=2, initial_delay=0.01)
 
 
@@ -73,14 +75,18 @@ BUSY = Reply({"error": {"message": "slow down"}}, status=429, headers={"retry-af
 
 @asynccontextmanager
 async def cluster(
-    home: Path, *servers: Server, type: str = "openai", **settings: Any
+    home: Path,
+    *servers: Server,
+    type: str = "openai",
+    checks: CheckPolicy = AFTER_FAILURES,
+    **settings: Any,
 ) -> AsyncGenerator[UpstreamsBackend]:
     """A provider with all servers as its upstreams."""
     async with AsyncExitStack() as stack:
         urls = [await serve(stack, server) for server in servers]
         provider = make_provider("cluster", {"type": type, "base_urls": urls, **settings})
         book = ProviderBook(Paths.from_env({"HOME": str(home)}), {})
-        backend = await open_upstreams(provider, single_opener(book), checks=CHECKS, retry=QUICK)
+        backend = await open_upstreams(provider, single_opener(book), checks=checks, retry=QUICK)
         stack.push_async_callback(backend.aclose)
         yield backend
 

@@ -14,6 +14,7 @@ from shepherd.events import CallbackEvent, FinishReason
 from tests.backends.api.support import Events
 from tests.backends.api.upstream import Reply
 from tests.backends.upstreams.scripted import (
+    ALWAYS,
     BUSY,
     FAILING,
     GONE,
@@ -91,7 +92,7 @@ async def test_a_request_goes_elsewhere_and_the_server_gets_no_others(
 
 async def test_a_server_that_is_back_gets_requests_again(tmp_path: Path) -> None:
     servers = trio()
-    async with cluster(tmp_path, *servers) as backend:
+    async with cluster(tmp_path, *servers, checks=ALWAYS) as backend:
         for server in servers[:2]:
             server.failure = GONE
         await until(lambda: health(backend) == [Health.DOWN, Health.DOWN, Health.UP])
@@ -206,7 +207,7 @@ async def test_no_request_is_lost_while_one_server_works(tmp_path: Path) -> None
 
 async def test_nothing_is_asked_of_a_closed_provider(tmp_path: Path) -> None:
     server = Server("a")
-    async with cluster(tmp_path, server, Server("b")) as backend:
+    async with cluster(tmp_path, server, Server("b"), checks=ALWAYS) as backend:
         await until(lambda: server.checked > 2)
     assert not backend.alive
     assert not await backend.reachable()

@@ -90,7 +90,7 @@ def test_a_worker_that_dies_before_its_answer_leaves_zeros(worker: ScriptedWorke
     worker.closes_after = GRAPH_COMPUTE
     client.send(GRAPH_COMPUTE)
     assert client.tensor(4) == bytes(4)
-    assert lost.is_set()
+    assert lost.wait(PATIENCE)
     assert f"The RPC worker at {worker.address} was lost: " in relay.lost
     client.send(Command.ALLOC_BUFFER, bytes(12))
     assert client.answer() == bytes(16)
@@ -111,7 +111,7 @@ def test_a_silent_worker_is_lost_after_the_timeout(worker: ScriptedWorker) -> No
     worker.silent_after = GRAPH_COMPUTE
     client.send(GRAPH_COMPUTE)
     assert client.tensor(4) == bytes(4)
-    assert lost.is_set()
+    assert lost.wait(PATIENCE)
     assert "did not answer for 0.2 seconds (llamacpp.rpc_timeout)" in relay.lost
 
 
