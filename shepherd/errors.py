@@ -3,6 +3,7 @@
 ShepherdError               the message tells the user what to do
 ├── ConfigError             a setting, flag or file of settings is wrong
 ├── SessionError            a saved session can't be found or read
+│   └── SessionStorageError the database of sessions can't be used (a server answers 503)
 ├── MemoryStoreError        the memory's file can't be read or written
 ├── UndoError               changes to files can't be undone, or not without loss
 ├── ToolError               a tool failed; the message goes to the model as its result
@@ -28,6 +29,10 @@ class ConfigError(ShepherdError):
 
 class SessionError(ShepherdError):
     """A saved session can't be found or read."""
+
+
+class SessionStorageError(SessionError):
+    """The database of sessions can't be reached or used at the moment."""
 
 
 class MemoryStoreError(ShepherdError):

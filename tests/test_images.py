@@ -130,14 +130,15 @@ def test_a_session_file_keeps_images_a_line_each(tmp_path: Path) -> None:
         transcript.message_added(message)
     transcript.messages_evicted([range(2, 3)])
     transcript.close()
-    lines = transcript.path.read_text().splitlines()
+    path = tmp_path / f"{transcript.header.id}.jsonl"
+    lines = path.read_text().splitlines()
     assert [json.loads(line)["type"] for line in lines] == ["session", *["message"] * 3, "evicted"]
     saved = store.read(transcript.header.id)
     assert list(saved.messages[:2]) == messages[:2]
     assert saved.messages[2].tool_call_id == "1"
     assert store.summary(saved.id).title.startswith("[image photo.png")
-    damaged = transcript.path.read_text().replace("image/png", "image/bmp")
-    transcript.path.write_text(damaged)
+    damaged = path.read_text().replace("image/png", "image/bmp")
+    path.write_text(damaged)
     assert "damaged line skipped" in store.read(saved.id).warnings[0]
 
 

@@ -7,123 +7,30 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.errors import SessionError
-from shepherd.eviction import message_groups
-from shepherd.messages import INTERRUPTED, Message, Role, ToolCall
+from shepherd.messages import INTERRUPTED, Message
 from shepherd.session import Session
-from shepherd.transcript import SessionStore, Transcript
+from shepherd.transcript import SessionStore
 from shepherd.transcript.store import new_id
-
-CWD = Path("/somewhere")
-TEXTS = st.text(max_size=20)
-CALLS = st.builds(
-    ToolCall,
-    st.uuids().map(str),
-    st.sampled_from(["read_file", "grep"]),
-    st.dictionaries(TEXTS, st.none() | st.booleans() | st.integers() | TEXTS, max_size=3),
-)
+from tests.transcripts import begin, filled, is_valid, journal, reopen
 
 
-@st.composite
-def turns(draw: st.DrawFn) -> list[Message]:
-    """A valid turn: user, any number of calls with their results, an answer."""
-    messages = [Message.user(draw(TEXTS))]
-    for _ in range(draw(st.integers(0, 2))):
-        calls = draw(st.lists(CALLS, min_size=1, max_size=3, unique_by=lambda c: c.id))
-        messages.append(Message.assistant(draw(TEXTS), draw(TEXTS), tuple(calls)))
-        messages += [Message.tool(call, draw(TEXTS)) for call in calls]
-    return [*messages, Message.assistant(draw(TEXTS))]
-
-
-OPERATIONS = st.lists(turns() | st.sampled_from(["evict", "clear", "reopen"]), max_size=8)
-
-
-def fail(text: str) -> None:
-    raise AssertionError(text)
-
-
-def begin(store: SessionStore, on_failure: Callable[[str], None] = fail) -> Session:
-    transcript = store.create(CWD, "pup", "Be brief.", on_failure)
-    return Session("Be brief.", id=transcript.header.id, journal=transcript)
-
-
-def journal(session: Session) -> Transcript:
-    assert isinstance(session.journal, Transcript)
-    return session.journal
-
-
-def reopen(store: SessionStore, id: str) -> Session:
-    transcript, saved = store.reopen(id, fail)
-    return Session(saved.system_message, list(saved.messages), id=saved.id, journal=transcript)
-
-
-def filled(store: SessionStore, count: int = 4) -> tuple[Session, Path]:
-    """A closed session with `count` turns of a call each, and its file."""
-    session = begin(store)
-    for number in range(count):
-        call = ToolCall(f"call_{number}", "read_file", {"path": "ä\u2028.txt"})
-        session.add(Message.user(f"question {number}"))
-        session.add(Message.assistant("", "hm", (call,)))
-        session.add(Message.tool(call, "content"))
-        session.add(Message.assistant(f"answer {number}"))
-    journal(session).close()
-    return session, journal(session).path
-
-
-def is_valid(messages: list[Message]) -> bool:
-    """Whether each call has its result right behind it and each result its call."""
-    waiting: list[str] = []
-    for message in messages:
-        if message.role is Role.TOOL:
-            if message.tool_call_id not in waiting:
-                return False
-            waiting.remove(message.tool_call_id)
-            continue
-        if waiting:
-            return False
-        waiting = [call.id for call in message.tool_calls]
-    return not waiting
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(OPERATIONS)
-def test_what_a_session_went_through_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, operations: list[list[Message] | str]
-) -> None:
-    store = SessionStore(tmp_path_factory.mktemp("sessions"))
-    session = begin(store)
-    session.add(Message.user("first"))
-    for operation in operations:
-        if operation == "evict":
-            session.evict(message_groups(session.messages)[:2])
-        elif operation == "clear":
-            session.clear()
-        elif operation == "reopen":
-            journal(session).close()
-            before = session.messages
-            session = reopen(store, session.id)
-            assert session.messages == before
-        else:
-            assert isinstance(operation, list)
-            for message in operation:
-                session.add(message)
-    journal(session).close()
-    saved = store.read(session.id)
-    assert list(saved.messages) == session.messages
-    assert (saved.system_message, saved.warnings) == ("Be brief.", ())
+def filled_file(directory: Path, count: int = 4) -> tuple[Session, Path]:
+    """A closed session with `count` turns, and its file."""
+    session = filled(SessionStore(directory), count)
+    return session, directory / f"{session.id}.jsonl"
 
 
 def test_a_file_cut_anywhere_loads_and_goes_on(tmp_path: Path) -> None:
     store = SessionStore(tmp_path)
-    whole, path = filled(store, count=2)
+    whole, path = filled_file(tmp_path, count=2)
     content = path.read_bytes()
     header = content.index(b"\n")
     ends = [n + d for n in range(len(content)) if content[n] == 10 for d in (0, 1, 2)]
@@ -144,7 +51,7 @@ def test_a_file_cut_anywhere_loads_and_goes_on(tmp_path: Path) -> None:
 
 def test_any_damaged_line_is_reported_and_costs_only_itself(tmp_path: Path) -> None:
     store = SessionStore(tmp_path)
-    session, path = filled(store)
+    session, path = filled_file(tmp_path)
     resumed = reopen(store, session.id)
     resumed.evict([range(4)])
     journal(resumed).close()
@@ -161,33 +68,6 @@ def test_any_damaged_line_is_reported_and_costs_only_itself(tmp_path: Path) -> N
         assert all(m in session.messages[4:] for m in kept)
 
 
-def test_calls_without_results_are_answered(tmp_path: Path) -> None:
-    store = SessionStore(tmp_path)
-    session = begin(store)
-    calls = tuple(ToolCall(f"c{n}", "grep", {}) for n in range(3))
-    session.add(Message.user("x"))
-    session.add(Message.assistant("", tool_calls=calls))
-    session.add(Message.tool(calls[1], "found"))
-    journal(session).close()
-    for _ in range(2):
-        resumed = reopen(store, session.id)
-        assert [m.content for m in resumed.messages[2:]] == ["found", INTERRUPTED, INTERRUPTED]
-        journal(resumed).close()
-
-
-def test_settings_that_change_are_kept(tmp_path: Path) -> None:
-    store = SessionStore(tmp_path)
-    session = begin(store)
-    journal(session).system_message_changed("before the first message")
-    session.add(Message.user("x"))
-    journal(session).model_changed("bigger")
-    saved = store.read(session.id)
-    assert (saved.system_message, saved.model) == ("before the first message", "bigger")
-    journal(session).system_message_changed("later")
-    assert store.read(session.id).system_message == "later"
-    journal(session).close()
-
-
 def test_an_empty_session_leaves_no_file(tmp_path: Path) -> None:
     session = begin(SessionStore(tmp_path / "sessions"))
     session.clear()
@@ -198,66 +78,11 @@ def test_an_empty_session_leaves_no_file(tmp_path: Path) -> None:
 def test_files_are_private(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        _, path = filled(SessionStore(tmp_path / "a" / "sessions"))
+        _, path = filled_file(tmp_path / "a" / "sessions")
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-
-
-def test_half_a_surrogate_pair_survives(tmp_path: Path) -> None:
-    store = SessionStore(tmp_path)
-    session = begin(store)
-    session.add(Message.user("\ud800"))
-    assert store.read(session.id).messages == (Message.user("\ud800"),)
-    journal(session).close()
-
-
-def test_a_session_is_open_once(tmp_path: Path) -> None:
-    store = SessionStore(tmp_path)
-    session, _ = filled(store)
-    first = reopen(store, session.id)
-    with pytest.raises(SessionError, match="open in another"):
-        store.reopen(session.id, fail)
-    with pytest.raises(SessionError, match="open in another"):
-        store.delete(session.id)
-    assert len(store.read(session.id).messages) == 16
-    journal(first).close()
-    journal(reopen(store, session.id)).close()
-    store.delete(session.id)
-    with pytest.raises(SessionError, match="No session"):
-        store.find(session.id)
-
-
-def test_sessions_are_found_by_directory_and_beginning(tmp_path: Path) -> None:
-    store = SessionStore(tmp_path)
-    paths = [filled(store, count=1)[1] for _ in range(3)]
-    for age, path in enumerate(paths):
-        os.utime(path, (1_000_000 - age, 1_000_000 - age))
-    (tmp_path / "broken.jsonl").write_text("nonsense\n")
-    assert store.latest(CWD) == paths[0].stem
-    assert store.find(paths[1].stem) == paths[1]
-    with pytest.raises(SessionError, match="start of"):
-        store.find(paths[0].stem[:2])
-    with pytest.raises(SessionError, match="No saved session of /else"):
-        store.latest(Path("/else"))
-    summaries, problems = store.summaries()
-    assert [s.id for s in summaries] == [p.stem for p in paths]
-    assert (summaries[0].title, summaries[0].messages) == ("question 0", 4)
-    assert len(problems) == 1
-
-
-def test_a_session_in_which_nothing_was_said_is_passed_over(tmp_path: Path) -> None:
-    store = SessionStore(tmp_path)
-    said = filled(store, count=1)[1]
-    cleared = begin(store)
-    cleared.add(Message.user("never mind"))
-    cleared.clear()
-    journal(cleared).close()
-    os.utime(said, (1_000_000, 1_000_000))
-    assert journal(cleared).path.exists()
-    assert store.latest(CWD) == said.stem
-    assert [s.id for s in store.summaries()[0]] == [said.stem]
 
 
 @given(
@@ -266,16 +91,6 @@ def test_a_session_in_which_nothing_was_said_is_passed_over(tmp_path: Path) -> N
 )
 def test_ids_are_in_the_order_of_their_times(begun: datetime, later: timedelta) -> None:
     assert new_id(begun) < new_id(begun + later)
-
-
-def test_of_files_written_at_once_the_one_begun_later_is_newer(tmp_path: Path) -> None:
-    store = SessionStore(tmp_path)
-    paths = [filled(store, count=1)[1] for _ in range(5)]
-    for path in paths:
-        os.utime(path, (1_000_000, 1_000_000))
-    newest_first = sorted((path.stem for path in paths), reverse=True)
-    assert list(store.session_ids(CWD)) == newest_first
-    assert [summary.id for summary in store.summaries()[0]] == newest_first
 
 
 @pytest.mark.parametrize(
@@ -288,7 +103,7 @@ def test_a_file_without_a_header_is_refused(tmp_path: Path, header: str) -> None
 
 
 def test_a_file_of_a_newer_format_is_refused(tmp_path: Path) -> None:
-    session, path = filled(SessionStore(tmp_path))
+    session, path = filled_file(tmp_path)
     header, *lines = path.read_text().splitlines()
     newer = json.dumps({**json.loads(header), "version": 3})
     path.write_text("\n".join([newer, *lines]))

@@ -151,8 +151,8 @@ class ServerSection(DoorSettings):
     database: Annotated[
         str,
         Field(
-            description="URL of a PostgreSQL database for keys, limits, usage and stored "
-            "responses, without a password: `postgresql://USER@HOST/NAME` "
+            description="URL of a PostgreSQL database for keys, limits, usage, stored "
+            "responses and shared sessions, without a password: `postgresql://USER@HOST/NAME` "
             '(`shepherd[postgres]`); "" = files.'
         ),
     ] = ""

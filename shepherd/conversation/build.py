@@ -22,6 +22,7 @@ from shepherd.conversation.toolbox import (
 from shepherd.memory import Place
 from shepherd.session import Session
 from shepherd.tools.deferred.search import SearchResults
+from shepherd.transcript import SessionStore
 
 CONVERSATION = Concurrency(1, maximum=8)
 """One conversation, which may send parallel requests to its model."""
@@ -108,11 +109,13 @@ def _build(
         notices.tell(warning)
     keeper = build_keeper(config, paths, workspace.policy, notices.tell)
     workspace = replace(workspace, undo=keeper)
+    sessions = start.store or SessionStore(paths.sessions)
+    start = replace(start, store=sessions)
     session, transcript = begin_session(config, paths, cwd, start, notices)
     session.archive = archive_of(session, workspace.memory, Place.of(cwd))
     session.tools = offered_tools(workspace.registry, config, None)
     session.deferred = SearchResults(workspace.registry)
-    return Conversation(workspace, slot, notices, session, transcript)
+    return Conversation(workspace, slot, notices, session, transcript, sessions)
 
 
 @asynccontextmanager
@@ -135,7 +138,8 @@ async def open_shared(
     book = providers or ProviderBook(paths, env)
     slot = partial(ModelSlot, config, backend_opener(book), book, borrowed=backend)
     workspace = build_workspace(config, paths, cwd, notices)
-    conversation = Conversation(workspace, slot, notices, session, None)
+    sessions = SessionStore(paths.sessions)
+    conversation = Conversation(workspace, slot, notices, session, None, sessions)
     conversation.begin()
     try:
         await conversation.backend()

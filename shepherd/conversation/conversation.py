@@ -57,6 +57,7 @@ class Conversation:
         notices: Notices,
         session: Session,
         transcript: Transcript | None,
+        sessions: SessionStore,
     ) -> None:
         self._workspace = workspace
         self.paths = workspace.paths
@@ -75,6 +76,7 @@ class Conversation:
         if workspace.hooks is not None:
             self._add_hooks(workspace.hooks)
         self.transcript = transcript
+        self.sessions = sessions
         self._undo = workspace.undo
         self.history = SessionHistory(lambda: self.session, self._undo, self.additions)
         self._keep_files()
@@ -151,16 +153,16 @@ class Conversation:
 
     def saved_sessions(self, limit: int) -> list[SessionSummary]:
         """The newest saved sessions of the directory that have messages."""
-        return SessionStore(self.paths.sessions).newest(self.cwd, limit)
+        return self.sessions.newest(self.cwd, limit)
 
     def resume(self, id: str) -> None:
         """Continue with a saved session in place of this one; permissions for this session end.
 
         Raises SessionError without a change if the session does not exist or is open elsewhere.
         """
-        if SessionStore(self.paths.sessions).find(id).stem == self.session.id:
+        if self.sessions.find(id) == self.session.id:
             raise SessionError("This session is the one you are in.")
-        start = SessionStart(id=id)
+        start = SessionStart(id=id, store=self.sessions)
         session, transcript = begin_session(self.config, self.paths, self.cwd, start, self.notices)
         left = self.session
         session.tools, session.deferred = left.tools, left.deferred

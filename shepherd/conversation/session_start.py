@@ -25,10 +25,16 @@ SYSTEM_MESSAGE_WITHOUT_TOOLS = (
 
 @dataclass(frozen=True, slots=True)
 class SessionStart:
-    """The conversation to continue: the latest of this directory, one by id, or none."""
+    """The conversation to continue: the latest of this directory, one by id, or none.
+
+    `store` has the saved ones, by default the user's files. With `or_new`, a new one begins if the
+    one with the id can't be continued.
+    """
 
     latest: bool = False
     id: str = ""
+    store: SessionStore | None = None
+    or_new: bool = False
 
 
 class Notices:
@@ -57,10 +63,11 @@ def begin_session(
     config: Config, paths: Paths, cwd: Path, start: SessionStart, notices: Notices
 ) -> tuple[Session, Transcript | None]:
     """The session that `start` names and its transcript, if it is saved; raises SessionError."""
-    store = SessionStore(paths.sessions)
+    store = start.store or SessionStore(paths.sessions)
     saved_id = start.id or (_latest(store, cwd, notices) if start.latest else "")
-    if saved_id:
-        begun = _resumed(*store.reopen(saved_id, notices.tell), config, cwd, notices)
+    reopened = _reopened(store, saved_id, start, notices) if saved_id else None
+    if reopened is not None:
+        begun = _resumed(*reopened, config, cwd, notices)
     else:
         begun = _new(store, config, cwd, notices)
     session = begun[0]
@@ -76,6 +83,19 @@ def _latest(store: SessionStore, cwd: Path, notices: Notices) -> str:
     except SessionError as error:
         notices.tell(f"{error} This is a new one.")
         return ""
+
+
+def _reopened(
+    store: SessionStore, id: str, start: SessionStart, notices: Notices
+) -> tuple[Transcript, SavedSession] | None:
+    """The saved session; None if a new one begins in its place, which a notice says."""
+    try:
+        return store.reopen(id, notices.tell)
+    except SessionError as error:
+        if not start.or_new:
+            raise
+        notices.tell(f"{error} This is a new one.")
+        return None
 
 
 def default_system_message(config: Config, cwd: Path) -> str:

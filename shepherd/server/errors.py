@@ -16,12 +16,14 @@ from shepherd.errors import (
     ContextFullError,
     InvalidRequestError,
     ModelLoadError,
+    SessionStorageError,
     ShepherdError,
 )
 from shepherd.validation import describe_problem, key_of
 
 INTERNAL_ERROR = "internal_error"
 ANSWER_CUT = "answer_cut"
+STORE_UNAVAILABLE = "store_unavailable"
 CONTEXT_FULL = "context_length_exceeded"
 
 logger = logging.getLogger(__name__)
@@ -108,6 +110,9 @@ def _shepherd_error(error: ShepherdError) -> ApiError:
             return ApiError(503, str(error), code, headers=headers)
         case ModelLoadError():
             return ApiError(503, str(error), "model_not_loaded")
+        case SessionStorageError():
+            message = "Saved sessions can't be used at the moment; the server's log says why."
+            return ApiError(503, message, STORE_UNAVAILABLE)
         case _:
             status = 502 if code else 500
             code = code or FAILED
@@ -116,7 +121,8 @@ def _shepherd_error(error: ShepherdError) -> ApiError:
 
 def log_failure(error: BaseException, reported: ApiError) -> None:
     """Log a failure of the server; a defect with its traceback."""
-    if reported.status in (500, 502) and isinstance(error, ShepherdError):
+    failed = reported.status in (500, 502) or reported.code == STORE_UNAVAILABLE
+    if failed and isinstance(error, ShepherdError):
         logger.error("A request failed: %s", error)
     elif reported.code == INTERNAL_ERROR:
         logger.error("A request failed", exc_info=error)

@@ -14,7 +14,7 @@ from shepherd.errors import ConfigError, ShepherdError
 from shepherd.storage.address import Address
 from shepherd.storage.rows import Cursor, Rows, Values
 from shepherd.storage.schema import prepare
-from shepherd.storage.statements import storable, translated
+from shepherd.storage.statements import one_line, storable, translated
 
 if TYPE_CHECKING:
     import psycopg
@@ -143,7 +143,7 @@ class PostgresServer:
                     raise self._pause(error) from error
                 time.sleep(pause)
             except psycopg.Error as error:
-                raise DatabaseError(f"{self.address}: {_one_line(error)}") from error
+                raise DatabaseError(f"{self.address}: {one_line(error)}") from error
         raise AssertionError("the last attempt returns or raises")
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class PostgresServer:
     def _pause(self, error: Exception) -> DatabaseError:
         pause = min(MAX_PAUSE_SECONDS, 0.25 * 2 ** min(self._failures, 8))
         self._failures += 1
-        self._problem = f"{self.address}: {_one_line(error)}"
+        self._problem = f"{self.address}: {one_line(error)}"
         self._paused_until = time.monotonic() + pause
         self.close()
         return DatabaseError(self._problem)
@@ -170,7 +170,7 @@ class PostgresServer:
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         if connection is None:
-            connection = self._connect()
+            connection = self.connect()
         try:
             yield connection
         finally:
@@ -189,7 +189,8 @@ class PostgresServer:
         if not keeps:
             connection.close()
 
-    def _connect(self) -> "psycopg.Connection":
+    def connect(self) -> "psycopg.Connection":
+        """A new connection, which the caller closes; raises psycopg's OperationalError."""
         import psycopg
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -294,7 +295,3 @@ def check_installed() -> None:
         import_module("psycopg")
     except ImportError as error:
         raise ConfigError(INSTALL) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Statements of SQLite in the form of psycopg."""
+"""Statements of SQLite in the form of psycopg, and its errors in one line."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -38,3 +38,8 @@ def _storable(value: Any) -> Any:
         return value
     value = value.replace(_NUL, _VISIBLE_NUL)
     return value.encode("utf-8", "backslashreplace").decode() if not value.isascii() else value
+
+
+def one_line(error: Exception) -> str:
+    """The message of an error of psycopg, which can have several lines."""
+    return " ".join(str(error).split()) or type(error).__name__

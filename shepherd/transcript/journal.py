@@ -1,13 +1,9 @@
-"""Writes a conversation to its file as it happens."""
+"""Writes a conversation to its file or database as it happens."""
 
-import fcntl
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
-from shepherd.config.files import make_private_directory
 from shepherd.errors import SessionError
 from shepherd.messages import Message
 from shepherd.transcript.reading import SavedSession, parse_session
@@ -23,51 +19,54 @@ from shepherd.transcript.records import (
     SettingChanged,
     change_line,
     header_line,
+    with_version,
 )
-
-MAX_HEADER = 1 << 24
-"""The limit of the first line in bytes; it holds the system message."""
+from shepherd.transcript.storage import SessionLog, SessionStorage
 
 
 class Transcript:
-    """The journal of one session; its file is created at the first write.
+    """The journal of one session; its file, or its rows, begin to exist at the first write.
 
-    Each change is one line in one write, which the kernel has when the call returns. So a killed
-    process loses at most the line it was writing. Closing the transcript syncs the file to the
-    disk; before that, only a power failure can lose more. The file is locked while the
-    transcript is open.
+    Each change is one line in one write, which the storage has when the call returns. So a killed
+    process loses at most the line it was writing. The session is locked while the transcript is
+    open.
 
     A failed write (disk full) does not end the conversation: `on_failure` is called once, and
     nothing more is written.
     """
 
-    def __init__(self, path: Path, header: Header, on_failure: Callable[[str], None]) -> None:
-        self.path = path
+    def __init__(
+        self, storage: SessionStorage, header: Header, on_failure: Callable[[str], None]
+    ) -> None:
+        self.name = storage.name(header.id)
         self.header = header
+        self._storage = storage
         self._on_failure = on_failure
-        self._descriptor: int | None = None
+        self._log: SessionLog | None = None
         self._closed = False
         self._numbers: list[int | None] = []
         self._next = 0
 
     @classmethod
     def reopen(
-        cls, path: Path, on_failure: Callable[[str], None]
+        cls, storage: SessionStorage, id: str, on_failure: Callable[[str], None]
     ) -> tuple["Transcript", SavedSession]:
-        """Continue the file at `path`; an incomplete last line is removed.
+        """Continue the session `id`; an incomplete last line is removed.
 
         Raises SessionError if it is open in another process or can't be read.
         """
-        descriptor = _open_locked(path, os.O_RDWR | os.O_APPEND)
+        log = storage.open(id, on_failure)
         try:
-            with os.fdopen(os.dup(descriptor), "rb") as file:
-                saved = parse_session(path, file.read())
-            os.ftruncate(descriptor, saved.sound_bytes)
+            data = log.read()
+            saved = parse_session(storage.name(id), data)
+            if saved.sound_bytes < len(data):
+                log.cut(saved.sound_bytes)
         except BaseException:
-            os.close(descriptor)
+            log.release()
             raise
-        transcript = cls(path, saved.header, on_failure)
-        transcript._adopt(descriptor, saved)
+        transcript = cls(storage, saved.header, on_failure)
+        transcript.name = storage.name(id)
+        transcript._adopt(log, saved)
         return transcript, saved
 
     def message_added(self, message: Message) -> None:
@@ -83,7 +82,7 @@ class Transcript:
 
     def cleared(self) -> None:
         self._numbers.clear()
-        if self._descriptor is not None:
+        if self._log is not None:
             self._write(Cleared())
 
     def branched(self, number: int, messages: Sequence[int | None], resumed: int | None) -> None:
@@ -110,107 +109,72 @@ class Transcript:
         self._setting_changed("model", name)
 
     def close(self) -> None:
-        """Sync the file and release the lock; nothing is written afterwards."""
+        """Make all lines durable and release the session; nothing is written afterwards."""
         self._closed = True
-        if self._descriptor is None:
+        if self._log is None:
             return
         try:
-            os.fsync(self._descriptor)
-        except OSError as error:
+            self._log.sync()
+        except (OSError, SessionError) as error:
             self._fail(error)
         else:
-            os.close(self._descriptor)
-            self._descriptor = None
+            self._release()
 
-    def _adopt(self, descriptor: int, saved: SavedSession) -> None:
-        self._descriptor = descriptor
+    def _adopt(self, log: SessionLog, saved: SavedSession) -> None:
+        self._log = log
         self._numbers = list(saved.numbers)
         self._next = saved.next_number
         if not saved.complete:
-            self._append(descriptor, b"\n")
+            self._append(log, b"\n")
 
     def _setting_changed(self, name: str, value: str) -> None:
-        if self._descriptor is None:
+        if self._log is None:
             self.header = replace(self.header, **{name: value})
         else:
             self._write(SettingChanged(name, value))
 
     def _need_version(self, version: int) -> None:
-        """Raise the version in the header, so that an older Shepherd refuses the file."""
+        """Raise the version in the header, so that an older Shepherd refuses the session."""
         before, self.header = self.header, replace(self.header, version=version)
-        if self._descriptor is None or before.version >= version:
+        if self._log is None or before.version >= version:
             return
         try:
-            raise_version(self.path, before.version, version)
-        except OSError as error:
+            self._log.replace_header(lambda line: with_version(line, before.version, version))
+        except (OSError, SessionError) as error:
             self._fail(error)
 
     def _write(self, change: Change) -> None:
         if self._closed:
             return
-        if self._descriptor is not None:
-            self._append(self._descriptor, change_line(change))
+        if self._log is not None:
+            self._append(self._log, change_line(change))
         else:
             self._create(change_line(change))
 
     def _create(self, first_line: bytes) -> None:
         try:
-            make_private_directory(self.path.parent)
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
-            self._descriptor = _open_locked(self.path, flags)
+            self._log = self._storage.create(self.header.id, self._on_failure)
         except (OSError, SessionError) as error:
             self._fail(error)
-        else:
-            self._append(self._descriptor, header_line(self.header) + first_line)
-            if self._closed:
-                self.path.unlink(missing_ok=True)
+            return
+        self._append(self._log, header_line(self.header) + first_line)
+        if self._closed:
+            with suppress(SessionError):  # readers skip a session without lines
+                self._storage.delete(self.header.id)
 
-    def _append(self, descriptor: int, data: bytes) -> None:
-        before = os.fstat(descriptor).st_size
+    def _append(self, log: SessionLog, data: bytes) -> None:
         try:
-            while data:
-                data = data[os.write(descriptor, data) :]
-        except OSError as error:
-            with suppress(OSError):  # readers skip an incomplete last line
-                os.ftruncate(descriptor, before)
+            log.append(data)
+        except (OSError, SessionError) as error:
             self._fail(error)
+
+    def _release(self) -> None:
+        if self._log is not None:
+            self._log.release()
+            self._log = None
 
     def _fail(self, error: Exception) -> None:
         self._closed = True
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._release()
         reason = error.strerror if isinstance(error, OSError) else error
-        self._on_failure(f"{self.path}: the session is no longer saved: {reason}")
-
-
-def raise_version(path: Path, before: int, version: int) -> None:
-    """Replace the one digit of the version in the header of the file at `path`."""
-    with path.open("r+b", buffering=0) as file:
-        line = file.read(MAX_HEADER).partition(b"\n")[0]
-        place = line.rfind(b'"version": %d}' % before)
-        if place >= 0:
-            file.seek(place)
-            file.write(b'"version": %d}' % version)
-
-
-def delete_session(path: Path) -> None:
-    """Delete the session file at `path`; raises SessionError if it is open elsewhere."""
-    descriptor = _open_locked(path, os.O_RDWR)
-    try:
-        path.unlink(missing_ok=True)
-    finally:
-        os.close(descriptor)
-
-
-def _open_locked(path: Path, flags: int) -> int:
-    try:
-        descriptor = os.open(path, flags, 0o600)
-    except OSError as error:
-        raise SessionError(f"{path}: can't be opened: {error.strerror}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise SessionError(f"Session {path.stem} is open in another Shepherd.") from error
-    return descriptor
+        self._on_failure(f"{self.name}: the session is no longer saved: {reason}")

@@ -1,9 +1,8 @@
-"""Reads session files, including damaged ones."""
+"""Reads the lines of sessions, including damaged ones."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from shepherd.errors import SessionError
 from shepherd.messages import INTERRUPTED, Message, Role
@@ -44,14 +43,13 @@ def repaired(numbered: Iterable[tuple[int, Message]]) -> list[tuple[int | None, 
 
 @dataclass(frozen=True, slots=True)
 class SavedSession:
-    """A conversation as read from its file.
+    """A conversation as read from its lines.
 
     `numbers` and `times` run parallel to `messages`; None marks a result that was added for a call
-    without one. `sound_bytes` is the length of the file without an incomplete last line;
-    `complete` says whether the file ends in a newline. `warnings` has a sentence per damaged line.
+    without one. `sound_bytes` is the length of the lines without an incomplete last one;
+    `complete` says whether they end in a newline. `warnings` has a sentence per damaged line.
     """
 
-    path: Path
     header: Header
     system_message: str
     model: str
@@ -70,7 +68,7 @@ class SavedSession:
 
 
 class _Replay:
-    """The changes of a file, applied one after another."""
+    """The changes of a session, applied one after another."""
 
     def __init__(self, header: Header) -> None:
         self.live: dict[int, Message] = {}
@@ -120,28 +118,13 @@ class _Replay:
         self.live = {n: self.all[n] for n in numbers if n not in replaced}
 
 
-def read_header(path: Path) -> Header:
-    """The first line of the file at `path`; raises SessionError."""
-    try:
-        with path.open("rb") as file:
-            return _header(path, file.readline())
-    except OSError as error:
-        raise SessionError(f"{path}: can't be read: {error.strerror}") from error
+def parse_session(name: str, data: bytes) -> SavedSession:
+    """The conversation in `data`, the lines of a session; `name` names it in messages.
 
-
-def read_session(path: Path) -> SavedSession:
-    """The conversation in the file at `path`; raises SessionError if there is no header."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise SessionError(f"{path}: can't be read: {error.strerror}") from error
-    return parse_session(path, data)
-
-
-def parse_session(path: Path, data: bytes) -> SavedSession:
-    """The conversation in `data`, the content of the file at `path`."""
+    Raises SessionError if there is no header.
+    """
     *lines, tail = data.split(b"\n")
-    header = _header(path, lines[0] if lines else tail)
+    header = parse_first_line(name, lines[0] if lines else tail)
     replay = _Replay(header)
     warnings: list[str] = []
     for number, line in enumerate(lines[1:], start=2):
@@ -149,13 +132,12 @@ def parse_session(path: Path, data: bytes) -> SavedSession:
         if change is not None:
             replay.apply(change)
         elif line.strip():
-            warnings.append(f"{path}:{number}: damaged line skipped")
+            warnings.append(f"{name}:{number}: damaged line skipped")
     whole_tail = bool(lines) and _change(tail) is not None
     if whole_tail:
         replay.apply(parse_change(tail))
     present = replay.branch(replay.next_number)
     return SavedSession(
-        path=path,
         header=header,
         system_message=replay.settings["system_message"],
         model=replay.settings["model"],
@@ -170,13 +152,14 @@ def parse_session(path: Path, data: bytes) -> SavedSession:
     )
 
 
-def _header(path: Path, line: bytes) -> Header:
+def parse_first_line(name: str, line: bytes) -> Header:
+    """The header in the first line of a session; raises SessionError."""
     try:
         header = parse_header(line)
     except PARSE_ERRORS as error:
-        raise SessionError(f"{path}:1: not a session of Shepherd: {error}") from error
+        raise SessionError(f"{name}:1: not a session of Shepherd: {error}") from error
     if header.version > VERSION:
-        raise SessionError(f"{path}: written by a newer Shepherd (format {header.version})")
+        raise SessionError(f"{name}: written by a newer Shepherd (format {header.version})")
     return header
 
 

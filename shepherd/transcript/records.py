@@ -1,7 +1,7 @@
-"""The lines of a session file.
+"""The lines of a session.
 
 The first line is the header; every other line is one change. Messages are numbered from 0 for the
-life of the file. Evictions name those numbers, so that a damaged line does not shift them.
+life of the session. Evictions name those numbers, so that a damaged line does not shift them.
 """
 
 import json
@@ -140,6 +140,12 @@ def parse_change(line: bytes) -> Change:
             return Compacted(int(data["n"]), numbers, message, parse_time(data.get("time")))
         case kind:
             raise ValueError(f"unknown kind of line: {kind!r}")
+
+
+def with_version(line: bytes, before: int, version: int) -> bytes:
+    """The line of a header with another version of one digit."""
+    start, digit, end = line.rpartition(b'"version": %d}' % before)
+    return start + b'"version": %d}' % version + end if digit else line
 
 
 def now() -> str:

@@ -222,7 +222,7 @@ class EditorAgent:
                 raise SessionError(f"The session {id} answers a prompt; cancel it first.")
             return self.sessions[id]
         store = SessionStore(Paths.from_env(os.environ).sessions)
-        if not id or store.find(id).stem != id:
+        if not id or store.find(id) != id:
             raise SessionError(f"No session {id}; session/list names all.")
         return await self._open(cwd, SessionStart(id=id), mcp_servers)
 

@@ -29,17 +29,27 @@ def migrate(context: typer.Context) -> None:
 
 
 @database.command("copy")
-def copy(context: typer.Context) -> None:
+def copy(
+    context: typer.Context,
+    *,
+    sessions: Annotated[
+        bool, typer.Option("--sessions", help="Saved sessions too, also those of the terminal.")
+    ] = False,
+) -> None:
     """Copy keys, usage and stored responses of this user's files into the database.
 
     What is in the database already stays. The files stay, too. Stop the server before.
     """
-    from shepherd.cli.serve.copying import copy_state
+    from shepherd.cli.serve.copying import copy_sessions, copy_state
     from shepherd.cli.serve.database import required_database
 
     server = required_database(loaded_config(context), os.environ)
-    for sentence in copy_state(Paths.from_env(os.environ), server):
+    paths = Paths.from_env(os.environ)
+    for sentence in copy_state(paths, server):
         sys.stderr.write(f"{sentence}\n")
+    if sessions:
+        for sentence in copy_sessions(paths, server):
+            sys.stderr.write(f"{sentence}\n")
 
 
 @database.command("password")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from shepherd.cli.request import loaded_config
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.paths import Paths
@@ -20,12 +21,16 @@ LINE_WIDTH = 200
 
 sessions = typer.Typer(name="sessions", help="Saved conversations.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(help="The session's id, or its beginning.")]
+Shared = Annotated[
+    bool,
+    typer.Option("--database", help="Those of servers, in the database of `server.database`."),
+]
 
 
 @sessions.command("list")
-def list_sessions() -> None:
+def list_sessions(context: typer.Context, *, database: Shared = False) -> None:
     """List all saved sessions, the newest first."""
-    summaries, problems = _store().summaries()
+    summaries, problems = _store(context, database=database).summaries()
     for item in summaries:
         when = item.updated.astimezone().strftime("%Y-%m-%d %H:%M")
         title = one_line(item.title, TITLE_WIDTH)
@@ -37,9 +42,9 @@ def list_sessions() -> None:
 
 
 @sessions.command("show")
-def show_session(id: Id) -> None:
+def show_session(context: typer.Context, id: Id, *, database: Shared = False) -> None:
     """Show the conversation as text."""
-    saved = _store().read(_checked_id(id))
+    saved = _store(context, database=database).read(_checked_id(id))
     for warning in saved.warnings:
         sys.stderr.write(f"shepherd: {warning}\n")
     typer.echo(f"{saved.id}  {saved.model}  {sanitize(saved.header.cwd)}")
@@ -48,9 +53,9 @@ def show_session(id: Id) -> None:
 
 
 @sessions.command("delete")
-def delete_session(id: Id) -> None:
+def delete_session(context: typer.Context, id: Id, *, database: Shared = False) -> None:
     """Delete a session permanently, with the files that were kept for it."""
-    deleted = _store().delete(_checked_id(id))
+    deleted = _store(context, database=database).delete(_checked_id(id))
     forget_session(Paths.from_env(os.environ).undo_file, deleted, _warn)
     sys.stderr.write(f"Session {deleted} is deleted.\n")
 
@@ -66,7 +71,12 @@ def _checked_id(id: str) -> str:
     return id
 
 
-def _store() -> SessionStore:
+def _store(context: typer.Context, *, database: bool) -> SessionStore:
+    if database:
+        from shepherd.cli.serve.database import required_database, session_store
+
+        server = required_database(loaded_config(context), os.environ)
+        return session_store(server, Paths.from_env(os.environ))
     return SessionStore(Paths.from_env(os.environ).sessions)
 
 

@@ -1,4 +1,4 @@
-"""Copies keys, usage, limits and stored responses of this user into a database."""
+"""Copies keys, usage, limits, stored responses and sessions of this user into a database."""
 
 import time
 from collections import defaultdict
@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from shepherd.config.paths import Paths
+from shepherd.errors import SessionError
 from shepherd.server.access import shared
 from shepherd.server.access.limiter import Resource
 from shepherd.server.access.shared_windows import KeyWindows, database_clock
@@ -16,6 +17,9 @@ from shepherd.server.openai_responses.store import open_responses, responses_in
 from shepherd.storage.copying import Table, copy_table
 from shepherd.storage.postgres import PostgresServer
 from shepherd.storage.rows import Rows
+from shepherd.transcript.database import SessionDatabase
+from shepherd.transcript.files import SessionFiles
+from shepherd.transcript.reading import parse_session
 
 _ALL_DAYS = 36_500
 _TOKENS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
@@ -42,6 +46,26 @@ def copy_state(paths: Paths, server: PostgresServer) -> Iterator[str]:
         copy_table(source, target, ITEMS)  # first, so that no response lacks items meanwhile
         yield f"Stored responses: {copy_table(source, target, RESPONSES)}."
         source.close()
+
+
+def copy_sessions(paths: Paths, server: PostgresServer) -> Iterator[str]:
+    """Copy all saved sessions; yields a sentence for each problem, and one with their number.
+
+    An incomplete last line, and sessions that are in the database already, are left out. Raises
+    ShepherdError.
+    """
+    source, target = SessionFiles(paths.sessions), SessionDatabase(server)
+    number = 0
+    for session_id in source.ids():
+        try:
+            data = source.read(session_id)
+            saved = parse_session(source.name(session_id), data)
+        except SessionError as error:
+            yield f"{error}. It is not copied."
+            continue
+        lines = data[: saved.sound_bytes] + (b"" if saved.complete else b"\n")
+        number += target.add(session_id, lines, source.modified(session_id))
+    yield f"Sessions: {number} copied."
 
 
 def _copy_usage(path: Path, server: PostgresServer) -> int:

@@ -12,6 +12,7 @@ from shepherd.server.access.keys import Keys
 from shepherd.server.access.usage import UsageStore
 from shepherd.storage.address import Address
 from shepherd.storage.postgres import PostgresDatabase, PostgresServer, check_installed
+from shepherd.transcript import SessionStore
 
 PASSWORD_NAME = "server.database"
 """The name of the password in the file of credentials and in the keyring."""
@@ -44,13 +45,26 @@ def stores_of(server: PostgresServer) -> list[PostgresDatabase]:
     """All that Shepherd keeps in a database."""
     from shepherd.server.access import shared
     from shepherd.server.openai_responses.store import responses_in
+    from shepherd.transcript.database import SessionDatabase
 
     return [
         shared.key_database_in(server),
         shared.usage_in(server),
         shared.limits_in(server),
         responses_in(server),
+        SessionDatabase(server).tables,
     ]
+
+
+def session_store(database: PostgresServer | None, paths: Paths) -> SessionStore:
+    """The sessions in the database, or in the user's files; raises SessionError."""
+    if database is not None:
+        from shepherd.transcript.database import SessionDatabase
+
+        storage = SessionDatabase(database)
+        storage.tables.migrate()
+        return SessionStore(storage)
+    return SessionStore(paths.sessions)
 
 
 def key_store(database: PostgresServer | None, paths: Paths) -> Keys:

@@ -4,12 +4,13 @@ import hashlib
 import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from shepherd.backends.base import ModelInfo
 from shepherd.cli.serve.audited import audited_actions
-from shepherd.cli.serve.database import configured_database, server_keys
+from shepherd.cli.serve.database import configured_database, server_keys, session_store
 from shepherd.cli.serve.http import refusal_of_flags, server_settings, warn
 from shepherd.config.files import write_private
 from shepherd.config.paths import Paths
@@ -43,15 +44,15 @@ async def serve_conversation(
     and errors from loading the backend.
     """
     paths = Paths.from_env(os.environ)
-    if not (start.id or start.latest):
-        start = SessionStart(id=last_served(paths, cwd))
-
-    opened = open_conversation(config, os.environ, cwd, start, providers)
     settings = server_settings(config, insecure=insecure)
     database = configured_database(config, os.environ)
     settings.database = database
     keys = server_keys(config, database, paths)
+    sessions = session_store(database, paths)
+    if not (start.id or start.latest):
+        start = SessionStart(id=last_served(sessions, paths, cwd), or_new=True)
 
+    opened = open_conversation(config, os.environ, cwd, replace(start, store=sessions), providers)
     async with opened as conversation:
         conversation.notices.listen(warn)
         open_service = partial(_open_service, conversation, paths, settings, keys)
@@ -86,11 +87,11 @@ async def _open_service(
         yield Service(app, load, path="", drain=shared.drain)
 
 
-def last_served(paths: Paths, cwd: Path) -> str:
+def last_served(sessions: SessionStore, paths: Paths, cwd: Path) -> str:
     """The id of the session that was served last in `cwd`, "" if it does not exist any more."""
     try:
         saved = _pointer(paths, cwd).read_text(encoding="utf-8").strip()
-        return SessionStore(paths.sessions).find(saved).stem if saved else ""
+        return sessions.find(saved) if saved else ""
     except (FileNotFoundError, SessionError):  # never served, without messages, or deleted
         return ""
 

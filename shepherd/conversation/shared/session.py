@@ -21,7 +21,7 @@ from shepherd.conversation.shared.protocol import (
     from_event,
 )
 from shepherd.conversation.shared.requests import PromptRequest, RequestQueue, State
-from shepherd.errors import BusyError, SessionError, ShepherdError
+from shepherd.errors import BusyError, SessionError, SessionStorageError, ShepherdError
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.images import Image
 from shepherd.knowledge.knowledge import Knowledge
@@ -235,7 +235,7 @@ class SharedSession:
         """Share a saved session in place of this one; all clients get a snapshot.
 
         Raises SharedSessionError without a change if it can't be opened, or while a request runs
-        or waits.
+        or waits; SessionStorageError if the database of sessions can't be used.
         """
         self._check_idle()
         shared, self.session.journal = self.session.journal, self._journal
@@ -243,6 +243,8 @@ class SharedSession:
             self._conversation.resume(id)
         except SessionError as error:
             self.session.journal = shared
+            if isinstance(error, SessionStorageError):
+                raise
             raise SharedSessionError(RefusalCode.SESSION_NOT_FOUND, str(error)) from error
         self.session = self._conversation.session
         await self._share_session()

@@ -14,7 +14,7 @@ from typing import TypeVar
 from shepherd.database import DatabaseFile
 from shepherd.errors import ShepherdError
 from shepherd.messages import JsonObject
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import STORE_UNAVAILABLE, ApiError
 from shepherd.server.openai_responses import rows
 from shepherd.server.openai_responses.rows import Chain, StoredResponse
 from shepherd.storage.postgres import PostgresDatabase, PostgresServer
@@ -93,7 +93,7 @@ class ResponseStore:
         except ResponseStoreError as error:
             logger.error("Stored responses can't be used: %s", error)
             message = "Stored responses can't be used at the moment; the server's log says why."
-            raise ApiError(503, message, "store_unavailable") from error
+            raise ApiError(503, message, STORE_UNAVAILABLE) from error
 
     async def _do(self, work: Callable[[Rows], T]) -> T:
         return await asyncio.wrap_future(self._thread.submit(self._run, work))

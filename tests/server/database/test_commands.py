@@ -53,7 +53,7 @@ async def test_what_was_in_files_is_used_from_the_database(
     stored = program.run("database", "password", stdin=f"{PASSWORD}\n")
     assert stored.returncode == 0, stored.stderr
     assert "mine" not in program.run("apikey", "list").stdout
-    outputs = [stored, *(program.run("database", "copy") for _ in range(2))]
+    outputs = [stored, *(program.run("database", "copy", "--sessions") for _ in range(2))]
     assert [done.returncode for done in outputs] == [0, 0, 0], outputs[1].stderr
     outputs += [program.run("config", "show", "server"), program.run("apikey", "show", "mine")]
     assert not any(PASSWORD in done.stdout + done.stderr for done in outputs)

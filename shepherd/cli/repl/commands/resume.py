@@ -39,7 +39,7 @@ class _Resume:
 
     @property
     def _store(self) -> SessionStore:
-        return SessionStore(self._context.conversation.paths.sessions)
+        return self._context.conversation.sessions
 
     def ids(self) -> list[str]:
         """The ids that `/resume` completes, the newest first."""
