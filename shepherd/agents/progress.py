@@ -30,6 +30,8 @@ def answer_of(caller: str, session: Session, reason: FinishReason, error: str) -
     last = session.messages[-1]
     answer = last.content if last.role is Role.ASSISTANT else ""
     if reason is FinishReason.ERROR or not answer.strip():
+        if reason is FinishReason.LENGTH:
+            error = error or "It reached its limit of tokens before."
         parts = [f"Error: {caller} gave no answer.", error, answer and f"It said last: {answer}"]
         return ToolResult(" ".join(part for part in parts if part), ok=False)
     return ToolResult(answer + CUT if reason is FinishReason.LENGTH else answer)

@@ -1,7 +1,7 @@
 """`task`: a sub-agent does a part of the work in a session of its own."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Annotated
@@ -65,7 +65,8 @@ class Tasks:
     `session` returns the conversation, `limits` the guards of its turns, and `backend` its model.
     `backends` are the other models. `offer` selects the tools for one of them. `address` returns
     the URL of a provider, "" if the task stays on this machine or network; it raises ConfigError.
-    `slots` limits the number of sub-agents that work at the same time.
+    `slots` limits the number of sub-agents that work at the same time. `client_tools` are names of
+    tools in the session that others run: a sub-agent can't use them.
     """
 
     session: Callable[[], Session]
@@ -75,6 +76,7 @@ class Tasks:
     offer: Callable[[Iterable[AnyTool], ModelInfo], list[ToolSpec]]
     address: Callable[[str], str]
     slots: asyncio.Semaphore
+    client_tools: Collection[str] = ()
     numbers: "count[int]" = field(default_factory=lambda: count(1))
 
 
@@ -152,7 +154,8 @@ class RunTask(Tool[TaskAtArguments]):
                 backend = await self._tasks.backend()
             limits = self._tasks.limits()
             limits = replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
-            tools = _OwnTools(LastRoundExecutor(runner, progress, limits.max_rounds), runner)
+            executor = LastRoundExecutor(runner, progress, limits.max_rounds)
+            tools = _OwnTools(executor, runner, self._tasks.client_tools)
             prompt = PROMPT.format(prompt=arguments.prompt)
             outcome = await run_turn(session, prompt, backend, tools, progress, limits)
         except ShepherdError as error:
@@ -181,6 +184,7 @@ class _OwnTools:
 
     inner: LastRoundExecutor
     runner: CallRunner
+    client_tools: Collection[str] = ()
 
     async def run(
         self,
@@ -188,6 +192,7 @@ class _OwnTools:
         output_bytes: int | None = None,
         on_event: EventCallback = ignore_events,
     ) -> ToolResult:
-        if all(tool.name != call.name for tool in self.runner.tools):
+        known = any(tool.name == call.name for tool in self.runner.tools)
+        if not known or call.name in self.client_tools:
             return ToolResult(f"Error: a sub-agent has no tool {call.name}", ok=False)
         return await self.inner.run(call, output_bytes, on_event)

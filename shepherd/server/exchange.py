@@ -23,6 +23,7 @@ from shepherd.server.access.current import key_has
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.meter import Work
 from shepherd.server.agent.options import RequestOptions, options_of
+from shepherd.server.agent.task_rounds import TaskRounds
 from shepherd.server.agent.turn import AgentTurn
 from shepherd.server.errors import ApiError, log_failure, to_api_error, unsupported
 from shepherd.server.generation import (
@@ -190,6 +191,7 @@ class Exchanges:
                 )
                 if prepared.turn is not None:
                     prepared.turn.round_limit = work.round_limit
+                    prepared.turn.give_back = work.give_back
                 async with _open_fitting(prepared, callback) as choices:
                     if opened is not None:
                         opened(choices)
@@ -234,6 +236,7 @@ class Exchanges:
             raise unsupported(exchange.count_field, message)
         on_evicted = exchange.on_evicted
         turn = agent.turn(watched, exchange.session, call.options.owner, on_evicted)
+        turn.task_rounds = TaskRounds(backend, self._context.meter, self._context.monitor)
         if on_evicted is not None:
             on_evicted = turn.report_evicted
         return _Prepared(

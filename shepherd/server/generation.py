@@ -185,9 +185,7 @@ class Choices:
             return task.result().stats
         if handle is None:
             return GenerationStats()
-        stats, estimate = handle.stats(), -(-self._characters[index] // CHARACTERS_PER_TOKEN)
-        written = max(stats.completion_tokens, len(handle.generated), estimate)
-        return replace(stats, completion_tokens=written)
+        return stats_so_far(handle, self._characters[index])
 
     def _fresh_logprobs(self, index: int) -> tuple[TokenLogprob, ...]:
         logprobs = self._handles[index].logprobs or []
@@ -197,6 +195,13 @@ class Choices:
     def _ended(self, index: int, _task: asyncio.Task[Any]) -> None:
         self._queue.put_nowait(ChoicePiece(index, None))
         self._begun.set()
+
+
+def stats_so_far(prompt: Prefilled, characters: int) -> GenerationStats:
+    """The measures of an answer that has not ended; `characters` is the length of its text."""
+    stats, estimate = prompt.stats(), -(-characters // CHARACTERS_PER_TOKEN)
+    written = max(stats.completion_tokens, len(prompt.generated), estimate)
+    return replace(stats, completion_tokens=written)
 
 
 def _joined(pieces: Iterable[ChoicePiece]) -> ChoicePiece:

@@ -16,6 +16,7 @@ from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.errors import ApiError
 from shepherd.server.responses import JsonResponse, while_connected
 from shepherd.server.settings import ServerSettings
+from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
 
@@ -73,7 +74,7 @@ def tools_router(
         """The tools, with a JSON schema of each one's arguments. Only with `--server-tools`."""
         specs = [
             {"name": s.name, "description": s.description, "parameters": s.parameters}
-            for s in tools.registry.specs()
+            for s in _direct_specs(tools.registry)
         ]
         return JsonResponse({"tools": specs})
 
@@ -86,6 +87,10 @@ def tools_router(
         """
         body = await bodies.read(request, ExecuteRequest)
         call_id = body.tool_call_id or _new_id()
+        tool = tools.registry.get(body.name)
+        if tool is not None and tool.calls_models:
+            message = f"{body.name!r} calls a model, and only a model of the agent can use it."
+            raise ApiError(400, message, "invalid_value", "name")
         call = ToolCall(call_id, body.name, body.arguments)
         return JsonResponse({"tool_call_id": call.id, **await run(request, call)})
 
@@ -95,7 +100,7 @@ def tools_router(
 
         Its paths are below `/v1/tools`. Only with `--server-tools`.
         """
-        return JsonResponse(openapi_document(tools.registry.specs()))
+        return JsonResponse(openapi_document(_direct_specs(tools.registry)))
 
     @router.post("/{name}")
     async def execute_named_tool(request: Request, name: str) -> JsonResponse:
@@ -104,12 +109,18 @@ def tools_router(
         As with `execute`, a failed or refused call is an answer. Only with `--server-tools`.
         """
         body = await bodies.read(request, ToolArguments)
-        if tools.registry.get(name) is None:
+        tool = tools.registry.get(name)
+        if tool is None or tool.calls_models:
             raise ApiError(404, f"There is no tool {name!r}.", "not_found", "name")
         call = ToolCall(_new_id(), name, body.root)
         return JsonResponse(await run(request, call))
 
     return router
+
+
+def _direct_specs(registry: ToolRegistry) -> list[ToolSpec]:
+    """The tools that clients can run: those that call a model work in a conversation only."""
+    return [tool.spec() for tool in registry if not tool.calls_models]
 
 
 def openapi_document(tools: Iterable[ToolSpec]) -> JsonObject:

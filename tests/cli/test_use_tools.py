@@ -47,6 +47,16 @@ def test_the_server_answers_as_an_agent(program: Program, option: str) -> None:
     assert lines[-1] == "Done."
 
 
+@pytest.mark.parametrize(("tasks", "outcome"), [(4, "1 line"), (0, "Error: ")])
+def test_the_settings_decide_on_sub_agents(program: Program, tasks: int, outcome: str) -> None:
+    script = program.scripted('call: task {"prompt": "look"}\n---\ntext: Milk.\n---\ntext: Done.')
+    shown = ["--set", "server.show_tool_calls=content", "--set", f"tools.tasks={tasks}"]
+    with serving(program, *script, "--use-tools", *shown) as url:
+        content = _chat(url)["content"]
+    assert content.startswith('> **task** `{"prompt": "look"}` → ')
+    assert outcome in content
+
+
 def test_the_rounds_can_be_set(program: Program) -> None:
     script = program.scripted(SCRIPT)
     with serving(program, *script, "--use-tools", "--tool-rounds", "2") as url:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from shepherd.agents import TASK
 from shepherd.backends.base import Concurrency
 from shepherd.cli.serve.database import configured_database, server_keys
 from shepherd.cli.serve.reload import Reloader
@@ -25,6 +26,7 @@ from shepherd.plugins import Plugins
 from shepherd.server.access.keys import Keys
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
+from shepherd.server.agent.tasks import TurnTask
 from shepherd.server.listen import UnsafeAddressError
 from shepherd.server.operation.lifecycle import Reloaded
 from shepherd.server.pool.pool import ModelPool, open_pool
@@ -223,7 +225,9 @@ def server_agent(workspace: Workspace, config: Config, approval_seconds: float =
     """
     section, model = config.server, config.model
     approvals = ClientApprovals(approval_seconds) if approval_seconds else None
-
+    offers_tasks = model.tools and config.tools.tasks and TASK not in config.tools.disabled
+    if offers_tasks and workspace.registry.get(TASK) is None:
+        workspace.registry.add(TurnTask())
     limits = TurnLimits(max_rounds=section.tool_rounds, max_hints=model.max_hints)
     return Agent(
         tools=workspace.tool_runner(config, approvals),
@@ -232,4 +236,5 @@ def server_agent(workspace: Workspace, config: Config, approval_seconds: float =
         limits=limits,
         show=section.show_tool_calls,
         approvals=approvals,
+        max_tasks=max(1, config.tools.tasks),
     )

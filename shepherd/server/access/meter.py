@@ -24,8 +24,9 @@ class Work:
     """The generations of one request: `answers` to the first prompt, one to each of the others.
 
     Without a limit, `max_tokens` becomes the one that the key allows. `stats` are noted at the end.
-    `reserved` tokens are held meanwhile. `round_limit` is for the further rounds of an agent if the
-    key is limited, as `RoundLimit`.
+    `reserved` tokens are held meanwhile. If the key is limited, `round_limit` is for the further
+    rounds of an agent, as `RoundLimit`, and `give_back` releases the tokens that its rounds so far
+    have not used. `requests` is how many requests it counts as in the usage.
     """
 
     prompts: Sequence[Session]
@@ -35,6 +36,8 @@ class Work:
     stats: Sequence[GenerationStats] | None = None
     reserved: int = 0
     round_limit: Callable[[Session, GenerationStats], Awaitable[int]] | None = None
+    give_back: Callable[[GenerationStats], None] | None = None
+    requests: int = 1
 
     def used(self, model: str, key: str) -> Usage:
         """The usage; the first prompt counts once."""
@@ -44,6 +47,7 @@ class Work:
             datetime.now(UTC).date().isoformat(),
             key,
             model,
+            self.requests,
             prompt_tokens=sum(part.prompt_tokens for part in prompts),
             cached_tokens=sum(part.cached_tokens for part in prompts),
             completion_tokens=sum(part.completion_tokens for part in stats),
@@ -88,6 +92,7 @@ class Meter:
             wished = work.max_tokens
             work.reserved = await self._reserve(key, backend.info.context_size, prompt, work)
             work.round_limit = partial(self._next_round, key, backend, work, wished)
+            work.give_back = partial(self._give_back, key, work)
         cancelled = False
         try:
             yield
@@ -125,6 +130,13 @@ class Meter:
         wished = max(needed, prompt + answer - left)
         work.reserved += await self._limits.reserve_tokens(key, needed, wished)
         return work.reserved - done.prompt_tokens - done.completion_tokens - prompt
+
+    def _give_back(self, key: ApiKey, work: Work, done: GenerationStats) -> None:
+        """Release the held tokens that the rounds in `done` have not used."""
+        unused = work.reserved - done.prompt_tokens - done.completion_tokens
+        if unused > 0:
+            work.reserved -= unused
+            self._limits.settle_tokens(key, unused, 0)
 
     async def check_tokens(self) -> None:
         """Raise ApiError if the key of the request has no tokens left."""

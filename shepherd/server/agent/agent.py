@@ -24,7 +24,7 @@ class Agent:
     `tools` runs the calls under the rules; its approver decides on calls that need approval.
     `offer` selects the tools for a model. `system_message` is for requests without one.
     `approvals` is the approver of `tools` if clients can approve. `audit` gets a line for each
-    call.
+    call. `max_tasks` sub-agents of a turn work at the same time.
     """
 
     tools: ToolRunner
@@ -35,6 +35,7 @@ class Agent:
     rounds: HiddenRounds = field(default_factory=HiddenRounds)
     approvals: ClientApprovals | None = None
     audit: AuditLog = field(default_factory=AuditLog)
+    max_tasks: int = 1
 
     def turn(
         self,
@@ -52,7 +53,7 @@ class Agent:
         tools = AuditedTools(self.tools, self.audit, backend.info.id)
         spliced = self.rounds.splice(owner, session.messages)
         return AgentTurn(
-            parts=TurnParts(tools, self.limits, self.show, self.rounds),
+            parts=TurnParts(tools, self.limits, self.show, self.rounds, self.max_tasks),
             backend=backend,
             session=replace(
                 session,

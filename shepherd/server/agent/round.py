@@ -27,6 +27,7 @@ class TurnPrompt(Prefilled):
         self.current = first
         self._first: Prefilled | None = first
         self._copied = 0
+        self._runs = True
 
     def take_first(self) -> Prefilled | None:
         """The prompt of the first round, once; who takes it releases it."""
@@ -36,7 +37,12 @@ class TurnPrompt(Prefilled):
     def begin_round(self, prefilled: Prefilled) -> None:
         """Continue with the prompt of another round."""
         self.update_logprobs()
-        self.current, self._copied = prefilled, 0
+        self.current, self._copied, self._runs = prefilled, 0, True
+
+    def end_round(self, generation: Generation) -> None:
+        """Note the result of the round."""
+        self.generations.append(generation)
+        self._runs = False
 
     def update_logprobs(self) -> None:
         """Take over the log probabilities that are new."""
@@ -47,8 +53,8 @@ class TurnPrompt(Prefilled):
             self._copied += len(new)
 
     def stats(self) -> GenerationStats:
-        done = [generation.stats for generation in self.generations]
-        return total([*done, self.current.stats()]) if done else self.current.stats()
+        stats = [generation.stats for generation in self.generations]
+        return total([*stats, self.current.stats()] if self._runs else stats)
 
     @property
     def generated(self) -> Sequence[int]:
@@ -110,7 +116,7 @@ class TurnBackend(ForwardingBackend):
     ) -> Generation:
         limit = min(filter(None, (max_tokens, self._max_tokens)), default=0)
         generation = await self._backend.generate_from_prefilled(prefilled, callback, limit)
-        self._prompt.generations.append(generation)
+        self._prompt.end_round(generation)
         self._text.end_generation(generation.message)
         return generation
 
@@ -141,7 +147,7 @@ class ReportedTools:
     ) -> ToolResult:
         self.text.begin_call(call)
         result = await self.tools.run(call, output_bytes, on_event)
-        self.text.end_call(result)
+        self.text.end_call(call, result)
         if len(self.prompt.generations) != self.max_rounds - 1:
             return result
         return replace(result, content=f"{result.content}\n{LAST_ROUND}")

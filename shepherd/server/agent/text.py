@@ -56,6 +56,8 @@ class AnswerText:
         self.reasoning = Paragraphs()
         self._callback = callback
         self._kind = _KINDS.get(show)
+        self._open_call: ToolCall | None = None
+        self._whole_lines: list[str] = []
 
     def listen(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
         """The callback of the turn."""
@@ -69,15 +71,24 @@ class AnswerText:
         self.reasoning.end(message.reasoning)
 
     def begin_call(self, call: ToolCall) -> None:
-        """Begin the line about a call."""
-        arguments = f" {_code(_short(call.arguments_json))}" if call.arguments else ""
-        self._add(f"> **{_plain(call.name)}**{arguments}")
+        """Begin the line about a call, unless that of another one has no end yet."""
+        if self._open_call is None:
+            self._open_call = call
+            self._add(_line(call))
 
-    def end_call(self, result: ToolResult) -> None:
-        """Complete the line about a call."""
+    def end_call(self, call: ToolCall, result: ToolResult) -> None:
+        """Complete the line about a call; one without a beginning gets a whole line."""
         lines = len(result.content.splitlines())
         outcome = pluralize(lines, "line") if result.ok else _code(_short(result.content))
-        self._add(f" → {outcome}", ends=True)
+        if self._open_call is call:
+            self._open_call = None
+            self._add(f" → {outcome}", ends=True)
+        else:
+            self._whole_lines.append(f"{_line(call)} → {outcome}")
+        if self._open_call is None:
+            for line in self._whole_lines:
+                self._add(line, ends=True)
+            self._whole_lines.clear()
 
     def note(self, text: str) -> None:
         """Add a line of the server."""
@@ -99,6 +110,11 @@ class AnswerText:
 def _short(text: str) -> str:
     line = one_line(text)
     return line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}…"
+
+
+def _line(call: ToolCall) -> str:
+    arguments = f" {_code(_short(call.arguments_json))}" if call.arguments else ""
+    return f"> **{_plain(call.name)}**{arguments}"
 
 
 def _plain(name: str) -> str:

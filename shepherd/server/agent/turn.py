@@ -2,15 +2,18 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from shepherd.backends.base import Backend, Generation, Prefilled
+from shepherd.backends.base import Backend, Generation, GenerationStats, Prefilled
 from shepherd.config.choices import ShowToolCalls
 from shepherd.errors import ContextFullError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message
 from shepherd.server.agent.round import ReportedTools, RoundLimit, TurnBackend, TurnPrompt, total
 from shepherd.server.agent.rounds import HiddenRounds
+from shepherd.server.agent.task_rounds import TaskRounds
+from shepherd.server.agent.tasks import running, tasks_of_turn
 from shepherd.server.agent.text import AnswerText
 from shepherd.session import Session
 from shepherd.turn import ToolExecutor, TurnLimits, TurnOutcome, continue_turn
@@ -20,12 +23,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TurnParts:
-    """What all turns of the agent share."""
+    """What all turns of the agent share; `max_tasks` sub-agents of a turn work at once."""
 
     tools: ToolExecutor
     limits: TurnLimits
     show: ShowToolCalls
     rounds: HiddenRounds
+    max_tasks: int = 1
 
 
 @dataclass(slots=True)
@@ -34,7 +38,9 @@ class AgentTurn:
 
     `history` are the messages as the client sent them, and `owner` is the client. Calls of
     `client_tools` are the answer's. With `on_evicted`, messages may leave a full context while the
-    turn runs, and it gets them. `round_limit` limits the rounds after the first.
+    turn runs, and it gets them. `round_limit` limits the rounds after the first. `task_rounds`
+    measures the rounds of sub-agents, before which `give_back` releases the tokens that the rounds
+    so far have not used.
     """
 
     parts: TurnParts
@@ -46,6 +52,8 @@ class AgentTurn:
     on_evicted: Callable[[Sequence[Message]], None] | None = None
     origins: dict[int, Message] = field(default_factory=dict[int, Message])
     round_limit: RoundLimit | None = None
+    task_rounds: TaskRounds | None = None
+    give_back: Callable[[GenerationStats], None] | None = None
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         """Prefill the first round; hidden rounds leave if the prompt does not fit with them."""
@@ -84,10 +92,21 @@ class AgentTurn:
         tools = ReportedTools(self.parts.tools, text, prompt, limits.max_rounds)
         backend = TurnBackend(self.backend, prompt, text, self.round_limit)
         before = list(self.session.messages)
-        outcome = await continue_turn(
-            self.session, backend, tools, listen, limits, self.client_tools
-        )
+        with self._sub_agents(prompt, limits):
+            outcome = await continue_turn(
+                self.session, backend, tools, listen, limits, self.client_tools
+            )
         return self._answer(outcome, prompt, text, before)
+
+    def _sub_agents(self, prompt: TurnPrompt, limits: TurnLimits) -> AbstractContextManager[None]:
+        """Let calls of `task` find the sub-agents of this turn."""
+        rounds, give_back = self.task_rounds, self.give_back
+        if rounds is None:
+            return nullcontext()
+        if give_back is not None:
+            rounds.give_back = lambda: give_back(total([g.stats for g in prompt.generations]))
+        tasks = tasks_of_turn(self.session, rounds, limits, self.parts.max_tasks)
+        return running(replace(tasks, client_tools=self.client_tools))
 
     def report_evicted(self, messages: Sequence[Message]) -> None:
         """Pass on evicted messages; a hidden one counts as the answer that the client knows."""

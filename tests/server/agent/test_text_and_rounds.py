@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.config.choices import ShowToolCalls
-from shepherd.events import CallbackEvent
+from shepherd.events import CallbackEvent, ignore_events
 from shepherd.messages import Message, ToolCall
 from shepherd.server.agent.rounds import HiddenRounds
 from shepherd.server.agent.text import AnswerText
@@ -31,10 +31,23 @@ def test_streamed_pieces_join_to_the_whole_text(
         for piece in content:
             text.listen(CallbackEvent.CONTENT, piece, "", "")
         text.end_generation(Message.assistant("".join(content), "".join(reasoning)))
-        text.begin_call(ToolCall("1", "read_file", {"path": argument}))
-        text.end_call(ToolResult(argument, ok=ok))
+        call = ToolCall("1", "read_file", {"path": argument})
+        text.begin_call(call)
+        text.end_call(call, ToolResult(argument, ok=ok))
     assert sent[CallbackEvent.CONTENT] == text.content.complete
     assert sent[CallbackEvent.THINKING] == text.reasoning.complete
+
+
+@given(st.permutations(range(4)))
+def test_each_of_the_calls_at_once_has_a_whole_line(order: list[int]) -> None:
+    text = AnswerText(ignore_events, ShowToolCalls.CONTENT)
+    calls = [ToolCall("1", "look", {"at": number}) for number in range(4)]
+    for call in calls:
+        text.begin_call(call)
+    for number in order:
+        text.end_call(calls[number], ToolResult("found"))
+    lines = [f'> **look** `{{"at": {number}}}` → 1 line' for number in range(4)]
+    assert sorted(text.content.complete.split("\n\n")) == lines
 
 
 MESSAGES = st.lists(st.builds(Message.user, TEXT) | st.builds(Message.assistant, TEXT), max_size=6)

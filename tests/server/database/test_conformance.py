@@ -11,11 +11,16 @@ from typing import Any
 
 import pytest
 
+from shepherd.backends.base import GenerationStats
+from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.database import DatabaseFile
 from shepherd.errors import ShepherdError
+from shepherd.messages import Message
 from shepherd.server.access import shared_windows, usage
+from shepherd.server.access.current import serving
 from shepherd.server.access.key import ApiKey, KeyLimits, KeyScope
 from shepherd.server.access.keys import Keys, KeyStoreError
+from shepherd.server.access.meter import Meter, Work
 from shepherd.server.access.shared import keys_in
 from shepherd.server.access.shared_limits import LimitsError, SharedLimits
 from shepherd.server.access.shared_windows import LEASE_SECONDS
@@ -25,6 +30,7 @@ from shepherd.server.keys import KeyStore
 from shepherd.server.openai_responses import rows
 from shepherd.server.openai_responses.rows import StoredResponse
 from shepherd.server.openai_responses.store import DAY_SECONDS, MIB, ResponseStore
+from shepherd.session import Session
 from shepherd.storage.postgres import PostgresServer
 from shepherd.storage.rows import Database
 
@@ -204,6 +210,31 @@ async def test_requests_are_counted_across_servers(
     clock.now -= 1000
     with pytest.raises(ApiError, match="requests per day"):
         await limits().count_request(key)
+
+
+async def test_a_turn_gives_tokens_back_for_its_sub_agents(
+    limits: Callable[[], SharedLimits],
+) -> None:
+    meter, backend = Meter(None, limits()), ScriptedBackend(parse_script("text: hi"))
+    session = Session(messages=[Message.user("hi")])
+    prompt = await backend.count_session_tokens(session)
+    done = GenerationStats(prompt_tokens=prompt, completion_tokens=10)
+    turn, task = Work([session], 1, 0), Work([session], 1, 0)
+    with serving(limited(tokens_per_day=100)):
+        async with meter.measured(backend, turn):
+            assert turn.give_back is not None
+            assert turn.round_limit is not None
+            with pytest.raises(ApiError, match="left 0"):
+                await meter.measured(backend, task).__aenter__()
+            turn.give_back(done)
+            async with meter.measured(backend, task):
+                assert task.max_tokens == 90 - 2 * prompt
+                task.stats = [done]
+            assert await turn.round_limit(session, done) == 80 - 3 * prompt
+            turn.stats = [done]
+        await meter.check_tokens()
+        free = await limits().reserve_tokens(limited(tokens_per_day=100), 1, 1000)
+    assert free == 80 - 2 * prompt
 
 
 async def test_tokens_are_held_until_they_are_settled(
