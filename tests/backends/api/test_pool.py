@@ -96,6 +96,18 @@ async def test_a_request_that_was_given_up_leaves_no_connection() -> None:
         assert (await http.get("/")).text == "hello"
 
 
+async def test_an_end_that_is_cancelled_leaves_no_connection() -> None:
+    async with serving() as (server, http):
+        await asyncio.gather(*(http.get("/") for _ in range(3)))
+        await server.until_open(3)
+        end = asyncio.create_task(http.aclose())
+        await asyncio.sleep(0)
+        end.cancel()
+        await asyncio.wait({end})
+        assert end.cancelled()
+        await server.until_open(0)
+
+
 async def test_a_body_that_was_not_read_to_its_end_leaves_no_connection() -> None:
     async with serving() as (server, http):
         async with http.stream("GET", "/"):

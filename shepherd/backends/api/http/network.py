@@ -187,8 +187,10 @@ class Connection(httpcore.AsyncNetworkStream):
     async def aclose(self) -> None:
         """Close at once, even in the middle of an answer, and without waiting for a TLS peer."""
         self._transport.close()
-        await asyncio.sleep(0)
-        self._transport.abort()
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._transport.abort()
 
     async def start_tls(
         self,

@@ -3,6 +3,7 @@
 import ssl
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from contextlib import AsyncExitStack
 from typing import Any, Protocol, cast
 
 import httpcore
@@ -84,12 +85,12 @@ class ConnectionPool:
         return PooledAnswer(answer, connection, self)
 
     async def aclose(self) -> None:
-        """Close all connections."""
-        connections = [*self._idle, *self._busy]
-        self._idle.clear()
-        self._busy.clear()
-        for connection in connections:
-            await connection.aclose()
+        """Close all connections, also if it is cancelled."""
+        async with AsyncExitStack() as stack:
+            for connection in (*self._idle, *self._busy):
+                stack.push_async_callback(connection.aclose)
+            self._idle.clear()
+            self._busy.clear()
 
     async def release(self, connection: Http1Connection) -> None:
         """Keep the connection if its answer was read to the end; others are closed already."""
