@@ -204,7 +204,7 @@ def test_a_killed_database_returns_and_nothing_counts_twice(
         return sum(row["requests"] for row in rows)
 
     for server in servers:  # each writes what it still has before it reads
-        used(server)
+        until(lambda server=server: get(server, key, "/v1/usage").status_code == 200)
     assert used(servers[0]) == served
 
 
