@@ -72,7 +72,8 @@ WIRES = {
         ChatRequest,
         HI,
         "messages tools tool_choice parallel_tool_calls stream stream_options max_completion_tokens"
-        " max_tokens reasoning_effort chat_template_kwargs n response_format grammar json_schema"
+        " max_tokens reasoning_effort thinking_budget_tokens chat_template_kwargs n response_format"
+        " grammar json_schema"
         " continue_final_message add_generation_prompt return_progress timings_per_token verbose"
         " logprobs top_logprobs modalities",
         "model service_tier prediction verbosity metadata",
