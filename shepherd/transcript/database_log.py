@@ -113,14 +113,16 @@ class DatabaseLog:
         """Write what waits; raises SessionError if that will never succeed."""
         import psycopg
 
+        problem = ""
         with self._writing:
             for _ in range(ATTEMPTS):
                 try:
                     return self._attempt(check=check)
                 except psycopg.OperationalError as error:
-                    self._away = one_line(error)
+                    problem = one_line(error)
                 except psycopg.Error as error:
                     raise SessionError(one_line(error)) from error
+            self._away = problem
         return None
 
     def _attempt(self, *, check: bool) -> None:

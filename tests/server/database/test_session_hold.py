@@ -15,6 +15,7 @@ from shepherd.storage.address import Address
 from shepherd.storage.postgres import PostgresServer
 from shepherd.transcript import SessionStore
 from shepherd.transcript.database import SessionDatabase
+from shepherd.transcript.hold import SessionHold
 from tests.patience import PATIENCE, POLL
 from tests.postgres import PASSWORD, RealPostgres
 from tests.transcripts import begin, fail, journal, reopen
@@ -124,6 +125,35 @@ def test_a_process_that_lost_its_session_to_another_writes_no_more(
     deleted.message_added(Message.user("nowhere"))
     assert len(notices) == 1
     assert other.storage.ids() == []
+
+
+def test_the_lock_of_a_lost_connection_is_waited_for(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database has not noticed yet that the first connection is lost."""
+    import psycopg
+
+    server = PostgresServer(address)
+    storage = SessionDatabase(server)
+    storage.tables.migrate()
+    hold = SessionHold(server, "mine")
+    hold.write([(0, b"header")])
+    lost = vars(hold)["_connection"]
+    monkeypatch.setattr(hold, "_connection", None)
+    with pytest.raises(psycopg.OperationalError, match="still has the lock"):
+        hold.write([(1, b"line")])
+    lost.close()
+
+    def writes() -> bool:
+        try:
+            hold.write([(1, b"line")])
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    until(writes)
+    hold.release()
+    assert storage.read("mine") == b"header\nline\n"
 
 
 WRITER = """
