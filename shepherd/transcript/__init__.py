@@ -1,4 +1,4 @@
-"""Conversations on disk: append-only JSON lines that survive being killed at any moment."""
+"""Saved conversations: append-only JSON lines in files or PostgreSQL, whole after any kill."""
 
 from shepherd.transcript.journal import Transcript
 from shepherd.transcript.reading import SavedSession
