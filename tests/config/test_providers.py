@@ -212,4 +212,4 @@ def test_every_packaged_entry_says_something() -> None:
 
 def test_the_example_is_valid() -> None:
     example = Path(__file__).parents[2] / "config" / "examples" / "providers" / "providers.toml"
-    assert len(ProviderStore(example).all()) == 6
+    assert len(ProviderStore(example).all()) == 7

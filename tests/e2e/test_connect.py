@@ -58,7 +58,7 @@ def test_a_terminal_shares_the_conversation(start: Start, home: Path, work: Path
         assert session["messages"][-1]["content"] == "Wait for it"
 
         terminal.say("/context")
-        terminal.wait_for("8 messages")
+        terminal.wait_for("12 messages")
         terminal.say("/clear")
         terminal.wait_for("the conversation was cleared")
         terminal.send(CTRL_D)

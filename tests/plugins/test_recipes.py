@@ -67,7 +67,7 @@ def test_the_files_of_a_setting_are_those_that_change(tmp_path: Path) -> None:
     python("-m", "scripts.generate_reference", cwd=tmp_path, path=tmp_path)
     changed, *generated = RECIPES["setting"]
     source = tmp_path / changed
-    text, mark = source.read_text("utf-8"), '    """The interactive prompt."""\n'
+    text, mark = source.read_text("utf-8"), '    """The plugins of installed packages."""\n'
     assert mark in text
     source.write_text(text.replace(mark, mark + FIELD))
     output = python("-m", "scripts.generate_reference", "--check", cwd=tmp_path, path=tmp_path)

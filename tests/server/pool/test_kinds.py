@@ -50,7 +50,7 @@ def test_lists_tell_what_a_model_makes(server: RunningServer[ModelPool], keys: K
         listed = {entry[name]: entry["capabilities"] for entry in entries}
         assert {name: listed[name] for name in KINDS} == {k: [v] for k, v in KINDS.items()}
     google = {m["baseModelId"]: m for m in get(server, key, "/v1beta/models")["models"]}
-    assert google["bert"]["supportedGenerationMethods"] == []
+    assert google["bert"]["supportedGenerationMethods"] == ["embedContent", "batchEmbedContents"]
     assert "generateContent" in google["pup"]["supportedGenerationMethods"]
     ours = get(server, key, "/v1/models", **{"anthropic-version": "1"})["data"]
     assert {m["id"]: m["capabilities"] for m in ours}["bert"] is None

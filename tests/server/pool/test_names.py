@@ -122,8 +122,8 @@ def test_unknown_names_are_refused_in_the_shape_of_each_api(
         ask(client, model=name)
     assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
     with httpx.Client(base_url=server.url, timeout=PATIENCE) as http:
-        body: dict[str, Any] = {"model": name, "messages": HI, "max_tokens": 1}
-        anthropic = http.post("/v1/messages", json=body)
+        body: dict[str, Any] = {"model": name, "messages": HI}
+        anthropic = http.post("/v1/messages", json=body | {"max_tokens": 1})
         ollama = http.post("/api/chat", json=body)
         responses = http.post("/v1/responses", json={"model": name, "input": "hi"})
     for reply in (anthropic, ollama, responses):
