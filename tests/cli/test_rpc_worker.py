@@ -33,8 +33,9 @@ def test_only_ipv4_addresses_are_served(host: str) -> None:
     assert "IPv4" in str(refusal("--host", host, "--trusted-network"))
 
 
-@pytest.mark.skipif(has_rpc(), reason="this llama.cpp is built with RPC")
 def test_a_build_without_rpc_names_the_command_that_builds_it() -> None:
+    if has_rpc():
+        pytest.skip("this llama.cpp is built with RPC")
     error = refusal()
     assert isinstance(error, ConfigError)
     assert "make chat RPC=1" in str(error)

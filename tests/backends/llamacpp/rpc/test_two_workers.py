@@ -27,9 +27,12 @@ from tests.patience import PATIENCE, POLL
 
 MIB = 1024**2
 
-pytestmark = pytest.mark.skipif(
-    not has_rpc(), reason=f"llama.cpp is built without RPC: {BUILD_COMMAND}"
-)
+
+@pytest.fixture(autouse=True, scope="module")
+def build_with_rpc() -> None:
+    """Skip without RPC; tests must not be collected with llama.cpp loaded."""
+    if not has_rpc():
+        pytest.skip(f"llama.cpp is built without RPC: {BUILD_COMMAND}")
 
 
 class RealWorker:
