@@ -10,7 +10,7 @@ from shepherd.server.anthropic.blocks import Block, block_of, blocks_or_text, sy
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
 from shepherd.server.wire.model_name import ModelName
-from shepherd.server.wire.unsupported import refuse_foreign, refuse_unsupported
+from shepherd.server.wire.unsupported import check_fields
 
 
 def _without_empty(value: object) -> object:
@@ -169,8 +169,4 @@ class MessagesRequest(PromptRequest):
     @classmethod
     def _served(cls, value: object) -> object:
         """Refuse controls of other APIs, which would be ignored."""
-        if isinstance(value, dict):
-            fields = cast(dict[str, Any], value)
-            refuse_unsupported(fields)
-            refuse_foreign(cls, fields)
-        return cast(object, value)
+        return check_fields(cls, value)

@@ -8,7 +8,7 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import MAX_STOP_STRINGS, RANGES
 from shepherd.server.gemini.contents import Contents, GeminiModel, SystemInstruction
 from shepherd.server.wire.limits import MAX_TOOLS
-from shepherd.server.wire.unsupported import refuse_foreign, refuse_unsupported
+from shepherd.server.wire.unsupported import check_fields
 
 
 def _no_boolean(value: object) -> object:
@@ -98,11 +98,7 @@ class GenerationConfig(GeminiModel):
     @classmethod
     def _served(cls, value: object) -> object:
         """Refuse controls of other APIs, which would be ignored."""
-        if isinstance(value, dict):
-            fields = cast(dict[str, Any], value)
-            refuse_unsupported(fields)
-            refuse_foreign(cls, fields)
-        return cast(object, value)
+        return check_fields(cls, value)
 
 
 class FunctionDeclaration(GeminiModel):
@@ -196,11 +192,7 @@ class PromptFields(GeminiModel):
     @classmethod
     def _served(cls, value: object) -> object:
         """Refuse controls of other APIs, which would be ignored."""
-        if isinstance(value, dict):
-            fields = cast(dict[str, Any], value)
-            refuse_unsupported(fields)
-            refuse_foreign(cls, fields)
-        return cast(object, value)
+        return check_fields(cls, value)
 
     @property
     def generation(self) -> GenerationConfig:

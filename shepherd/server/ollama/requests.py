@@ -13,7 +13,7 @@ from shepherd.server.body import RequestModel
 from shepherd.server.wire.content import arguments_object
 from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
 from shepherd.server.wire.sampling import SamplingFields
-from shepherd.server.wire.unsupported import refuse_foreign, refuse_unsupported
+from shepherd.server.wire.unsupported import check_fields
 
 _LEVELS = ("low", "medium", "high", "max")
 _LOW_LOGPROBS, _HIGH_LOGPROBS = RANGES["logprobs"]
@@ -180,11 +180,7 @@ class OllamaRequest(RequestModel):
     @classmethod
     def _served(cls, value: object) -> object:
         """Refuse controls of other APIs, which would be ignored."""
-        if isinstance(value, dict):
-            fields = cast(dict[str, Any], value)
-            refuse_unsupported(fields)
-            refuse_foreign(cls, fields)
-        return cast(object, value)
+        return check_fields(cls, value)
 
     @property
     def parameters(self) -> Options:

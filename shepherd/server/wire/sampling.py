@@ -15,7 +15,7 @@ from pydantic import (
 from shepherd.sampling import MAX_BIASES, MAX_STOP_STRINGS, RANGES, SAMPLERS, Sampling
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError
-from shepherd.server.wire.unsupported import refuse_foreign, refuse_unsupported
+from shepherd.server.wire.unsupported import check_fields
 
 _SAMPLER_ALIASES = {"typ_p": "typical_p", "typical": "typical_p", "temp": "temperature"}
 _TOO_MANY_BIASES = f"takes at most {MAX_BIASES} tokens"
@@ -221,11 +221,7 @@ class DecodingFields(RequestModel):
     @classmethod
     def _served(cls, value: Any) -> object:
         """Refuse known fields that are not served, which `extra` would ignore."""
-        if isinstance(value, dict):
-            fields = cast(dict[str, Any], value)
-            refuse_unsupported(fields)
-            refuse_foreign(cls, fields)
-        return cast(object, value)
+        return check_fields(cls, value)
 
     def to_sampling(self) -> Sampling:
         """The parameters that the request sets; raises ApiError if two exclude each other."""

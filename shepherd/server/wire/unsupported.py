@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from pydantic import AliasChoices, BaseModel
 
@@ -65,6 +65,18 @@ def refuse_unsupported(fields: Mapping[str, Any], others: Mapping[str, str] | No
         off = name in _LIMITS and isinstance(value, int | float) and value <= 0
         if not (off or value in _NEUTRAL):
             raise unsupported(name, f"{name} is not supported. {reason}")
+
+
+def check_fields(model: type[BaseModel], value: object) -> object:
+    """A body as it is; raises ApiError for a field that `model` would ignore.
+
+    For validators before a model's own; a value that is not an object is left to those.
+    """
+    if isinstance(value, dict):
+        fields = cast(dict[str, Any], value)
+        refuse_unsupported(fields)
+        refuse_foreign(model, fields)
+    return cast(object, value)
 
 
 def refuse_foreign(model: type[BaseModel], fields: Mapping[str, Any]) -> None:
