@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from bench.agency.__main__ import SMOLLM2, model_file
 from bench.table import markdown
+from bench.weights import SMOLLM2, model_file
 from shepherd.backends.base import GenerationStats
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.rpc.address import Address

