@@ -97,6 +97,10 @@ class Vocab:
     @property
     def controls(self) -> frozenset[int]:
         """The control tokens, which only a template may write."""
+        return self._controls
+
+    @cached_property
+    def _controls(self) -> frozenset[int]:
         return frozenset(token for token, attr in self.specials.items() if attr & ATTR_CONTROL)
 
     @property

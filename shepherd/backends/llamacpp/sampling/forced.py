@@ -32,10 +32,9 @@ def without_extensible(vocab: Vocab, tokens: list[int]) -> list[int]:
     `": "` may continue as `": "a`, which is one token in some vocabularies.
     """
     data = b"".join(map(vocab.piece, tokens))
-    start = next(
-        (i for i in range(max(0, len(data) - vocab.max_token_bytes), len(data)) if
-         _is_extensible(vocab, data[i:])), len(data)
-    )  # fmt: skip
+    first = max(0, len(data) - vocab.max_token_bytes)
+    extensible = (i for i in range(first, len(data)) if _is_extensible(vocab, data[i:]))
+    start = next(extensible, len(data))
     kept = 0
     for place, token in enumerate(tokens):
         kept += len(vocab.piece(token))
