@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import cast
 
 from shepherd.affinity.prefix import Prefix, prefix_of
@@ -10,6 +11,7 @@ _OPENING = ("model", "tools", "functions", "system", "instructions", "systemInst
 _OPENING_SNAKE = "system_instruction"
 _MESSAGES = ("messages", "input", "contents", "prompt")
 _SYSTEM_ROLES = ("system", "developer")
+_PREVIOUS = "previous_response_id"
 _MOVING = "cache_control"
 """A mark of Anthropic's API that clients move to the newest message; the text stays the same."""
 
@@ -18,21 +20,44 @@ def body_prefix(body: object) -> Prefix:
     """The prefix of a request's body, parsed from JSON; an empty one if it holds no prompt.
 
     Chat completions, completions, Responses, Messages, Gemini's and Ollama's requests are known.
+    A body that continues a stored response begins with the last block of `with_response`.
     Parameters of sampling don't count. Never raises for the content of a body.
     """
     if not isinstance(body, dict):
         return Prefix()
     values = cast(Mapping[str, object], body)
     messages = [message for name in _MESSAGES for message in _items(values.get(name))]
+    previous = values.get(_PREVIOUS)
+    if isinstance(previous, str) and previous and "messages" not in values:
+        return _chain([], [_response_text(previous)], messages)
     shared = 0
     while shared < len(messages) and _role(messages[shared]) in _SYSTEM_ROLES:
         shared += 1
     if not messages:
         return Prefix()
     fields = [values[name] for name in (*_OPENING, _OPENING_SNAKE) if values.get(name)]
+    return _chain([*fields, *messages[:shared]], [], messages[shared:])
+
+
+def with_response(prefix: Prefix, id: str) -> Prefix:
+    """The prefix with one more block, which stands for the whole conversation up to a response.
+
+    A request that continues the response holds only its id and what is new.
+    """
+    block = prefix_of([], [_response_text(id)]).hashes[-1]
+    end = prefix.ends[-1] if prefix.ends else 0
+    return replace(prefix, hashes=(*prefix.hashes, block), ends=(*prefix.ends, end))
+
+
+def _response_text(id: str) -> str:
+    """Unlike any canonical text, which begins as JSON does."""
+    return f"response {id}"
+
+
+def _chain(opening: list[object], texts: list[str], messages: list[object]) -> Prefix:
     try:
-        opening = [canonical(value) for value in [*fields, *messages[:shared]]]
-        return prefix_of(opening, [canonical(message) for message in messages[shared:]])
+        beginning = [canonical(value) for value in opening]
+        return prefix_of(beginning, [*texts, *map(canonical, messages)])
     except RecursionError:  # nested as no client nests
         return Prefix()
 

@@ -12,17 +12,21 @@ ENTRY_BYTES = 256
 """The memory of one block of one replica: 150 to 240 were measured with 1 to 1,000 replicas."""
 
 DEFAULT_BYTES = 64 * 2**20
+REPLICA_BYTES = 512 * 2**10
+"""The minimum for a replica: blocks for half a million tokens, about as many as a cache holds."""
 
 
 class PrefixIndex(Generic[R]):
     """Finds the replicas that have read the longest beginning of a prompt.
 
-    All replicas share `max_bytes` equally. A replica that needs more forgets the blocks that were
-    used least recently, always from the end of a prompt: the beginnings of a known block are known.
+    All replicas share `max_bytes` equally, but each has at least `replica_bytes`. A replica that
+    needs more forgets the blocks that were used least recently, always from the end of a prompt:
+    the beginnings of a known block are known.
     """
 
-    def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
-        self._max_blocks = max(1, max_bytes // ENTRY_BYTES)
+    def __init__(self, max_bytes: int = DEFAULT_BYTES, replica_bytes: int = 0) -> None:
+        self._max_blocks = max_bytes // ENTRY_BYTES
+        self._min_share = max(1, replica_bytes // ENTRY_BYTES)
         self._bits: dict[R, int] = {}
         self._replicas: dict[int, R] = {}
         self._blocks: dict[R, OrderedDict[int, None]] = {}
@@ -103,7 +107,7 @@ class PrefixIndex(Generic[R]):
         return blocks
 
     def _share(self) -> int:
-        return max(1, self._max_blocks // len(self._blocks))
+        return max(self._min_share, self._max_blocks // len(self._blocks))
 
     def _trim(self, replica: R, share: int) -> None:
         blocks = self._blocks[replica]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
-from shepherd.affinity.index import DEFAULT_BYTES, PrefixIndex
+from shepherd.affinity.index import DEFAULT_BYTES, REPLICA_BYTES, PrefixIndex
 from shepherd.affinity.prefix import Prefix
 
 R = TypeVar("R", bound=Hashable)
@@ -48,11 +48,19 @@ class AffinityRouter(Generic[R]):
     """
 
     def __init__(
-        self, balance: Balance | None = None, *, max_bytes: int = DEFAULT_BYTES, seed: int = 0
+        self,
+        balance: Balance | None = None,
+        *,
+        max_bytes: int = DEFAULT_BYTES,
+        replica_bytes: int = REPLICA_BYTES,
+        seed: int = 0,
     ) -> None:
-        """`max_bytes` limits the memory for the prompts of all replicas together."""
+        """`max_bytes` limits the memory for the prompts of all replicas together.
+
+        Each replica may have `replica_bytes` in any case, so many replicas take more memory.
+        """
         self.balance = balance or Balance()
-        self.index: PrefixIndex[R] = PrefixIndex(max_bytes)
+        self.index: PrefixIndex[R] = PrefixIndex(max_bytes, replica_bytes)
         self._seed = seed
         self._salts: dict[R, int] = {}
 
@@ -107,9 +115,10 @@ class AffinityRouter(Generic[R]):
         if len(equal) == 1:
             return equal[0]
         key = prefix.key
-        return max(equal, key=lambda r: _mixed(key ^ (self._salts.get(r) or self._salt(r))))
+        return max(equal, key=lambda r: mixed(key ^ (self._salts.get(r) or self.salt(r))))
 
-    def _salt(self, replica: R) -> int:
+    def salt(self, replica: R) -> int:
+        """The replica's part of the weight: 64 bits."""
         text = f"{self._seed} {replica!r}".encode("utf-8", "surrogatepass")
         salt = self._salts[replica] = int.from_bytes(blake2b(text, digest_size=8).digest())
         return salt
@@ -120,7 +129,7 @@ def _with_least_load(replicas: Collection[R], loads: Mapping[R, float]) -> list[
     return [replica for replica in replicas if loads[replica] == least]
 
 
-def _mixed(number: int) -> int:
+def mixed(number: int) -> int:
     """A number of 64 bits that depends on all bits of `number`."""
-    mixed = number * _MULTIPLIER & _MASK
-    return (mixed ^ mixed >> 32) * _MULTIPLIER & _MASK
+    product = number * _MULTIPLIER & _MASK
+    return (product ^ product >> 32) * _MULTIPLIER & _MASK

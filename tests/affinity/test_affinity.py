@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.affinity import AffinityRouter, Balance, Prefix, PrefixIndex, body_prefix, prefix_of
+from shepherd.affinity import (
+    AffinityRouter,
+    Balance,
+    Prefix,
+    PrefixIndex,
+    body_prefix,
+    prefix_of,
+    with_response,
+)
 from shepherd.affinity.index import ENTRY_BYTES
 
 PARTS = st.lists(st.sampled_from(["a", "b", "cc", "", "d" * 9]), max_size=6)
@@ -81,6 +89,17 @@ def test_the_memory_is_limited_and_beginnings_stay(
         assert len(index) <= max(blocks, len({r for _, r in recorded}))
         kept = index.common(prefix, replica)
         assert kept == min(len(prefix.hashes), max(1, blocks // _joined(index)))
+
+
+def test_each_of_many_replicas_keeps_a_conversation() -> None:
+    """Its cache does, too; without this, a thousand of them would forget all."""
+    router = AffinityRouter[int](Balance(), max_bytes=ENTRY_BYTES)
+    prompts = [chain(f"{number}", "x" * 400) for number in range(20)]
+    for number, prompt in enumerate(prompts):
+        router.record(prompt, number)
+    loads = dict.fromkeys(range(20), 0.0)
+    assert [router.choose(prompt, loads).replica for prompt in prompts] == list(range(20))
+    assert len(router.index) == 20 * len(prompts[0].hashes)
 
 
 def _joined(index: PrefixIndex[str]) -> int:
@@ -197,6 +216,36 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(["messages", "tools", "input", "prompt", "model"]), JSON))
 def test_no_body_raises(body: dict[str, Any]) -> None:
     assert body_prefix(body) == body_prefix(dict(reversed(list(body.items()))))
+
+
+@given(st.lists(st.text(), min_size=2, max_size=6), st.sampled_from("xyz"))
+def test_a_request_that_continues_a_response_goes_where_that_was_made(
+    inputs: list[str], home: str
+) -> None:
+    """Whatever the conversation says, and although a request holds only what is new."""
+    router = AffinityRouter[str](Balance())
+    body: dict[str, Any] = {"instructions": "Count.", "input": inputs[0]}
+    for turn, text in enumerate(inputs):
+        prefix = with_response(body_prefix(body), f"resp_{turn}")
+        assert list(prefix.ends) == sorted(prefix.ends)
+        assert len(prefix.ends) == len(prefix.hashes)
+        if turn:
+            assert router.choose(prefix, IDLE).replica == home
+            assert router.choose(prefix, IDLE).blocks == 1
+        router.record(prefix, home)
+        body = {"input": text, "previous_response_id": f"resp_{turn}"}
+    other = body_prefix({**body, "previous_response_id": "resp_other"})
+    assert router.choose(other, IDLE).blocks == 0
+
+
+def test_only_requests_of_responses_continue_one() -> None:
+    chat: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+    assert body_prefix({**chat, "previous_response_id": "resp_1"}) == body_prefix(chat)
+    assert body_prefix({"input": "hi", "previous_response_id": 5}) == body_prefix({"input": "hi"})
+    assert (
+        body_prefix({"previous_response_id": "resp_1"}).hashes
+        == with_response(Prefix(), "resp_1").hashes
+    )
 
 
 def test_a_body_that_is_too_deep_or_not_an_object_has_no_prefix() -> None:

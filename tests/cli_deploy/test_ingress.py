@@ -107,6 +107,21 @@ async def test_an_answer_passes_through() -> None:
     assert replicas.requests[0].prefix == body_prefix(HI)
 
 
+async def test_the_id_of_a_response_leads_to_its_replica() -> None:
+    """The replica uses this id, and a request that continues it begins with the same block."""
+    script: Script = [start(JSON), part(b"{}", more=False)]
+    replicas = ScriptedReplicas(script, script, script)
+    for body in ({"input": "hi"}, {"input": "hi"}, {"messages": HI["messages"]}):
+        await ask(replicas, body, "/v1/responses" if "input" in body else CHAT)
+    first, second, chat = replicas.requests
+    assert first.scope()["state"] == {"response_id": first.response_id}
+    assert first.response_id != second.response_id
+    assert first.prefix.hashes[:-1] == second.prefix.hashes[:-1]
+    following = body_prefix({"input": "more", "previous_response_id": first.response_id})
+    assert following.hashes[0] == first.prefix.hashes[-1]
+    assert (chat.response_id, chat.scope()["state"]) == ("", {})
+
+
 async def test_no_request_of_a_replica_comes_over_a_unix_socket() -> None:
     """Such requests would need no key."""
     replicas = ScriptedReplicas([start(JSON), part(b"{}", more=False)])

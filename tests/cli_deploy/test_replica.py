@@ -60,6 +60,16 @@ async def test_a_replica_answers_as_the_server_does(replica: Replica) -> None:
     assert b'status="200"' in metrics.body
 
 
+async def test_a_response_has_the_id_that_the_router_chose(replica: Replica) -> None:
+    created = request("/v1/responses", {"input": "hi"})
+    reply = await replica.answer(replace(created, response_id="resp_chosen"))
+    assert json.loads(reply.body)["id"] == "resp_chosen"
+    following = {"input": "more", "previous_response_id": "resp_chosen"}
+    reply = await replica.answer(request("/v1/responses", following))
+    assert reply.status == 200
+    assert json.loads(reply.body)["id"] not in ("", "resp_chosen")
+
+
 async def test_orders_need_a_key(replica: Replica) -> None:
     reply = await replica.answer(request("/admin/drain"))
     assert reply.status == 403

@@ -41,3 +41,11 @@ def test_the_ray_service_has_the_fields_of_kuberay() -> None:
     assert set(workers) == WORKERS
     params = [cluster["headGroupSpec"]["rayStartParams"], workers["rayStartParams"]]
     assert all(isinstance(value, str) for each in params for value in each.values())
+
+
+def test_the_head_lists_no_ports_or_all() -> None:
+    """KubeRay's service has the head's ports alone if it lists any; workers need Ray's own."""
+    manifest = yaml.safe_load((CONFIG / "rayservice.yaml").read_text())
+    [head] = manifest["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"]
+    names = {port["name"] for port in head.get("ports", [])}
+    assert not names or names >= {"gcs", "dashboard", "client", "serve"}

@@ -83,8 +83,9 @@ def _start(ray: Any, **options: Any) -> None:
             logging_level=_LOG_LEVEL,
             **options,
         )
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"Ray does not start here: {error}") from error
+    except Exception as error:  # a machine that is too busy is an Exception itself in Ray
+        reason = str(error).strip() or type(error).__name__
+        raise ConfigError(f"Ray does not start here: {reason}") from error
 
 
 @contextmanager

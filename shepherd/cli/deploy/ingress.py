@@ -9,7 +9,7 @@ from typing import Protocol
 from pydantic_core import from_json
 from starlette.types import Message, Receive, Scope, Send
 
-from shepherd.affinity import Prefix, body_prefix
+from shepherd.affinity import Prefix, body_prefix, with_response
 from shepherd.cli.deploy.merge import is_for_all, merge_replies
 from shepherd.cli.deploy.reply import ReplyWriter
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
@@ -17,6 +17,8 @@ from shepherd.errors import ShepherdError
 from shepherd.server.api import ErrorShapes
 from shepherd.server.body import SMALL_BYTES, check_shape
 from shepherd.server.errors import ApiError
+from shepherd.server.openai_responses.record import new_response_id
+from shepherd.server.openai_responses.retrieval import PATH as RESPONSES_PATH
 
 logger = logging.getLogger("shepherd.server")
 
@@ -70,8 +72,7 @@ class Ingress:
         try:
             if not await self._read_body(receive, body):
                 return
-            request = ReplicaRequest.of(scope, bytes(body), await _prefix(scope, bytes(body)))
-            await self._answer(request, reply)
+            await self._answer(await _request(scope, bytes(body)), reply)
         except ReplicasBusyError as error:
             await reply.fail(_unavailable(f"{error} Try again later.", "replicas_busy"))
         finally:
@@ -115,6 +116,15 @@ class Ingress:
             self._buffered += len(chunk)
             if not message.get("more_body", False) or len(body) > self._limit:
                 return True
+
+
+async def _request(scope: Scope, body: bytes) -> ReplicaRequest:
+    """The request for a replica; the id of a new response is chosen here, to be recognized."""
+    prefix = await _prefix(scope, body)
+    if not prefix.hashes or scope["path"] != RESPONSES_PATH:
+        return ReplicaRequest.of(scope, body, prefix)
+    response_id = new_response_id()
+    return ReplicaRequest.of(scope, body, with_response(prefix, response_id), response_id)
 
 
 async def _prefix(scope: Scope, body: bytes) -> Prefix:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Scope
 
 from shepherd.affinity import Prefix
+from shepherd.server.openai_responses.record import RESPONSE_ID
 from shepherd.tasks import end_tasks
 
 HANG_UP_SECONDS = 5.0
@@ -18,7 +19,10 @@ _SERVER = ("shepherd", 0)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRequest:
-    """An HTTP request with its body, and the prefix of its prompt."""
+    """An HTTP request with its body, and the prefix of its prompt.
+
+    `response_id` is the id that its stored response gets, "" for the replica's choice.
+    """
 
     method: str
     path: str
@@ -29,9 +33,12 @@ class ReplicaRequest:
     scheme: str
     body: bytes
     prefix: Prefix
+    response_id: str = ""
 
     @classmethod
-    def of(cls, scope: Scope, body: bytes, prefix: Prefix) -> "ReplicaRequest":
+    def of(
+        cls, scope: Scope, body: bytes, prefix: Prefix, response_id: str = ""
+    ) -> "ReplicaRequest":
         """The request of an ASGI scope."""
         path: str = scope["path"]
         client = scope.get("client")
@@ -45,6 +52,7 @@ class ReplicaRequest:
             scheme=scope.get("scheme", "http"),
             body=body,
             prefix=prefix,
+            response_id=response_id,
         )
 
     def scope(self) -> Scope:
@@ -62,7 +70,7 @@ class ReplicaRequest:
             "headers": list(self.headers),
             "client": self.client,
             "server": _SERVER,
-            "state": {},
+            "state": {RESPONSE_ID: self.response_id} if self.response_id else {},
         }
 
 

@@ -1,5 +1,6 @@
 """Deploys the application, on this machine or in a cluster."""
 
+import os
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any
 
 from shepherd.cli.deploy.arguments import DeployArguments
 from shepherd.cli.deploy.ray_api import check_installed, ray_module
+from shepherd.cli.serve.database import prepared_database
 from shepherd.config.choices import AuthMode
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
@@ -32,7 +34,7 @@ class Deployment:
 def deploy(deployment: Deployment) -> int:
     """Serve until a signal ends it; in a cluster, return when the replicas are ready.
 
-    Raises ConfigError.
+    Raises ConfigError, and DatabaseError on this machine if the database can't be used.
     """
     check_installed()
     check_settings(deployment)
@@ -47,6 +49,7 @@ def deploy(deployment: Deployment) -> int:
         if deployment.address:
             cluster.enter_context(joined_cluster(deployment.address))
         else:
+            prepared_database(deployment.config, os.environ)  # an error here, not in each replica
             running = local_cluster(deployment.arguments, dashboard=deployment.dashboard)
             cluster.enter_context(running)
         port = deployment.config.server.port or free_port(deployment.host)
