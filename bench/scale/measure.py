@@ -18,7 +18,15 @@ from typing import Any
 
 import httpx
 
+from bench.scale.cpu import CpuTimes
+
 CONVERSATIONS, TURNS, ANSWER = 9, 4, 16
+ROUNDS = 5
+"""Rounds of so many conversations at once; the first one only warms up."""
+
+SERVER = "server"
+"""The name of the run of one server without Ray; the others are numbers of replicas."""
+
 FILE = Path(__file__).with_name("measured.json")
 _PROGRAM = str(Path(sys.executable).with_name("shepherd"))
 _SETTINGS = ("--set", "llamacpp.threads=1", "--set", "llamacpp.context_size=4096")
@@ -28,40 +36,53 @@ _PATIENCE = 300.0
 
 @dataclass
 class Figures:
-    """The tokens of all prompts and those from caches; seconds to first tokens; tokens by turn."""
+    """The tokens of all prompts and those from caches; seconds to first tokens; tokens by turn.
+
+    `seconds` are those of each round.
+    """
 
     prompt: int = 0
     cached: int = 0
     first: list[float] = field(default_factory=list[float])
     turns: dict[int, int] = field(default_factory=dict[int, int])
-    seconds: float = 0.0
+    seconds: list[float] = field(default_factory=list[float])
 
 
 def measure(replicas: Sequence[int]) -> None:
     """Measure one server, and these numbers of replicas; write what came out."""
-    results = {str(number): _measured(number) for number in (1, *replicas)}
+    results = {name: _measured(name) for name in (SERVER, *map(str, replicas))}
     FILE.write_text(json.dumps(results, indent=2) + "\n")
     print(json.dumps(results, indent=2))
 
 
-def _measured(replicas: int) -> dict[str, Any]:
-    with _serving(replicas) as url:
-        figures = asyncio.run(_talk(url))
+def _measured(name: str) -> dict[str, Any]:
+    with _serving(name) as (url, home):
+        asyncio.run(_talk(url, 1, 0))
+        alone = asyncio.run(_talk(url, 1, 1))
+        cpu = CpuTimes.of(home)
+        figures = asyncio.run(_talk(url, CONVERSATIONS, ROUNDS))
+        used = CpuTimes.of(home).since(cpu)
     return {
-        "prompt": figures.prompt,
-        "cached": figures.cached,
+        "prompt": figures.prompt // ROUNDS,
+        "cached": figures.cached // ROUNDS,
         "first_p50": round(statistics.median(figures.first), 4),
-        "seconds": round(figures.seconds, 3),
+        "first_mean": round(statistics.mean(figures.first), 4),
+        "first_quartiles": [round(value, 4) for value in statistics.quantiles(figures.first, n=4)],
+        "seconds": round(statistics.median(figures.seconds), 3),
         "turns": [figures.turns[turn] for turn in range(TURNS)],
+        "alone_first": [round(seconds, 4) for seconds in alone.first],
+        "alone_seconds": round(alone.seconds[0], 3),
+        "replica_cpu": round(used.replicas / ROUNDS, 3),
+        "other_cpu": round(used.others / ROUNDS, 3),
     }
 
 
 @contextmanager
-def _serving(replicas: int) -> Generator[str]:
+def _serving(name: str) -> Generator[tuple[str, str]]:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = int(sock.getsockname()[1])
-    how = ["--server"] if replicas == 1 else ["deploy", "ray", "--replicas", str(replicas)]
+    how = ["--server"] if name == SERVER else ["deploy", "ray", "--replicas", name]
     with tempfile.TemporaryDirectory() as home, (Path(home) / "log").open("w+b") as log:
         command = [_PROGRAM, *_SETTINGS, *how, "--port", str(port)]
         env = {"PATH": os.environ["PATH"], "HOME": home}
@@ -74,23 +95,27 @@ def _serving(replicas: int) -> Generator[str]:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError((Path(home) / "log").read_text())
                 time.sleep(0.2)
-            yield f"http://127.0.0.1:{port}"
+            yield f"http://127.0.0.1:{port}", home
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(_PATIENCE)
 
 
-async def _talk(url: str) -> Figures:
+async def _talk(url: str, conversations: int, rounds: int) -> Figures:
+    """Rounds of conversations at once, after one that does not count."""
     figures = Figures()
-    started = time.perf_counter()
     async with httpx.AsyncClient(base_url=url, timeout=_PATIENCE) as client:
-        await asyncio.gather(*(_converse(client, n, figures) for n in range(CONVERSATIONS)))
-    figures.seconds = time.perf_counter() - started
+        for lap in range(rounds + 1):
+            counted = figures if lap else Figures()
+            started = time.perf_counter()
+            names = (f"{conversations} {lap} {number}" for number in range(conversations))
+            await asyncio.gather(*(_converse(client, name, counted) for name in names))
+            counted.seconds.append(time.perf_counter() - started)
     return figures
 
 
-async def _converse(client: httpx.AsyncClient, number: int, figures: Figures) -> None:
-    messages: list[Any] = [{"role": "user", "content": f"Flock {number}. {_TEXT}"}]
+async def _converse(client: httpx.AsyncClient, name: str, figures: Figures) -> None:
+    messages: list[Any] = [{"role": "user", "content": f"Flock {name}. {_TEXT}"}]
     for turn in range(TURNS):
         text = await _ask(client, messages, turn, figures)
         messages.append({"role": "assistant", "content": text})

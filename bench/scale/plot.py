@@ -1,11 +1,11 @@
-"""A plot as SVG, without a library."""
+"""A plot of hit rates."""
 
 import math
 from collections.abc import Mapping, Sequence
 
+from bench.svg import COLOURS, GRID, line, picture, text
+
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, LEGEND = 640, 360, 56, 40, 16, 150
-_FONT = 'font-family="sans-serif" font-size="12"'
-COLOURS = ("#999999", "#d08770", "#5e81ac", "#a3be8c", "#b4305f")
 
 
 def draw(values: Mapping[tuple[str, int], float], names: Sequence[str]) -> str:
@@ -17,26 +17,20 @@ def draw(values: Mapping[tuple[str, int], float], names: Sequence[str]) -> str:
         x = LEFT + math.log10(number) / top * (WIDTH - LEFT - LEGEND)
         return x, TOP + (1 - value) * (HEIGHT - TOP - BOTTOM)
 
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" {_FONT}>',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-    ]
+    shapes: list[str] = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         x, y = place(1, share)
-        end = WIDTH - LEGEND
-        parts.append(f'<path d="M{x:.0f} {y:.1f}H{end}" stroke="#dddddd"/>')
-        parts.append(f'<text x="{x - 6:.0f}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>')
+        shapes += [
+            line([(x, y), (WIDTH - LEGEND, y)], GRID, 1),
+            text(x - 6, y + 4, f"{share:.0%}", "end"),
+        ]
     for number in replicas:
         x, y = place(number, 0.0)
-        parts.append(f'<text x="{x:.0f}" y="{y + 18:.0f}" text-anchor="middle">{number:,}</text>')
+        shapes.append(text(x, y + 18, f"{number:,}", "middle"))
     ends = sorted(names, key=lambda name: -values[name, replicas[-1]])
     for name, colour in zip(names, COLOURS, strict=True):
-        points = [place(number, values[name, number]) for number in replicas]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        shapes.append(line([place(number, values[name, number]) for number in replicas], colour))
         row = TOP + 20 + 20 * ends.index(name)
-        text = f'<text x="{WIDTH - LEGEND + 16}" y="{row}" fill="{colour}">{name}</text>'
-        parts.append(text)
-    middle = (LEFT + WIDTH - LEGEND) // 2
-    parts.append(f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">replicas</text>')
-    return "\n".join([*parts, "</svg>", ""])
+        shapes.append(text(WIDTH - LEGEND + 16, row, name, colour=colour))
+    shapes.append(text((LEFT + WIDTH - LEGEND) / 2, HEIGHT - 4, "replicas", "middle"))
+    return picture(WIDTH, HEIGHT, shapes)

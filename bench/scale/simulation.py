@@ -1,38 +1,50 @@
-"""A discrete-event simulation of replicas with slots and caches."""
+"""A discrete-event simulation of replicas with slots and caches, with Shepherd's own router."""
 
-import heapq
-import random
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from bench.scale.routers import Router
-from bench.scale.workload import Conversation, Step, Workload
+from bench.scale.host import Host
+from bench.scale.routers import Memory, Request, make_router
+from bench.scale.workload import Load
 from shepherd.affinity import Prefix
 
-BLOCK_TOKENS = 256
-"""The tokens of one hash: 1,024 characters."""
+FRONT = -1
+"""The programs in front of the replicas, as a place of work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One replica: requests at a time, tokens per second, the tokens of its cache."""
+    """One replica: requests at a time, tokens per second, the tokens of its cache.
+
+    With `cores`, all replicas run on one machine with so many cores, and each of them on one core:
+    what runs at the same time shares it. Otherwise each request has its speed for itself. The
+    programs in front of the replicas need `before` seconds of a core for a request until it
+    reaches its replica, and `beside` for its answer. The replica's own core needs `reading` seconds
+    before the request gets a slot: it checks the request, and makes the prompt's tokens.
+    """
 
     slots: int = 4
     prefill: float = 5_000.0
     decode: float = 60.0
     cache: int = 400_000
-    overhead: float = 0.0
+    cores: float = 0.0
+    before: float = 0.0
+    beside: float = 0.0
+    reading: float = 0.0
+    memory: Memory = field(default_factory=Memory)
 
 
 @dataclass(slots=True)
 class Figures:
-    """What came out: tokens, and the seconds to each first token."""
+    """What came out: tokens, the seconds to each first token, and the hit rates of batches."""
 
     prompt: int = 0
     cached: int = 0
     answer: int = 0
-    first: list[float] = field(default_factory=list[float])
+    first: Sequence[float] = field(default_factory=list[float])
+    batches: Sequence[float] = ()
 
     @property
     def hit_rate(self) -> float:
@@ -45,40 +57,21 @@ class Figures:
         total = self.prompt + self.answer
         return (total - self.cached) / max(1, total)
 
-    def quantile(self, share: float) -> float:
-        """The seconds below which this share of first tokens came."""
+    def quantiles(self, *shares: float) -> list[float]:
+        """The seconds below which these shares of first tokens came."""
         ordered = sorted(self.first)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+        return [ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in shares]
 
 
 @dataclass(slots=True)
 class Run:
-    """A conversation under way: its next step, its tokens, and the chain of its prompt."""
+    """A conversation under way: its next step, and the chain of its prompt."""
 
-    conversation: Conversation
+    number: int
     step: int = 0
-    tokens: int = 0
     hashes: list[int] = field(default_factory=list[int])
-    asked: float = 0.0
-
-    def prefix(self) -> Prefix:
-        """The prompt of the next step; a step begins a new block."""
-        plan = self.conversation
-        if not self.hashes:
-            blocks = _blocks(plan.opening)
-            self.hashes += [hash((plan.agent, n)) for n in range(blocks)]
-            self.tokens = plan.opening
-        new = plan.steps[self.step].new
-        self.tokens += new
-        for _ in range(_blocks(new)):
-            self.hashes.append(hash((plan.number, len(self.hashes), self.hashes[-1])))
-        ends = range(1, len(self.hashes) + 1)
-        key = hash((plan.number, plan.agent))
-        return Prefix(tuple(self.hashes), tuple(ends), _blocks(plan.opening), key)
-
-
-def _blocks(tokens: int) -> int:
-    return max(1, -(-tokens // BLOCK_TOKENS))
+    requested: float = 0.0
+    replica: int = 0
 
 
 class Replica:
@@ -87,109 +80,124 @@ class Replica:
     def __init__(self, engine: Engine) -> None:
         self.free = engine.slots
         self.queue: deque[Run] = deque()
-        self._cache: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._room = engine.cache
 
-    def cached(self, run: Run) -> int:
-        """The tokens of a prompt that need not be computed; at least one is."""
-        plan = run.conversation
-        own, _ = self._cache.get(("conversation", plan.number), (0, 0))
-        opening, _ = self._cache.get(("agent", plan.agent), (0, 0))
-        return min(max(own, opening), run.tokens - 1)
+    def size(self, kind: str, number: int) -> int:
+        """The tokens of an entry, 0 without it."""
+        return self._cache.get((kind, number), 0)
 
-    def keep(self, run: Run) -> None:
-        """Note a prompt with its answer."""
-        plan = run.conversation
-        self._put(("agent", plan.agent), plan.opening, plan.opening)
-        own = run.tokens + plan.steps[run.step].answer
-        self._put(("conversation", plan.number), own, own - plan.opening)
+    def keep(self, kind: str, number: int, size: int) -> None:
+        """Set the size of an entry, which becomes the newest."""
+        self._room += self._cache.pop((kind, number), 0) - size
+        self._cache[kind, number] = size
 
-    def _put(self, name: tuple[str, int], tokens: int, size: int) -> None:
-        _, before = self._cache.pop(name, (0, 0))
-        self._cache[name] = tokens, size
-        self._room += before - size
+    def evict(self) -> None:
+        """Remove the oldest entries until the rest fits."""
         while self._room < 0 and len(self._cache) > 1:
-            _, (_, freed) = self._cache.popitem(last=False)
-            self._room += freed
+            self._room += self._cache.popitem(last=False)[1]
 
 
 class Simulation:
-    """Conversations that begin at random, or all at once without a rate."""
+    """Plays a load; `figures` has the results."""
 
-    def __init__(self, engine: Engine, replicas: int, router: Router, seed: int = 0) -> None:
+    def __init__(self, load: Load, engine: Engine, name: str, replicas: int) -> None:
         self.figures = Figures()
+        self._first: list[float] = [0.0] * len(load.chance)
+        self._load = load
         self._engine = engine
-        self._router = router
+        self._router = make_router(name, replicas, load.key, engine.memory)
         self._replicas = [Replica(engine) for _ in range(replicas)]
         self._loads = dict.fromkeys(range(replicas), 0.0)
-        self._events: list[tuple[float, int, int, Run]] = []
-        self._count = 0
-        self._chance = random.Random(seed)
-        self._workload: Workload | None = None
+        self._host = Host(engine.cores)
 
-    def play(self, conversations: Sequence[Conversation], workload: Workload, rate: float) -> None:
-        """Play conversations that begin at a rate per second."""
-        self._workload = workload
-        moment = 0.0
-        for conversation in conversations:
-            moment += self._chance.expovariate(rate)
-            self._plan(moment, -1, Run(conversation))
-        self._run()
+    def play(self) -> Figures:
+        """Play all conversations."""
+        for number, moment in enumerate(self._load.begin):
+            self._host.wait(moment, partial(self._ask, Run(number)))
+        self._host.run()
+        self.figures.first = self._first
+        return self.figures
 
-    def play_at_once(self, conversations: Sequence[Conversation]) -> None:
-        """Play conversations that begin together and never pause."""
-        for conversation in conversations:
-            self._plan(0.0, -1, Run(conversation))
-        self._run()
+    def _number(self, run: Run) -> int:
+        """The number of the step among those of all sessions."""
+        return self._load.start[self._load.session[run.number]] + run.step
 
-    def _plan(self, moment: float, replica: int, run: Run) -> None:
-        """An end on a replica, or the next request if there is none."""
-        self._count += 1
-        heapq.heappush(self._events, (moment, self._count, replica, run))
+    def _request(self, run: Run) -> int:
+        """The number of the request among all."""
+        return self._load.request[run.number] + run.step
 
-    def _run(self) -> None:
-        while self._events:
-            moment, _, replica, run = heapq.heappop(self._events)
-            if replica < 0:
-                self._ask(moment, run)
-            else:
-                self._end(moment, replica, run)
+    def _prefix(self, run: Run) -> Prefix:
+        load, agent = self._load, self._load.agent[run.number]
+        opening = load.opening_blocks[agent]
+        if not run.hashes:
+            run.hashes += [hash(("opening", agent, n)) for n in range(opening)]
+        while len(run.hashes) < opening + load.blocks[self._number(run)]:
+            run.hashes.append(hash((run.number, len(run.hashes))))
+        ends = range(1, len(run.hashes) + 1)
+        return Prefix(tuple(run.hashes), tuple(ends), opening, load.key[run.number])
 
-    def _ask(self, moment: float, run: Run) -> None:
-        chosen = self._router.choose(run.prefix(), self._loads)
-        self._loads[chosen] += 1
-        run.asked = moment
-        replica = self._replicas[chosen]
+    def _ask(self, run: Run) -> None:
+        chance = self._load.chance[self._request(run)]
+        request = Request(run.number, self._prefix(run), chance)
+        run.replica = self._router.choose(request, self._loads)
+        self._loads[run.replica] += 1
+        run.requested = self._host.now
+        if self._engine.before:
+            self._host.work(FRONT, self._engine.before, lambda: self._read(run))
+        else:
+            self._read(run)
+
+    def _read(self, run: Run) -> None:
+        if self._engine.reading:
+            self._host.work(run.replica, self._engine.reading, lambda: self._arrive(run))
+        else:
+            self._arrive(run)
+
+    def _arrive(self, run: Run) -> None:
+        replica = self._replicas[run.replica]
         if replica.free:
-            self._begin(moment, chosen, run)
+            replica.free -= 1
+            self._begin(run)
         else:
             replica.queue.append(run)
 
-    def _begin(self, moment: float, number: int, run: Run) -> None:
-        replica, engine = self._replicas[number], self._engine
-        replica.free -= 1
-        cached = replica.cached(run)
-        replica.keep(run)
-        step: Step = run.conversation.steps[run.step]
-        first = moment + engine.overhead + (run.tokens - cached) / engine.prefill
-        figures = self.figures
-        figures.prompt += run.tokens
+    def _begin(self, run: Run) -> None:
+        load, figures, number = self._load, self.figures, self._number(run)
+        prompt = load.opening[load.agent[run.number]] + load.prompt[number]
+        cached = self._keep(run, prompt)
+        figures.prompt += prompt
         figures.cached += cached
-        figures.answer += step.answer
-        figures.first.append(first - run.asked)
-        self._plan(first + step.answer / engine.decode, number, run)
+        figures.answer += load.answer[number]
+        work = (prompt - cached) / self._engine.prefill
+        self._host.work(run.replica, work, lambda: self._answer(run))
 
-    def _end(self, moment: float, number: int, run: Run) -> None:
-        replica = self._replicas[number]
-        self._loads[number] -= 1
-        replica.free += 1
+    def _keep(self, run: Run, prompt: int) -> int:
+        """Put the prompt and its answer into the cache; the tokens that need not be computed."""
+        load, number, replica = self._load, run.number, self._replicas[run.replica]
+        agent, step = load.agent[number], self._number(run)
+        own = replica.size("conversation", number)
+        opening = load.opening[agent] if own else replica.size("opening", agent)
+        replica.keep("opening", agent, load.opening[agent])
+        replica.keep("conversation", number, load.prompt[step] + load.answer[step])
+        replica.evict()
+        return min(own + opening, prompt - 1)
+
+    def _answer(self, run: Run) -> None:
+        self._first[self._request(run)] = self._host.now - run.requested
+        work = self._load.answer[self._number(run)] / self._engine.decode
+        self._host.work(run.replica, work, lambda: self._end(run))
+        if self._engine.beside:
+            self._host.work(FRONT, self._engine.beside, lambda: None)
+
+    def _end(self, run: Run) -> None:
+        replica = self._replicas[run.replica]
+        self._loads[run.replica] -= 1
         if replica.queue:
-            self._begin(moment, number, replica.queue.popleft())
-        run.tokens += run.conversation.steps[run.step].answer
+            self._begin(replica.queue.popleft())
+        else:
+            replica.free += 1
         run.step += 1
-        if run.step == len(run.conversation.steps):
-            return
-        pause = 0.0
-        if self._workload is not None:
-            pause = self._workload.pause(self._chance, run.conversation.steps[run.step])
-        self._plan(moment + pause, -1, run)
+        session = self._load.session[run.number]
+        if self._number(run) < self._load.start[session + 1]:
+            self._host.wait(self._load.pause[self._request(run)], lambda: self._ask(run))
