@@ -107,11 +107,10 @@ async def _measure(backend: Backend, at_once: int) -> Measured:
         backend=own,
         backends=DelegateBackends(lambda _: own()),
         offer=lambda tools, _: [tool.spec() for tool in tools],
-        address=lambda _: "",
         slots=asyncio.Semaphore(at_once),
     )
     session.tools = registry.specs()
-    task = RunTask(tasks)
+    task = RunTask(lambda: tasks, lambda _name: "")
     registry.add(task)
     session.tools.append(task.spec())
     policy = PermissionPolicy(Path.cwd(), ApproveMode.NONE)

@@ -3,8 +3,17 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
 
 from shepherd.backends.base import Backend
+
+
+class OtherBackends(Protocol):
+    """The backends of models that can be named."""
+
+    async def get(self, provider: str) -> Backend:
+        """The backend of PROVIDER or PROVIDER/MODEL; raises ShepherdError."""
+        ...
 
 
 class DelegateBackends:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shepherd.agents.backends import DelegateBackends
+from shepherd.agents.backends import OtherBackends
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of, shorten
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.errors import ConfigError, ShepherdError, ToolError
@@ -63,18 +63,16 @@ class Tasks:
     """The parts that the sub-agents of one conversation share.
 
     `session` returns the conversation, `limits` the guards of its turns, and `backend` its model.
-    `backends` are the other models. `offer` selects the tools for one of them. `address` returns
-    the URL of a provider, "" if the task stays on this machine or network; it raises ConfigError.
-    `slots` limits the number of sub-agents that work at the same time. `client_tools` are names of
-    tools in the session that others run: a sub-agent can't use them.
+    `backends` are the other models, and `offer` selects the tools for one of them. `slots` limits
+    the number of sub-agents that work at the same time. `client_tools` are names of tools in the
+    session that others run: a sub-agent can't use them.
     """
 
     session: Callable[[], Session]
     limits: Callable[[], TurnLimits]
     backend: Callable[[], Awaitable[Backend]]
-    backends: DelegateBackends
+    backends: OtherBackends
     offer: Callable[[Iterable[AnyTool], ModelInfo], list[ToolSpec]]
-    address: Callable[[str], str]
     slots: asyncio.Semaphore
     client_tools: Collection[str] = ()
     numbers: "count[int]" = field(default_factory=lambda: count(1))
@@ -85,7 +83,9 @@ class RunTask(Tool[TaskAtArguments]):
 
     The session of the same model begins like the conversation, with the same system message and the
     same tools. The model therefore does not read them again. `providers` are those whose models may
-    be named instead.
+    be named instead. `address` returns the URL of one, "" if the task stays on this machine or
+    network; it raises ConfigError. `tasks` returns what the current turn's sub-agents share, and
+    raises ToolError outside of one.
     """
 
     name = TASK
@@ -93,8 +93,14 @@ class RunTask(Tool[TaskAtArguments]):
     calls_models = True
     parallel = True
 
-    def __init__(self, tasks: Tasks, providers: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        tasks: Callable[[], Tasks],
+        address: Callable[[str], str],
+        providers: Sequence[str] = (),
+    ) -> None:
         self._tasks = tasks
+        self._address = address
         self._providers = providers
         self.description = (
             "Have a sub-agent do a task and report. Several calls in one answer run at once."
@@ -116,7 +122,7 @@ class RunTask(Tool[TaskAtArguments]):
             known = ", ".join(self._providers) or "none; leave `model` out"
             raise ToolError(f"there is no provider {arguments.model!r} for tasks: {known}")
         try:
-            address = self._tasks.address(arguments.model)
+            address = self._address(arguments.model)
         except ConfigError as error:
             raise ToolError(str(error)) from error
         return [Access(AccessKind.NETWORK, address)] if address else []
@@ -131,31 +137,41 @@ class RunTask(Tool[TaskAtArguments]):
     async def run(self, arguments: TaskAtArguments, context: ToolContext) -> ToolResult:
         if context.runner is None:
             raise ToolError(f"{TASK} works in a conversation only")
-        caller = f"{TASK} {next(self._tasks.numbers)}"
+        tasks = self._tasks()
+        caller = f"{TASK} {next(tasks.numbers)}"
         label = f"{caller} ({shorten(arguments.prompt, MAX_LABEL)})"
         progress = Progress(label, context.on_event, Topic.TASK, arguments.model or TASK)
-        progress.line("waiting" if self._tasks.slots.locked() else "starting")
-        async with self._tasks.slots:
-            result = await self._work(arguments, context.runner.on_behalf_of(caller), progress)
+        progress.line("waiting" if tasks.slots.locked() else "starting")
+        async with tasks.slots:
+            result = await _Work(tasks).run(
+                arguments, context.runner.on_behalf_of(caller), progress
+            )
         if len(result.content.encode()) <= context.output_bytes:
             return result
         text = cap_text(result.content, context.output_bytes, context.spill_dir)
         return replace(result, content=text)
 
-    async def _work(
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Does one task."""
+
+    tasks: Tasks
+
+    async def run(
         self, arguments: TaskAtArguments, runner: CallRunner, progress: Progress
     ) -> ToolResult:
         session = self._session(progress.label)
         try:
             if arguments.model:
-                backend = await self._tasks.backends.get(arguments.model)
-                session.tools = self._tasks.offer(runner.tools, backend.info)
+                backend = await self.tasks.backends.get(arguments.model)
+                session.tools = self.tasks.offer(runner.tools, backend.info)
             else:
-                backend = await self._tasks.backend()
-            limits = self._tasks.limits()
+                backend = await self.tasks.backend()
+            limits = self.tasks.limits()
             limits = replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
             executor = LastRoundExecutor(runner, progress, limits.max_rounds)
-            tools = _OwnTools(executor, runner, self._tasks.client_tools)
+            tools = _OwnTools(executor, runner, self.tasks.client_tools)
             prompt = PROMPT.format(prompt=arguments.prompt)
             outcome = await run_turn(session, prompt, backend, tools, progress, limits)
         except ShepherdError as error:
@@ -164,7 +180,7 @@ class RunTask(Tool[TaskAtArguments]):
 
     def _session(self, label: str) -> Session:
         """A new session that begins with the tokens of the conversation."""
-        parent = self._tasks.session()
+        parent = self.tasks.session()
         return Session(
             parent.system_message,
             tools=[*parent.tools],

@@ -161,6 +161,19 @@ def address_of(provider: Provider) -> str:
     return base_url_for(provider.type, url, _adapter(provider))
 
 
+def far_address(provider: Provider) -> str:
+    """The base URL of a provider that is not on this machine or network, else "".
+
+    Raises ConfigError.
+    """
+    if provider.is_local:
+        return ""
+    from shepherd.backends.api.http.endpoint import Endpoint
+
+    address = address_of(provider)
+    return "" if Endpoint(address).is_near else address
+
+
 def _adapter(provider: Provider) -> Adapter:
     url = next(iter(provider.urls), "")
     return adapter_for(provider.type, url, provider.dialect, provider.model)

@@ -10,7 +10,7 @@ from shepherd.errors import ContextFullError, InvalidRequestError, MemoryStoreEr
 from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
 from shepherd.eviction import message_groups
 from shepherd.memory import Memory, Place
-from shepherd.memory.rows import MAX_KEY, MAX_VALUE
+from shepherd.memory.records import MAX_KEY, MAX_VALUE
 from shepherd.messages import Message, Role
 from shepherd.session import Session, TokenLedger
 from shepherd.tools.memory import storable

@@ -63,7 +63,6 @@ class Delegates:
             backend=slot.backend,
             backends=self._backends,
             offer=self._offer,
-            address=self._address,
             slots=asyncio.Semaphore(max(1, slot.config.tools.tasks)),
         )
         tools = slot.config.tools
@@ -108,7 +107,7 @@ class Delegates:
     def _offer_tasks(self, providers: Sequence[str]) -> None:
         """Put `task` into the registry; its model can be one of `providers`."""
         if self._registry.get(TASK) is None:
-            self._registry.add(RunTask(self._tasks, providers))
+            self._registry.add(RunTask(lambda: self._tasks, self._address, providers))
 
     def _tools(self) -> dict[str, Provider]:
         """The providers that may be delegates, by the tool's name; raises ConfigError."""
@@ -144,11 +143,6 @@ class Delegates:
         return offered_tools(tools, self._slot.config, model)
 
     def _address(self, name: str) -> str:
-        provider = self._slot.providers.pick(name)
-        if provider.is_local:
-            return ""
-        from shepherd.backends.api.http.endpoint import Endpoint
-        from shepherd.backends.connect import address_of
+        from shepherd.backends.connect import far_address
 
-        address = address_of(provider)
-        return "" if Endpoint(address).is_near else address
+        return far_address(self._slot.providers.pick(name))

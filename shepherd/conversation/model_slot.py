@@ -42,7 +42,7 @@ class ModelSlot:
     """Holds one backend, which loads on its first use or at `start`.
 
     `config` are the settings with the model that answers or loads. A backend that is `borrowed` is
-    not closed at the end, and can't be changed.
+    not closed at the end, and can't be changed; `lender` opens one again that has failed.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class ModelSlot:
         self.providers = providers
         self._listener = listener
         self._borrowed = borrowed
+        self.lender: BackendOpener | None = None
         self._stop_listening: Callable[[], None] = _nothing
         self._loading: asyncio.Task[Backend] | None = None
 
@@ -114,11 +115,15 @@ class ModelSlot:
         return await asyncio.shield(self.start())
 
     async def live_backend(self) -> Backend:
-        """As `backend`; one that has failed for good is opened again, unless it is borrowed."""
+        """As `backend`; one that failed for good is opened again, a borrowed one by `lender`."""
         backend = await self.backend()
-        if backend.alive or self._borrowed is not None:
+        if backend.alive or (self._borrowed is not None and self.lender is None):
             return backend
-        return await self.reload()
+        if self.lender is None:
+            return await self.reload()
+        self._borrowed = await self.lender(self.config)
+        self._loading = None
+        return await self.backend()
 
     async def switch_model(self, name: str, cwd: Path) -> Backend:
         """Continue with another model: of the provider that answers now, or a local one.

@@ -7,18 +7,18 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.program import Program
-from shepherd.tools.shell.confined import ConfinedProgram, merged
 from shepherd.tools.shell.environment import safe_environment
-from shepherd.tools.shell.output import CappedOutput
-from shepherd.tools.shell.process import Exit
-from shepherd.tools.shell.tail import LiveTail
 from shepherd.tools.text import cap_text
+
+if TYPE_CHECKING:
+    from shepherd.tools.shell.process import Exit
 
 MAX_SECONDS = 30 * 24 * 3600.0
 MAX_SHOWN = 262_144
@@ -74,6 +74,10 @@ class OwnCommands:
         `on_event` receives the last lines while it runs. Raises ToolError if there is no shell. If
         the task is cancelled, the output so far is shared, and CancelledError is raised.
         """
+        from shepherd.tools.shell.confined import ConfinedProgram, merged
+        from shepherd.tools.shell.output import CappedOutput
+        from shepherd.tools.shell.tail import LiveTail
+
         output, tail = CappedOutput(MAX_SHOWN, self.spill_dir), LiveTail(on_event, self.secrets)
 
         def take(data: bytes) -> bool:
@@ -170,5 +174,5 @@ def _shell() -> str:
     return shell
 
 
-def _end(exit_: Exit) -> str:
+def _end(exit_: "Exit") -> str:
     return f"ended with exit code {exit_.code}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shepherd.backends.base import ModelInfo
 from shepherd.config.acceptance import AcceptanceStore
-from shepherd.config.agent.hooks import HooksSection
+from shepherd.config.agent.hooks import NO_HOOKS
 from shepherd.config.paths import Paths, project_hooks_file, project_mcp_files
 from shepherd.config.secrets import keys_in
 from shepherd.config.sections import PermissionRule
@@ -110,7 +110,7 @@ def build_workspace(config: Config, paths: Paths, cwd: Path, notices: Notices) -
 def build_hooks(config: Config, paths: Paths, cwd: Path, notices: Notices) -> "Hooks | None":
     """The hooks of the user and the accepted ones of the project, None if there are none."""
     section = config.hooks
-    if section == HooksSection() and project_hooks_file(cwd) is None:
+    if section == NO_HOOKS and project_hooks_file(cwd) is None:
         return None
     from shepherd.hooks.hooks import Hooks  # most users have no hooks
     from shepherd.hooks.project import accepted_hooks, joined
@@ -119,7 +119,7 @@ def build_hooks(config: Config, paths: Paths, cwd: Path, notices: Notices) -> "H
     if problem:
         notices.tell(problem)
     section = joined(section, accepted)
-    return None if section == HooksSection() else Hooks(section, cwd.resolve(), notices.tell)
+    return None if section == NO_HOOKS else Hooks(section, cwd.resolve(), notices.tell)
 
 
 def build_servers(

@@ -134,11 +134,10 @@ def gather_team(
         backend=team.own,
         backends=DelegateBackends(team.open),
         offer=lambda tools, _model: [tool.spec() for tool in tools],
-        address=lambda _provider: address,
         slots=asyncio.Semaphore(at_once),
     )
     team.tasks = tasks
-    registry.add(RunTask(tasks, ["fast"]))
+    registry.add(RunTask(lambda: tasks, lambda _provider: address, ["fast"]))
     conversation.tools = registry.specs()
     return team
 
@@ -278,5 +277,9 @@ def test_only_models_that_were_trained_on_it_or_on_nothing_are_offered_it(base: 
 def test_without_other_providers_a_task_has_no_model(base: Path) -> None:
     tasks = gather_team(base, "").tasks
     assert tasks is not None
-    assert list(RunTask(tasks).spec().parameters["properties"]) == ["prompt"]
-    assert list(RunTask(tasks, ["fast"]).spec().parameters["properties"]) == ["prompt", "model"]
+    shared = tasks
+    alone, beside = (
+        RunTask(lambda: shared, lambda _provider: "", names).spec().parameters["properties"]
+        for names in ([], ["fast"])
+    )
+    assert ([*alone], [*beside]) == (["prompt"], ["prompt", "model"])

@@ -1,10 +1,11 @@
 """Keeps requests, and lists of models, to those that their keys allow."""
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.server.access.current import current_key
+from shepherd.server.access.key import ApiKey
 from shepherd.server.errors import ApiError
 from shepherd.server.models import UNKNOWN_MODEL, LoadedModel, Models, ServedModel, unknown_model
 
@@ -20,21 +21,17 @@ class AllowedModels:
         """As `Models.default`."""
         return self._models.default
 
-    @asynccontextmanager
-    async def lease(
+    def lease(
         self, name: str | None, keep_alive: float | None = None
-    ) -> AsyncGenerator[Backend]:
-        """As `Models.lease`; raises ApiError for a model that is not allowed.
+    ) -> AbstractAsyncContextManager[Backend]:
+        """As `Models.lease`; entering raises ApiError for a model that is not allowed.
 
         The name by which the server lists the model decides.
         """
         key = current_key()
-        if key is not None:
-            model = await self.identify(name)
-            if not key.allows_model(model):
-                raise _refusal(key.name, model)
-        async with self._models.lease(name, keep_alive) as backend:
-            yield backend
+        if key is None:
+            return self._models.lease(name, keep_alive)
+        return self._lease_allowed(key, name, keep_alive)
 
     async def identify(self, name: str | None) -> str:
         """As `Models.identify`; the error for an unknown name has only the models of the key."""
@@ -65,6 +62,16 @@ class AllowedModels:
     async def unload(self, name: str) -> None:
         """As `Models.unload`."""
         await self._models.unload(name)
+
+    @asynccontextmanager
+    async def _lease_allowed(
+        self, key: ApiKey, name: str | None, keep_alive: float | None
+    ) -> AsyncGenerator[Backend]:
+        model = await self.identify(name)
+        if not key.allows_model(model):
+            raise _refusal(key.name, model)
+        async with self._models.lease(name, keep_alive) as backend:
+            yield backend
 
 
 def _refusal(key: str, model: str) -> ApiError:

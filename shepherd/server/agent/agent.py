@@ -53,7 +53,7 @@ class Agent:
         tools = AuditedTools(self.tools, self.audit, backend.info.id)
         spliced = self.rounds.splice(owner, session.messages)
         return AgentTurn(
-            parts=TurnParts(tools, self.limits, self.show, self.rounds, self.max_tasks),
+            parts=TurnParts(tools, self.limits, self.show, self.rounds, self.offer, self.max_tasks),
             backend=backend,
             session=replace(
                 session,

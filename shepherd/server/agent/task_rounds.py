@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
 
 from shepherd.backends.base import Backend, Generation, GenerationStats, Prefilled
@@ -23,10 +23,21 @@ class TaskRounds:
     """Holds and counts the tokens of all sub-agents of one turn, which `backend` answers.
 
     `give_back` releases the tokens that the turn holds and does not use while its tools run.
+    `lease` opens another model by its name; such models stay in use until `aclose`.
     """
 
-    def __init__(self, backend: Backend, meter: Meter | None, monitor: Monitor) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        meter: Meter | None,
+        monitor: Monitor,
+        lease: Callable[[str], AbstractAsyncContextManager[Backend]],
+    ) -> None:
         self._backend = backend
+        self._lease = lease
+        self._leases = AsyncExitStack()
+        self._others: dict[str, Backend] = {}
+        self._opening = asyncio.Lock()
         self.give_back: Callable[[], None] = _nothing
         self._meter = meter
         self._monitor = monitor
@@ -34,17 +45,36 @@ class TaskRounds:
         self._ended = asyncio.Event()
 
     async def open_backend(self) -> Backend:
-        """The backend of a sub-agent, which counts as a request of the key.
+        """The backend of a sub-agent of the same model, which counts as a request of the key.
 
         Raises ToolError if the key has no request left.
         """
+        return await self._counted(self._backend)
+
+    async def get(self, provider: str) -> Backend:
+        """As `open_backend`, of another model; raises ToolError if the key may not use it."""
+        async with self._opening:
+            if provider not in self._others:
+                try:
+                    leased = await self._leases.enter_async_context(self._lease(provider))
+                except ApiError as error:
+                    raise ToolError(error.message) from error
+                self._others[provider] = leased
+        return await self._counted(self._others[provider])
+
+    async def aclose(self) -> None:
+        """Let other models go; no sub-agent works any more."""
+        self._others.clear()
+        await self._leases.aclose()
+
+    async def _counted(self, backend: Backend) -> Backend:
         key = current_key()
         if self._meter is not None and key is not None:
             try:
                 await self._meter.count_request(key)
             except ApiError as error:
                 raise ToolError(error.message) from error
-        return TaskBackend(self._backend, self)
+        return TaskBackend(backend, self)
 
     @asynccontextmanager
     async def measured(self, backend: Backend, work: Work) -> AsyncGenerator[None]:

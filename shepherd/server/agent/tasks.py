@@ -1,49 +1,36 @@
-"""`task` behind the server: sub-agents of the model that answers a request."""
+"""`task` behind the server: sub-agents of the model that answers a request, or of another one."""
 
 import asyncio
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
-from shepherd.agents import TASK, DelegateBackends, RunTask, Tasks
-from shepherd.agents.task import TaskArguments
-from shepherd.backends.base import Backend, ModelInfo
-from shepherd.errors import ConfigError, ToolError
+from shepherd.agents import TASK, RunTask, Tasks
+from shepherd.backends.base import ModelInfo
+from shepherd.errors import ToolError
 from shepherd.messages import ToolSpec
 from shepherd.server.agent.task_rounds import TaskRounds
 from shepherd.session import Session
-from shepherd.tools.base import Access, AnyTool, Tool, ToolContext, ToolResult
+from shepherd.tools.base import AnyTool
 from shepherd.turn import TurnLimits
 
 _current: ContextVar[Tasks | None] = ContextVar("tasks_of_turn", default=None)
 
 
-class TurnTask(Tool[TaskArguments]):
-    """`RunTask` for the turn of the request; a sub-agent has the model of the turn."""
+def turn_task(
+    providers: Sequence[str] = (), address: Callable[[str], str] = lambda _name: ""
+) -> RunTask:
+    """`task` for the turn of a request; `providers` and `address` are as in `RunTask`."""
+    return RunTask(_tasks, address, providers)
 
-    name = TASK
-    description = "Have a sub-agent do a task and report. Several calls in one answer run at once."
-    arguments = TaskArguments
-    calls_models = True
-    parallel = True
 
-    def accesses(self, arguments: TaskArguments, context: ToolContext) -> list[Access]:
-        return []
-
-    def preview(self, arguments: TaskArguments, context: ToolContext) -> str:
-        return arguments.prompt
-
-    def deadline(self, arguments: TaskArguments, context: ToolContext) -> float | None:
-        """None, because its calls and its requests have their own deadlines."""
-        return None
-
-    async def run(self, arguments: TaskArguments, context: ToolContext) -> ToolResult:
-        tasks = _current.get()
-        if tasks is None:
-            raise ToolError(f"{TASK} works in a conversation only")
-        tool = RunTask(tasks)
-        return await tool.run(tool.arguments(prompt=arguments.prompt), context)
+def _tasks() -> Tasks:
+    tasks = _current.get()
+    if tasks is None:
+        raise ToolError(f"{TASK} works in a conversation only")
+    return tasks
 
 
 @contextmanager
@@ -56,13 +43,21 @@ def running(tasks: Tasks) -> Generator[None]:
         _current.reset(token)
 
 
+@dataclass(frozen=True, slots=True)
+class TaskLimits:
+    """The limits of each sub-agent, and how many work at the same time."""
+
+    turn: TurnLimits
+    max_tasks: int
+
+
 def tasks_of_turn(
     session: Session,
     rounds: TaskRounds,
-    limits: TurnLimits,
-    max_tasks: int,
+    limits: TaskLimits,
+    offer: Callable[[ModelInfo], Sequence[ToolSpec]],
 ) -> Tasks:
-    """The sub-agents of the turn that answers `session`; `max_tasks` work at the same time.
+    """The sub-agents of the turn that answers `session`; `offer` selects the tools for a model.
 
     The limits of the answer hold for each of them. What only the client's answer needs, such as its
     stop texts, does not.
@@ -70,22 +65,17 @@ def tasks_of_turn(
     sampling = replace(session.sampling, stop=None, logprobs=None)
     return Tasks(
         session=lambda: replace(session, sampling=sampling, archive=None),
-        limits=lambda: replace(limits, evicts=True),
+        limits=lambda: replace(limits.turn, evicts=True),
         backend=rounds.open_backend,
-        backends=DelegateBackends(_no_other_model),
-        offer=_no_tools,
-        address=_no_address,
-        slots=asyncio.Semaphore(max_tasks),
+        backends=rounds,
+        offer=partial(_offered, offer),
+        slots=asyncio.Semaphore(limits.max_tasks),
     )
 
 
-async def _no_other_model(name: str) -> Backend:
-    raise ToolError(f"{TASK} has no model {name!r}")
-
-
-def _no_tools(_tools: Iterable[AnyTool], _model: ModelInfo) -> list[ToolSpec]:
-    return []
-
-
-def _no_address(name: str) -> str:
-    raise ConfigError(f"{TASK} has no model {name!r}")
+def _offered(
+    offer: Callable[[ModelInfo], Sequence[ToolSpec]], tools: Iterable[AnyTool], model: ModelInfo
+) -> list[ToolSpec]:
+    """The tools for a model, of those that a sub-agent may use."""
+    names = {tool.name for tool in tools}
+    return [spec for spec in offer(model) if spec.name in names]

@@ -1,19 +1,19 @@
 """One answer of the agent: a whole turn in place of one generation."""
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from shepherd.backends.base import Backend, Generation, GenerationStats, Prefilled
+from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
 from shepherd.config.choices import ShowToolCalls
 from shepherd.errors import ContextFullError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
-from shepherd.messages import Message
+from shepherd.messages import Message, ToolSpec
 from shepherd.server.agent.round import ReportedTools, RoundLimit, TurnBackend, TurnPrompt, total
 from shepherd.server.agent.rounds import HiddenRounds
 from shepherd.server.agent.task_rounds import TaskRounds
-from shepherd.server.agent.tasks import running, tasks_of_turn
+from shepherd.server.agent.tasks import TaskLimits, running, tasks_of_turn
 from shepherd.server.agent.text import AnswerText
 from shepherd.session import Session
 from shepherd.turn import ToolExecutor, TurnLimits, TurnOutcome, continue_turn
@@ -29,6 +29,7 @@ class TurnParts:
     limits: TurnLimits
     show: ShowToolCalls
     rounds: HiddenRounds
+    offer: Callable[[ModelInfo], Sequence[ToolSpec]]
     max_tasks: int = 1
 
 
@@ -92,21 +93,28 @@ class AgentTurn:
         tools = ReportedTools(self.parts.tools, text, prompt, limits.max_rounds)
         backend = TurnBackend(self.backend, prompt, text, self.round_limit)
         before = list(self.session.messages)
-        with self._sub_agents(prompt, limits):
+        async with self._sub_agents(prompt, limits):
             outcome = await continue_turn(
                 self.session, backend, tools, listen, limits, self.client_tools
             )
         return self._answer(outcome, prompt, text, before)
 
-    def _sub_agents(self, prompt: TurnPrompt, limits: TurnLimits) -> AbstractContextManager[None]:
+    @asynccontextmanager
+    async def _sub_agents(self, prompt: TurnPrompt, limits: TurnLimits) -> AsyncGenerator[None]:
         """Let calls of `task` find the sub-agents of this turn."""
         rounds, give_back = self.task_rounds, self.give_back
         if rounds is None:
-            return nullcontext()
+            yield
+            return
         if give_back is not None:
             rounds.give_back = lambda: give_back(total([g.stats for g in prompt.generations]))
-        tasks = tasks_of_turn(self.session, rounds, limits, self.parts.max_tasks)
-        return running(replace(tasks, client_tools=self.client_tools))
+        own = TaskLimits(limits, self.parts.max_tasks)
+        tasks = tasks_of_turn(self.session, rounds, own, self.parts.offer)
+        try:
+            with running(replace(tasks, client_tools=self.client_tools)):
+                yield
+        finally:
+            await rounds.aclose()
 
     def report_evicted(self, messages: Sequence[Message]) -> None:
         """Pass on evicted messages; a hidden one counts as the answer that the client knows."""

@@ -79,11 +79,14 @@ def test_a_limit_ends_an_agent_before_a_round_that_does_not_fit(
     exact = post(agent_server, keys.add(limited(tokens_per_minute=whole)), CHAT, body)
     assert (used(exact), exact.json()["choices"][0]["finish_reason"]) == (whole, "stop")
     assert exact.headers["x-ratelimit-remaining-tokens"] == "0"
-    for tokens, content in ((whole - 1, "I look.\n\nThe milk."), (whole // 2, "I look.")):
+    ends = ((1, "I look.\n\nThe milk"), (2, "I look.\n\nThe "), (whole // 2, "I look."))
+    for missing, content in ends:
+        tokens = whole - missing
         key = keys.add(limited(tokens_per_minute=tokens))
         short = post(agent_server, key, CHAT, body)
         choice = short.json()["choices"][0]
         assert (choice["finish_reason"], choice["message"]["content"]) == ("length", content)
+        assert used(short) <= tokens
 
 
 @pytest.mark.parametrize("body", [{}, {"max_tokens": 12}])

@@ -15,7 +15,7 @@ from shepherd.config.choices import ShowToolCalls
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Role
 from shepherd.server.access.key import KeyLimits
-from shepherd.server.agent.tasks import TurnTask
+from shepherd.server.agent.tasks import turn_task
 from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.permissions.rules import Rule
@@ -86,7 +86,7 @@ class Keys:
 
     def serve(self, backend: B, rules: Sequence[Rule] = ()) -> RunningServer[B]:
         tools = runner(directory(self.base), rules)
-        tools.registry.add(TurnTask())
+        tools.registry.add(turn_task())
         agent = replace(agent_of(tools, ShowToolCalls.CONTENT), max_tasks=4)
         return RunningServer(backend, self.settings, self.store, tools, agent=agent)
 
