@@ -4,16 +4,34 @@ import json
 import math
 from typing import Any, cast
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def to_json(data: object) -> str:
     """The JSON text; a lone surrogate, which a model can write, becomes a question mark.
 
-    Unicode's line breaks are escaped, because readers of event streams split at them.
+    Unicode's line breaks are escaped, because readers of event streams split at them. Raises
+    ValueError for a number that JSON does not allow.
     """
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = _written(data)
+    if text.isascii():
+        return text
     return text.encode("utf-8", "replace").decode().translate(_LINE_BREAKS)
+
+
+def _written(data: object) -> str:
+    """The text of pydantic's writer, which takes a fifth of the time, or of Python's own.
+
+    Python's decides on surrogates, on data that can't be written, and on numbers like NaN.
+    """
+    from pydantic_core import to_json as write
+
+    try:
+        text = write(data, inf_nan_mode="constants").decode()
+    except ValueError:
+        return _ENCODER.encode(data)
+    return _ENCODER.encode(data) if "NaN" in text or "Infinity" in text else text
 
 
 def is_finite(value: object) -> bool:

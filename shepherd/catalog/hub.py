@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from shepherd.catalog.download import DownloadError, Source, download
-from shepherd.catalog.model_files import is_model_name, model_name
+from shepherd.catalog.model_files import is_model_name, is_projector_name, model_name
 from shepherd.errors import ModelLoadError
 
 PREFERRED = ("Q4_K_M", "Q4_K_XL", "Q4_K_S", "MXFP4", "IQ4_XS", "Q5_K_M", "Q4_0", "Q6_K", "Q8_0")
@@ -65,10 +65,14 @@ def parse_selection(text: str) -> ModelSelection:
 
 
 def choose_files(files: Sequence[HubFile], selection: ModelSelection) -> list[HubFile]:
-    """The files of one model, all parts of a split one; raises ModelLoadError with the choices."""
+    """The files of one model, all parts of a split one; raises ModelLoadError with the choices.
+
+    A projector must be named as a file.
+    """
     models: dict[str, list[HubFile]] = {}
+    serves = is_projector_name if is_projector_name(selection.file) else is_model_name
     for file in sorted(files, key=lambda f: f.name):
-        if is_model_name(PurePosixPath(file.name).name):
+        if serves(PurePosixPath(file.name).name):
             models.setdefault(model_name(file.name), []).append(file)
     if not models:
         raise ModelLoadError(

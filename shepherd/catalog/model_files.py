@@ -28,6 +28,7 @@ MAX_DEPTH = 4
 
 SUFFIX = ".gguf"
 _PART = re.compile(r"-(\d{5})-of-(\d{5})$")
+_PROJECTOR = re.compile("mmproj", re.IGNORECASE)
 _NOT_A_MODEL = re.compile(r"mmproj|imatrix|(^|-)vocab(?![a-z])", re.IGNORECASE)
 _NOT_A_PLACE = re.compile(r"\.|blobs$|refs$|datasets--|spaces--|node_modules$|__pycache__$")
 
@@ -43,6 +44,11 @@ class ModelFile:
 def is_model_name(name: str) -> bool:
     """Whether a file of this name is a model or a part of one."""
     return name.lower().endswith(SUFFIX) and not _NOT_A_MODEL.search(name)
+
+
+def is_projector_name(name: str) -> bool:
+    """Whether a file of this name turns images into embeddings for a model."""
+    return name.lower().endswith(SUFFIX) and _PROJECTOR.search(name) is not None
 
 
 def model_name(name: str) -> str:

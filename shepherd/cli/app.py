@@ -11,8 +11,11 @@ TYPE_CHECKING = False  # as in typing, which takes longer to load than `shepherd
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_START_OBJECTS = 300_000
+"""New objects before the first garbage collection; a start makes about 150,000 that stay."""
+
 _COLLECTED_OBJECTS = 20_000
-"""New objects between two garbage collections: with Python's 700, a start makes 150 of them."""
+"""New objects between two later collections: Python's 700 would make them take longer in all."""
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -85,15 +88,36 @@ def _end_output() -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    """Run the command line; a bare `shepherd` does not need the parser of options."""
+    """Run the command line with no garbage collection during the start and at the end."""
     import gc
 
-    gc.set_threshold(_COLLECTED_OBJECTS)
-    if not arguments:
-        from shepherd.cli.launch import launch
-        from shepherd.cli.request import Launch
+    gc.set_threshold(_START_OBJECTS)
+    gc.callbacks.append(_end_start)
+    try:
+        return _command(arguments)
+    finally:
+        if not sys.warnoptions:  # the collections of Python's end can warn about open files
+            gc.freeze()
 
-        return launch(Launch())
+
+def _end_start(_phase: str, _info: object) -> None:
+    """Leave what the start has made out of all collections: it is mostly modules, which stay."""
+    import gc
+
+    gc.callbacks.remove(_end_start)
+    gc.freeze()
+    gc.set_threshold(_COLLECTED_OBJECTS)
+
+
+def _command(arguments: list[str]) -> int:
+    """A bare `shepherd` and a plain question do not need the parser of options."""
+    if not arguments or arguments[0] in ("-e", "--execute"):
+        from shepherd.cli.launch import launch
+        from shepherd.cli.request import Launch, plain_question
+
+        request = plain_question(arguments) if arguments else Launch()
+        if request is not None:
+            return launch(request)
     from shepherd.cli.options import run_command_line
 
     return run_command_line(arguments)

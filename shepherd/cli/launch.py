@@ -94,11 +94,12 @@ async def _frontend(conversation: Conversation, request: Launch) -> int:
 
 async def _answer(conversation: Conversation, request: Launch) -> int:
     from shepherd.cli.batch.oneshot import print_command, read_piped, run_oneshot, with_context
-    from shepherd.cli.batch.slash import question_command
     from shepherd.cli.terminal.attachments import load_images
 
     images = load_images(request.images)
-    if request.prompt is not None and not images:
+    if request.prompt is not None and request.prompt.lstrip().startswith("/") and not images:
+        from shepherd.cli.batch.slash import question_command  # imports all commands
+
         command = question_command(conversation, request.prompt)
         if command is not None:
             return await print_command(conversation, *command)

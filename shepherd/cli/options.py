@@ -1,59 +1,49 @@
 """The options of `shepherd` and its commands, with Typer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from shepherd.cli.commands.acp import PROVIDER, acp
-from shepherd.cli.commands.apikey import apikey
 from shepherd.cli.commands.arguments import PlainErrors, with_option_groups
-from shepherd.cli.commands.config import config
-from shepherd.cli.commands.ctl import ctl
-from shepherd.cli.commands.database import database
-from shepherd.cli.commands.deploy import deploy
-from shepherd.cli.commands.doctor import doctor
-from shepherd.cli.commands.hooks import hooks
-from shepherd.cli.commands.mcp.options import mcp
-from shepherd.cli.commands.memory import memory
-from shepherd.cli.commands.models.options import model as model_command
-from shepherd.cli.commands.providers.options import do_in_shell
-from shepherd.cli.commands.providers.options import provider as provider_commands
 from shepherd.cli.commands.providers.parsing import ephemeral_provider, model_overrides
-from shepherd.cli.commands.rpc_worker import rpc_worker
-from shepherd.cli.commands.schedule import schedule
-from shepherd.cli.commands.sessions import sessions
-from shepherd.cli.commands.usage import usage
 from shepherd.cli.option_groups import ConversationOptions, ModelOptions, RunOptions, ServerOptions
-from shepherd.cli.request import Launch, SessionStart
+from shepherd.cli.request import (
+    EXECUTE_ADVICE,
+    PROVIDER,
+    Launch,
+    SessionStart,
+    check_not_blank,
+    check_overrides,
+    settings_of,
+)
+from shepherd.cli.subcommands import Subcommands
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.config.fields import first_name, parse_text
-from shepherd.config.layers import flag_layer
 from shepherd.config.provider_book import Ephemeral
 from shepherd.conversation.model_choice import model_from_user
-from shepherd.errors import ConfigError
 
 HELP = """An agent in your terminal, with its own model; the same stack as an HTTP server.
 
 Without options: the interactive prompt."""
 
+
+class _AllCommands(PlainErrors):
+    """The group of all commands."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = Subcommands()
+
+
 app = typer.Typer(
     name="shepherd",
-    cls=PlainErrors,
+    cls=_AllCommands,
     help=HELP,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(provider_commands, result_callback=do_in_shell)
-app.command("acp")(acp)
-app.command("doctor")(doctor)
-app.command("usage")(usage)
-app.command("rpc-worker")(rpc_worker)
-for _command in (model_command, config, mcp, sessions, memory, hooks, schedule, apikey, database):
-    app.add_typer(_command)
-app.add_typer(ctl)
-app.add_typer(deploy)
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
@@ -80,9 +70,9 @@ def _main(
     context.obj = overrides = _overrides(provider, model, conversation, server, run)
     context.meta[PROVIDER] = provider
     if context.invoked_subcommand is None:
-        _check_not_blank("--resume", conversation.resume, "`shepherd sessions list` shows the ids")
-        _check_not_blank("--execute", conversation.execute, "write the question behind it")
-        _check_not_blank("--connect", conversation.connect, "write the server's URL behind it")
+        check_not_blank("--resume", conversation.resume, "`shepherd sessions list` shows the ids")
+        check_not_blank("--execute", conversation.execute, EXECUTE_ADVICE)
+        check_not_blank("--connect", conversation.connect, "write the server's URL behind it")
         request = Launch(
             overrides,
             conversation.execute,
@@ -121,8 +111,8 @@ def _overrides(
         **server.values,
     }
     overrides = {key: value for key, value in values.items() if value is not None}
-    overrides |= dict(_setting(text) for text in run.settings or [])
-    _check_values(overrides)
+    overrides |= settings_of(run.settings or [])
+    check_overrides(overrides)
     return overrides
 
 
@@ -134,29 +124,6 @@ def _launch(request: Launch) -> int:
     from shepherd.cli.launch import launch  # imports the frontends' common parts
 
     return launch(request)
-
-
-def _setting(text: str) -> tuple[str, object]:
-    name, equals, value = text.partition("=")
-    key = first_name(name)
-    if not equals:
-        raise UsageError(f"--set {text}: write --set SECTION.KEY=VALUE")
-    try:
-        return key, parse_text(key, value)
-    except ConfigError as error:
-        raise UsageError(f"--set {text}: {error}") from error
-
-
-def _check_values(overrides: Mapping[str, object]) -> None:
-    try:
-        flag_layer(overrides)
-    except ConfigError as error:
-        raise UsageError(str(error)) from error
-
-
-def _check_not_blank(option: str, text: str | None, advice: str) -> None:
-    if text is not None and not text.strip():
-        raise UsageError(f"{option} is empty; {advice}.")
 
 
 def _check(request: Launch) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from shepherd.cli.terminal.errors import UsageError
+from shepherd.config.fields import first_name, parse_text
+from shepherd.config.layers import flag_layer
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
 from shepherd.conversation.session_start import SessionStart
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     import typer
 
     from shepherd.config.provider_book import Ephemeral
+
+PROVIDER = "shepherd.provider"
+"""The name in the context's `meta` of the provider that only this run knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,58 @@ class Launch:
     api_key: str = ""
     images: Sequence[Path] = ()
     acp: bool = False
+
+
+EXECUTE_ADVICE = "write the question behind it"
+_QUESTION, _SETTING = ("-e", "--execute"), "--set"
+
+
+def plain_question(arguments: Sequence[str]) -> Launch | None:
+    """The launch for `-e QUESTION` with any number of `--set`; None for other command lines.
+
+    It means the same as with the parser of options, which takes longer to load. Raises UsageError.
+    """
+    names, values = arguments[::2], arguments[1::2]
+    if len(names) != len(values) or any(value.startswith("-") for value in values):
+        return None
+    questions = [value for name, value in zip(names, values, strict=True) if name in _QUESTION]
+    settings = [value for name, value in zip(names, values, strict=True) if name == _SETTING]
+    if len(questions) != 1 or len(settings) + 1 != len(names):
+        return None
+    overrides = settings_of(settings)
+    check_overrides(overrides)
+    check_not_blank("--execute", questions[0], EXECUTE_ADVICE)
+    return Launch(overrides, questions[0])
+
+
+def settings_of(texts: Sequence[str]) -> dict[str, object]:
+    """The settings that `--set` names; raises UsageError."""
+    return dict(map(_setting, texts))
+
+
+def _setting(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    key = first_name(name)
+    if not equals:
+        raise UsageError(f"--set {text}: write --set SECTION.KEY=VALUE")
+    try:
+        return key, parse_text(key, value)
+    except ConfigError as error:
+        raise UsageError(f"--set {text}: {error}") from error
+
+
+def check_overrides(overrides: Mapping[str, object]) -> None:
+    """Raise UsageError for a wrong value of an option."""
+    try:
+        flag_layer(overrides)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def check_not_blank(option: str, text: str | None, advice: str) -> None:
+    """Raise UsageError for an option that has an empty value."""
+    if text is not None and not text.strip():
+        raise UsageError(f"{option} is empty; {advice}.")
 
 
 def load_settings(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]) -> Config:

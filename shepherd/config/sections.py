@@ -13,10 +13,18 @@ CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"
 
 
 class Section(BaseModel):
-    """A section; it refuses unknown keys and values of another type."""
+    """A section; it refuses unknown keys and values of another type.
+
+    Its validator is built when a value is validated, which few runs do for most sections.
+    """
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, populate_by_name=True, allow_inf_nan=False
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        populate_by_name=True,
+        allow_inf_nan=False,
+        defer_build=True,
     )
 
 
@@ -169,6 +177,15 @@ class LlamaCppSection(Section):
             "instead of one token after the other."
         ),
     ] = True
+    deterministic: Annotated[
+        bool,
+        Field(
+            description="Give the same answer to the same request alone, beside others, from the "
+            "cache and after a restart. It is slower, and each parallel sequence takes the memory "
+            "of a whole context. It overrides `flash_attention`, `swa_full` and "
+            "`reuse_after_eviction`."
+        ),
+    ] = False
     max_thinking_tokens: Annotated[
         int,
         Field(
@@ -178,6 +195,13 @@ class LlamaCppSection(Section):
             "0 = no limit.",
         ),
     ] = 0
+    projector: Annotated[
+        str,
+        Field(
+            description="File or name of the projector, with which a model sees images; "
+            '"" = the one beside the model, "none" = no images.'
+        ),
+    ] = ""
     draft_model: Annotated[
         str,
         Field(
@@ -186,7 +210,7 @@ class LlamaCppSection(Section):
         ),
     ] = ""
     flash_attention: Annotated[
-        Literal["auto", "on", "off"], Field(description="Flash attention.")
+        Literal["auto", "on", "off"], Field(description="Flash attention; auto avoids it on a CPU.")
     ] = "auto"
     lora: Annotated[
         list[str],

@@ -212,7 +212,11 @@ class ServerSection(DoorSettings):
         ),
     ] = 1024
     cors_origins: Annotated[
-        list[str], Field(description="Origins of web pages that may call the server.")
+        list[str],
+        Field(
+            description="Origins of web pages that may call the server; `*`: all, `localhost`: "
+            "pages of this machine, on any port."
+        ),
     ] = Field(default=[])
     aliases: Annotated[
         dict[str, AliasTargets],

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, PrivateAttr
+from pydantic_core import CoreSchema, core_schema
 
 from shepherd.config.agent.hooks import HooksSection
 from shepherd.config.agent.knowledge import KnowledgeSection
@@ -119,6 +120,27 @@ class Provenance:
 DEFAULT_SOURCE = Source(LayerName.DEFAULT)
 
 
+S = TypeVar("S", bound=Section)
+
+
+class _ByItsModel:
+    """Makes a field's model validate the field's value, which builds the model's validator then."""
+
+    def __get_pydantic_core_schema__(
+        self, source: type[Section], _handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(source.model_validate)
+
+
+Lazy: TypeAlias = Annotated[S, _ByItsModel()]
+"""A section; its validator is built only if a layer sets a value, because most set few."""
+
+
+def _default(section: type[S]) -> S:
+    """The section with its defaults, which need no validation."""
+    return Field(default_factory=section.model_construct)
+
+
 class Config(BaseModel):
     """The settings of one run, frozen; `Config()` is the defaults alone.
 
@@ -128,19 +150,19 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    model: ModelSection = ModelSection()
-    llamacpp: LlamaCppSection = LlamaCppSection()
-    sampling: SamplingSection = SamplingSection()
-    permissions: PermissionsSection = PermissionsSection()
-    tools: ToolsSection = ToolsSection()
-    memory: MemorySection = MemorySection()
-    undo: UndoSection = UndoSection()
-    mcp: McpSection = McpSection()
-    knowledge: KnowledgeSection = KnowledgeSection()
-    hooks: HooksSection = HooksSection()
-    terminal: TerminalSection = TerminalSection()
-    server: ServerSection = ServerSection()
-    plugins: PluginsSection = PluginsSection()
+    model: Lazy[ModelSection] = _default(ModelSection)
+    llamacpp: Lazy[LlamaCppSection] = _default(LlamaCppSection)
+    sampling: Lazy[SamplingSection] = _default(SamplingSection)
+    permissions: Lazy[PermissionsSection] = _default(PermissionsSection)
+    tools: Lazy[ToolsSection] = _default(ToolsSection)
+    memory: Lazy[MemorySection] = _default(MemorySection)
+    undo: Lazy[UndoSection] = _default(UndoSection)
+    mcp: Lazy[McpSection] = _default(McpSection)
+    knowledge: Lazy[KnowledgeSection] = _default(KnowledgeSection)
+    hooks: Lazy[HooksSection] = _default(HooksSection)
+    terminal: Lazy[TerminalSection] = _default(TerminalSection)
+    server: Lazy[ServerSection] = _default(ServerSection)
+    plugins: Lazy[PluginsSection] = _default(PluginsSection)
 
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict[str, Source])
     _project_rules: tuple[PermissionRule, ...] = PrivateAttr(default=())

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shepherd.config.acceptance import AcceptanceStore, Proposal
-from shepherd.config.agent.hooks import Hook, HooksSection
+from shepherd.config.agent.hooks import NO_HOOKS, Hook, HooksSection
 from shepherd.config.files import read_text
 from shepherd.config.paths import project_hooks_file
 from shepherd.errors import ConfigError
@@ -48,13 +48,13 @@ def accepted_hooks(cwd: Path, store: AcceptanceStore) -> tuple[HooksSection, str
     """The project's hooks that may run, and a sentence for the user if they may not."""
     try:
         project = load_project_hooks(cwd)
-        if project is None or project.section == HooksSection():
-            return HooksSection(), ""
+        if project is None or project.section == NO_HOOKS:
+            return NO_HOOKS, ""
         if store.is_accepted(project.proposal):
             return project.section, ""
     except ConfigError as error:
-        return HooksSection(), f"The project's hooks do not run: {error}"
-    return HooksSection(), f"The hooks in {project.file} do not run: {HOW_TO_ACCEPT}."
+        return NO_HOOKS, f"The project's hooks do not run: {error}"
+    return NO_HOOKS, f"The hooks in {project.file} do not run: {HOW_TO_ACCEPT}."
 
 
 def joined(own: HooksSection, more: HooksSection) -> HooksSection:

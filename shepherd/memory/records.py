@@ -10,6 +10,15 @@ from shepherd.messages import Message, Role, ToolCall
 RESULT_CHARACTERS = 16_384
 """Maximum length of a tool's result; the rest is cut off."""
 
+WHOLE_CHARACTERS = 600
+"""A message up to this length is returned in full; of a longer one, the matching part."""
+
+EVERYWHERE = ""
+"""The project of facts that apply to all projects."""
+
+MAX_KEY, MAX_VALUE = 200, 8192
+"""Maximum lengths of a fact's key and value in characters."""
+
 OWN_TOOLS = frozenset({"search_memory", "set_fact", "get_fact", "clear_fact"})
 """Results of these tools are not stored again."""
 

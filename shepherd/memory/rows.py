@@ -6,17 +6,12 @@ from datetime import UTC, datetime
 
 from shepherd.errors import MemoryStoreError
 from shepherd.memory.database import Handle
-from shepherd.memory.records import ArchivedMessage, Counts, Fact
+from shepherd.memory.records import EVERYWHERE, ArchivedMessage, Counts, Fact
 
 TRIM_SHARE = 0.9
 """Above the limit, old messages are removed down to this share, so that not every write trims."""
 
-EVERYWHERE = ""
-"""The project of facts that apply to all projects."""
-
 MAX_FACTS = 1000
-MAX_KEY, MAX_VALUE = 200, 8192
-"""Maximum lengths in characters."""
 
 
 def add_messages(handle: Handle, messages: Sequence[ArchivedMessage], max_bytes: int) -> None:

@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from shepherd.memory.database import Handle
-from shepherd.memory.records import Fact, MemoryMatch, storable
+from shepherd.memory.records import WHOLE_CHARACTERS, Fact, MemoryMatch, storable
 from shepherd.messages import Role
 
 MAX_TERMS = 24
 CANDIDATES = 50
 """The number of best matches that are also ranked by age."""
-
-WHOLE_CHARACTERS = 600
-"""A message up to this length is returned in full; of a longer one, the matching part."""
 
 HALF_LIFE_DAYS = 30.0
 _WORD = re.compile(r"\w+")

@@ -27,7 +27,11 @@ class Arguments(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, coerce_numbers_to_str=True, allow_inf_nan=False
+        extra="forbid",
+        frozen=True,
+        coerce_numbers_to_str=True,
+        allow_inf_nan=False,
+        defer_build=True,  # most tools are neither offered to a model nor called
     )
 
     @model_validator(mode="before")

@@ -2,6 +2,7 @@
 
 import os
 import re
+from functools import lru_cache
 from pathlib import Path
 
 from shepherd.errors import ToolError
@@ -15,6 +16,7 @@ def expand_home(text: str) -> str:
     return os.path.expanduser(text)  # noqa: PTH111 - see above
 
 
+@lru_cache(maxsize=2048)
 def glob_regex(pattern: str) -> str:
     """The regular expression of a `/`-separated glob; `dir/**` matches `dir` itself as well."""
     return "|".join(_one_regex(part) for part in expand_braces(pattern))
@@ -34,6 +36,7 @@ def expand_braces(pattern: str) -> list[str]:
     return expanded
 
 
+@lru_cache(maxsize=2048)
 def has_open_braces(pattern: str) -> bool:
     """Whether a glob has more alternatives than are expanded."""
     return any(_BRACES.search(part) for part in expand_braces(pattern))

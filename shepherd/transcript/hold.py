@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from shepherd.errors import SessionError
@@ -17,6 +18,7 @@ _KEEPALIVES = (
 """The database notices within 25 seconds that the machine of a connection is gone."""
 
 _LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+_UNLOCK = "SELECT pg_advisory_unlock_all()"
 _HOLDER = "SELECT holder FROM sessions WHERE id = %s"
 _TAKE = "UPDATE sessions SET holder = %s WHERE id = %s"
 _ADD = (
@@ -79,9 +81,18 @@ class SessionHold:
         self._is_stored = True
 
     def release(self) -> None:
-        """Free the session."""
-        if self._connection is not None:
-            self._connection.close()
+        """Free the session.
+
+        PostgreSQL frees the lock of a closed connection a moment later, so it is freed first.
+        """
+        from psycopg import Error
+
+        connection = self._connection
+        if connection is None:
+            return
+        with suppress(Error):  # a lost connection has no lock
+            connection.execute(_UNLOCK)
+        connection.close()
 
     def _held(self) -> "psycopg.Connection":
         """The connection that has the lock.

@@ -244,6 +244,7 @@ class EditorAgent:
         async with AsyncExitStack() as resources:
             opened = open_borrowing(backend, config, os.environ, directory, start, providers)
             conversation = await resources.enter_async_context(opened)
+            conversation.slot.lender = self.models.backend
             await set_mode(conversation, conversation.policy.mode)
             servers, problems = convert_servers(mcp_servers or [])
             for problem in problems:

@@ -131,7 +131,7 @@ class EditorSession:
         if command is not None and not (prompt.attached or prompt.images):
             return await self._run_command(*command)
         conversation, updates = self.conversation, self.updates
-        backend = await conversation.backend()
+        backend = await conversation.live_backend()
         message = await build_message(prompt, conversation, self._approver, backend)
         await conversation.before_turn()
         updates.end_turn()  # calls that read attached files, and questions about servers

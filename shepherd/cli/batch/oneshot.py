@@ -8,12 +8,11 @@ import sys
 import termios
 from dataclasses import dataclass
 from io import TextIOWrapper
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from shepherd.cli.batch.plain_output import PlainOutput
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.choices import ApproveMode
-from shepherd.conversation.commands.base import Command
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
@@ -28,6 +27,9 @@ from shepherd.tools.permissions.approval import (
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision
 from shepherd.turn import run_turn
+
+if TYPE_CHECKING:
+    from shepherd.conversation.commands.base import Command
 
 STDIN = 0
 SILENCE_SECONDS = 3.0
@@ -118,7 +120,7 @@ async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
     return exit_code(outcome.finish_reason, denials.count)
 
 
-async def print_command(conversation: Conversation, command: Command, argument: str) -> int:
+async def print_command(conversation: Conversation, command: "Command", argument: str) -> int:
     """Print the output of a command and return the exit code; raises ShepherdError."""
     conversation.notices.listen(PlainOutput(live=False).note)
     print_text(await command.run(conversation, argument))

@@ -5,11 +5,8 @@ from typing import cast
 
 import typer
 
-from shepherd.cli.request import Launch
+from shepherd.cli.request import PROVIDER, Launch
 from shepherd.config.provider_book import Ephemeral
-
-PROVIDER = "shepherd.provider"
-"""The name in the context's `meta` of the provider that only this run knows."""
 
 
 def acp(context: typer.Context) -> None:

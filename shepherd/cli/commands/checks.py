@@ -1,6 +1,6 @@
 """The checks of `shepherd doctor`.
 
-Only servers of a provider with several, and RPC workers, get a request.
+Only servers of a provider with several, RPC workers and the database get a request.
 """
 
 import importlib.metadata
@@ -74,6 +74,7 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
         _sandbox(config),
         *_model(config),
         *_workers(config),
+        *_database(config, env),
         *_providers(paths, env),
         *_servers(config, paths, cwd),
         *_plugins(config),
@@ -189,6 +190,21 @@ def _workers(config: Config) -> Iterator[Check]:
         yield Check("rpc", State.OK, f"{address} ({sizes})")
 
 
+def _database(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
+    if not config.server.database:
+        return
+    from shepherd.cli.serve.database import configured_database
+
+    try:
+        database = configured_database(config, env)
+        if database is not None:
+            database.check()
+    except ShepherdError as error:
+        yield Check("database", State.BROKEN, str(error))
+    else:
+        yield Check("database", State.OK, f"{config.server.database} answers")
+
+
 def _model_file(config: Config) -> str:
     """The model in the settings; raises ModelLoadError if it can't be one."""
     name = config.model.name
@@ -197,12 +213,17 @@ def _model_file(config: Config) -> str:
     from shepherd.backends.llamacpp import locate_model
     from shepherd.backends.llamacpp.native.fitting import fit_model
     from shepherd.backends.llamacpp.native.gguf import check_model_file
+    from shepherd.backends.llamacpp.vision.projector import choose_projector
 
     directory = Path(config.llamacpp.models_dir).expanduser()
     is_builtin = name in ("", BUILTIN_NAME)
     path = builtin_model() if is_builtin else locate_model(name, directory, cwd=directory)
-    fit = fit_model(check_model_file(path), config.llamacpp)
+    header = check_model_file(path)
+    choice = choose_projector(path, header, config.llamacpp)
+    fit = fit_model(header, config.llamacpp, beside=choice.bytes)
     size = f"{path.stat().st_size / 1e6:,.1f} MB, loads with {fit.text}"
+    if choice.projector is not None or choice.notice:
+        size = f"{size}, images: {choice.text}"
     return f"built-in ({BUILTIN_NAME}), {size}" if is_builtin else f"{path}, {size}"
 
 

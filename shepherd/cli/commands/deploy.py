@@ -7,8 +7,8 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from shepherd.cli.commands.acp import PROVIDER
 from shepherd.cli.commands.arguments import with_option_groups
+from shepherd.cli.request import PROVIDER
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.choices import AuthMode
 

@@ -24,7 +24,8 @@ def doctor(
     """Test what works here, and advise what to install or change.
 
     Ends with 1 if something is broken that Shepherd needs. Nothing goes over the network, except
-    one request to each server of a provider that has several, and to each RPC worker.
+    one request to each server of a provider that has several, to each RPC worker, and to the
+    database.
     """
     from shepherd.cli.commands.checks import State, check_all  # imports all checked parts
 

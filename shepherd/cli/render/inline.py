@@ -3,12 +3,15 @@
 import re
 from collections.abc import Iterator
 from functools import cache
+from typing import TYPE_CHECKING
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from rich.text import Text
 
 from shepherd.cli.terminal.cells import is_wide
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 MAX_SPAN = 600
 """Characters in which a span of Markdown must end; a longer one is plain text."""
@@ -186,7 +189,7 @@ def styled(piece: str) -> Text:
         return Text(piece)
     source = piece if "`" in piece else _MATH.sub(_escaped, piece)
     text = Text()
-    for token in _parser().parseInline(source):
+    for token in markdown_parser().parseInline(source):
         _append(text, token.children or [])
     return text
 
@@ -196,12 +199,14 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 @cache
-def _parser() -> MarkdownIt:
-    """The parser; text like HTML (`List<String>`) is shown as it is."""
+def markdown_parser() -> "MarkdownIt":
+    """The parser of spans, made at its first use; text like HTML stays as it is."""
+    from markdown_it import MarkdownIt  # slow to import
+
     return MarkdownIt("commonmark", {"html": False}).enable("strikethrough")
 
 
-def _append(text: Text, tokens: list[Token]) -> None:
+def _append(text: Text, tokens: "list[Token]") -> None:
     styles: list[str] = []
     links: list[tuple[str, int]] = []
     for token in tokens:

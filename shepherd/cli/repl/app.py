@@ -10,6 +10,7 @@ from rich.text import Text
 
 from shepherd.backends.base import Backend
 from shepherd.catalog.discovery import Discovery, discover
+from shepherd.cli.render.inline import markdown_parser
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.approve import ApproveSwitch, TerminalApprover
@@ -95,6 +96,7 @@ class Repl:
             warning = backend.take_warning()
             if warning:
                 self._renderer.notice(warning, "warn")
+            await asyncio.to_thread(markdown_parser)  # otherwise the first answer waits for it
             await self._try_sandbox()
         self._surface.refresh()
 

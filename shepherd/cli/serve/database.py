@@ -31,6 +31,14 @@ def configured_database(config: Config, env: Mapping[str, str]) -> PostgresServe
     return PostgresServer(Address(section.database, password))
 
 
+def prepared_database(config: Config, env: Mapping[str, str]) -> PostgresServer | None:
+    """As `configured_database`, with current tables; raises DatabaseError if it can't be used."""
+    database = configured_database(config, env)
+    for store in stores_of(database) if database is not None else ():
+        store.migrate()
+    return database
+
+
 def required_database(config: Config, env: Mapping[str, str]) -> PostgresServer:
     """The database of `server.database`; raises ConfigError, also if there is none."""
     database = configured_database(config, env)

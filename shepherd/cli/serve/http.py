@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from shepherd.agents import TASK
+from shepherd.agents import TASK, RunTask
 from shepherd.backends.base import Concurrency
-from shepherd.cli.serve.database import configured_database, server_keys
+from shepherd.backends.connect import far_address
+from shepherd.cli.serve.database import prepared_database, server_keys
 from shepherd.cli.serve.reload import Reloader
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.choices import LogFormat
@@ -26,7 +27,7 @@ from shepherd.plugins import Plugins
 from shepherd.server.access.keys import Keys
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
-from shepherd.server.agent.tasks import TurnTask
+from shepherd.server.agent.tasks import turn_task
 from shepherd.server.listen import UnsafeAddressError
 from shepherd.server.operation.lifecycle import Reloaded
 from shepherd.server.pool.pool import ModelPool, open_pool
@@ -92,7 +93,7 @@ async def server_parts(
 
     opener = backend_opener(providers, PARALLEL)
     open_models = partial(open_pool, config, providers, opener)
-    database = configured_database(config, os.environ)
+    database = prepared_database(config, os.environ)
     keys = server_keys(config, database, paths)
     notices = Notices()
     notices.listen(warn)
@@ -104,7 +105,11 @@ async def server_parts(
     )
     tools = workspace.tool_runner(config) if workspace and section.tools else None
     seconds = section.approval_seconds if keys is not None else 0
-    agent = server_agent(workspace, config, seconds) if workspace and section.use_tools else None
+    agent = (
+        server_agent(workspace, config, providers, seconds)
+        if workspace and section.use_tools
+        else None
+    )
     settings = server_settings(config, insecure=insecure)
     settings = replace(
         settings,
@@ -217,7 +222,9 @@ def _system_message(workspace: Workspace, config: Config) -> str:
     return workspace.knowledge.system_message(base, size, offers_skills=offers_skills)
 
 
-def server_agent(workspace: Workspace, config: Config, approval_seconds: float = 0) -> Agent:
+def server_agent(
+    workspace: Workspace, config: Config, providers: ProviderBook, approval_seconds: float = 0
+) -> Agent:
     """The agent of the server in a workspace.
 
     Calls that need approval wait `approval_seconds` for a client that may approve; with 0 they are
@@ -227,7 +234,7 @@ def server_agent(workspace: Workspace, config: Config, approval_seconds: float =
     approvals = ClientApprovals(approval_seconds) if approval_seconds else None
     offers_tasks = model.tools and config.tools.tasks and TASK not in config.tools.disabled
     if offers_tasks and workspace.registry.get(TASK) is None:
-        workspace.registry.add(TurnTask())
+        workspace.registry.add(_task(config, providers))
     limits = TurnLimits(max_rounds=section.tool_rounds, max_hints=model.max_hints)
     return Agent(
         tools=workspace.tool_runner(config, approvals),
@@ -238,3 +245,11 @@ def server_agent(workspace: Workspace, config: Config, approval_seconds: float =
         approvals=approvals,
         max_tasks=max(1, config.tools.tasks),
     )
+
+
+def _task(config: Config, providers: ProviderBook) -> RunTask:
+    """`task`, whose model can be one of the providers that may be asked."""
+    names: list[str] = []
+    if config.tools.ask_providers:
+        names = [provider.name for provider in providers.all() if provider.ask]
+    return turn_task(names, lambda name: far_address(providers.pick(name)))

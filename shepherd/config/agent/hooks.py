@@ -53,3 +53,6 @@ class HooksSection(Section, BaseModel):
         list[Hook],
         Field(description="After the last answer of a turn; a text continues the turn, 3 times."),
     ] = []
+
+
+NO_HOOKS = HooksSection.model_construct()

@@ -25,7 +25,7 @@ class PathIndex:
         self._named: dict[str, set[int]] = {}
         self._unnamed: list[int] = []
         for number, rule in enumerate(rules):
-            keys = [_key(tail) for tail in _relative_patterns(rule.pattern)]
+            keys = _keys(rule.pattern)
             if None in keys:
                 self._unnamed.append(number)
             for key in filter(None, keys):
@@ -47,6 +47,12 @@ class PathIndex:
 def _path_index(rules: tuple[Rule, ...], cwd: Path, _home: str) -> PathIndex:
     """The index of the rules; all tools that the same rules apply to share it."""
     return PathIndex(rules, cwd)
+
+
+@lru_cache(maxsize=2048)
+def _keys(pattern: str) -> frozenset[str | None]:
+    """The names of which each path of the pattern contains one; None if some paths need none."""
+    return frozenset(_key(tail) for tail in _relative_patterns(pattern))
 
 
 def _relative_patterns(pattern: str) -> list[str]:

@@ -9,8 +9,8 @@ from shepherd.tasks import Stopped, in_thread
 from shepherd.tools.base import ToolContext
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.program import Program
-from shepherd.tools.search.glob import name_matcher
 from shepherd.tools.search.matches import MatchCollector, Query
+from shepherd.tools.search.names import name_matcher
 from shepherd.tools.search.walk import SKIPPED, Tree, denied
 from shepherd.tools.shell.output import CappedOutput
 from shepherd.tools.shell.process import run_program

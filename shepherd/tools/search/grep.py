@@ -3,7 +3,7 @@
 import os
 import shutil
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -13,9 +13,9 @@ from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.paths import resolve_path
-from shepherd.tools.search.engines import BadPatternError, search_python, search_ripgrep
-from shepherd.tools.search.ignore import Ignored
-from shepherd.tools.search.matches import MatchCollector, Query
+
+if TYPE_CHECKING:  # each call imports the engines
+    from shepherd.tools.search.matches import MatchCollector, Query
 
 
 class GrepArguments(Arguments):
@@ -40,6 +40,8 @@ class Grep(Tool[GrepArguments]):
         return [Access(AccessKind.READ, str(resolve_path(arguments.path or ".", context.cwd)))]
 
     async def run(self, arguments: GrepArguments, context: ToolContext) -> ToolResult:
+        from shepherd.tools.search.matches import MatchCollector
+
         query = _query(arguments, context)
         collector = MatchCollector(query, context)
         ripgrep = shutil.which("rg") if self._use_ripgrep else None
@@ -53,8 +55,10 @@ class Grep(Tool[GrepArguments]):
 
 
 async def _search(
-    ripgrep: str | None, query: Query, context: ToolContext, collector: MatchCollector
+    ripgrep: str | None, query: "Query", context: ToolContext, collector: "MatchCollector"
 ) -> None:
+    from shepherd.tools.search.engines import BadPatternError, search_python, search_ripgrep
+
     try:
         if ripgrep is None or not await search_ripgrep(ripgrep, query, collector):
             await search_python(query, context, collector)
@@ -62,7 +66,10 @@ async def _search(
         raise ToolError(f"bad pattern: {error}") from error
 
 
-def _query(arguments: GrepArguments, context: ToolContext) -> Query:
+def _query(arguments: GrepArguments, context: ToolContext) -> "Query":
+    from shepherd.tools.search.ignore import Ignored
+    from shepherd.tools.search.matches import Query
+
     path = resolve_path(arguments.path or ".", context.cwd)
     if "\0" in arguments.pattern or "\n" in arguments.pattern:
         raise ToolError("bad pattern: it must be one line")
@@ -77,7 +84,7 @@ def _query(arguments: GrepArguments, context: ToolContext) -> Query:
     return Query(arguments.pattern, path, glob=arguments.glob, ignored=ignored)
 
 
-def _display_path(arguments: GrepArguments, query: Query, path: str) -> str:
+def _display_path(arguments: GrepArguments, query: "Query", path: str) -> str:
     """A path below the root, in a form that the model can pass to other tools."""
     if query.single:
         return arguments.path

@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shepherd.errors import ToolError
 from shepherd.tasks import end_tasks
-from shepherd.tools.shell.command_log import CommandLog
-from shepherd.tools.shell.confined import ConfinedProgram
-from shepherd.tools.shell.process import Exit
+
+if TYPE_CHECKING:  # every conversation has this object, and few start a command
+    from shepherd.tools.shell.command_log import CommandLog
+    from shepherd.tools.shell.confined import ConfinedProgram
+    from shepherd.tools.shell.process import Exit
 
 _log = logging.getLogger(__name__)
 MAX_RUNNING = 8
@@ -37,11 +40,11 @@ class BackgroundCommand:
 
     id: str
     line: str
-    log: CommandLog
+    log: "CommandLog"
     timeout: float
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
-    exit: Exit | None = None
+    exit: "Exit | None" = None
     error: str = ""
     note: str = ""
     read_to: int = 0
@@ -105,9 +108,11 @@ class BackgroundCommands:
         return command
 
     async def start(
-        self, program: ConfinedProgram, line: str, folder: Path, secrets: Mapping[str, str]
+        self, program: "ConfinedProgram", line: str, folder: Path, secrets: Mapping[str, str]
     ) -> BackgroundCommand:
         """Start a program, and wait a moment for the first output; raises ToolError."""
+        from shepherd.tools.shell.command_log import CommandLog
+
         if self._closed:
             raise ToolError("not started: the conversation is ending")
         running = [command for command in self.all if command.is_running]
@@ -151,7 +156,7 @@ class BackgroundCommands:
         for command in self.all:
             command.log.close()
 
-    async def _run(self, command: BackgroundCommand, program: ConfinedProgram) -> None:
+    async def _run(self, command: BackgroundCommand, program: "ConfinedProgram") -> None:
         try:
             command.exit = await program.run(command.log.feed, command.log.feed)
             end = command.log.tail(NOTE_BYTES).text

@@ -10,7 +10,6 @@ from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.shell.background import BackgroundCommand, BackgroundCommands
-from shepherd.tools.shell.tail import LINES
 
 MAX_WAIT = 600.0
 TAIL_SECONDS, TAIL_BYTES = 0.5, 4096
@@ -61,6 +60,8 @@ async def _wait(
     commands: BackgroundCommands, command: BackgroundCommand, seconds: float, tell: EventCallback
 ) -> None:
     """Wait for the end of a command; the user sees its last lines meanwhile."""
+    from shepherd.tools.shell.tail import LINES
+
     clock = asyncio.get_running_loop().time
     end, end_before, goes_on = clock() + seconds, command.read_to, True
     while command.is_running and goes_on and clock() < end:

@@ -4,7 +4,7 @@ import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, WithJsonSchema, field_validator
 
@@ -12,13 +12,11 @@ from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.program import Program
-from shepherd.tools.shell.accesses import argv_accesses, line_accesses
 from shepherd.tools.shell.check import command_result
-from shepherd.tools.shell.confined import ConfinedProgram, merged
 from shepherd.tools.shell.environment import safe_environment
-from shepherd.tools.shell.output import CappedOutput
-from shepherd.tools.shell.process import Exit
-from shepherd.tools.shell.tail import LiveTail
+
+if TYPE_CHECKING:
+    from shepherd.tools.shell.process import Exit
 
 MAX_TIMEOUT = 3600.0
 
@@ -54,6 +52,9 @@ class ExecuteCommand(Tool[ExecuteArguments]):
     later_arguments = frozenset({"background"})
 
     def accesses(self, arguments: ExecuteArguments, context: ToolContext) -> list[Access]:
+        # the reader of command lines is large, and most conversations begin without a command
+        from shepherd.tools.shell.accesses import argv_accesses, line_accesses
+
         cwd = resolve_path(arguments.cwd or ".", context.cwd)
         command = arguments.command
         if isinstance(command, str):
@@ -79,6 +80,10 @@ class ExecuteCommand(Tool[ExecuteArguments]):
         return resolve_path(arguments.cwd or ".", context.cwd)
 
     async def run(self, arguments: ExecuteArguments, context: ToolContext) -> ToolResult:
+        from shepherd.tools.shell.confined import ConfinedProgram
+        from shepherd.tools.shell.output import CappedOutput
+        from shepherd.tools.shell.tail import LiveTail
+
         cwd = self.start_directory(arguments, context)
         program = Program(_argv(arguments.command), cwd, _environment(context, cwd))
         if arguments.background:
@@ -103,6 +108,8 @@ class ExecuteCommand(Tool[ExecuteArguments]):
 
 async def _start(arguments: ExecuteArguments, context: ToolContext, program: Program) -> ToolResult:
     """Start a command that goes on after its call."""
+    from shepherd.tools.shell.confined import ConfinedProgram, merged
+
     if context.background is None:
         raise ToolError("there are no background commands here; run it without `background`")
     if isinstance(arguments.command, str):  # of words, a missing program would be the shell's error
@@ -137,7 +144,7 @@ def _argv(command: str | list[str]) -> list[str]:
     return [shell, "-c", command]
 
 
-def _result(out: str, err: str, exit_: Exit, timeout: float) -> str:
+def _result(out: str, err: str, exit_: "Exit", timeout: float) -> str:
     parts: list[str] = []
     if out.strip("\n"):
         parts.append(out.rstrip("\n"))

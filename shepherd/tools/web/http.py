@@ -3,16 +3,15 @@
 import codecs
 import json
 import re
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, field_validator
 
 from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.text import one_line, plain_text, pluralize
-from shepherd.tools.web.addresses import refuse_private
-from shepherd.tools.web.exchange import exchange
-from shepherd.tools.web.messages import Reply, Request
-from shepherd.tools.web.urls import network_access, parse_url
+
+if TYPE_CHECKING:  # each call imports what it needs of the protocol
+    from shepherd.tools.web.messages import Reply
 
 _MAX_HEADER = 500
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -78,10 +77,10 @@ class HttpGet(Tool[GetArguments]):
         return _accesses(arguments.url, context)
 
     def preview(self, arguments: GetArguments, context: ToolContext) -> str:
-        return f"GET {parse_url(arguments.url)}"
+        return _first_line("GET", arguments.url)
 
     async def run(self, arguments: GetArguments, context: ToolContext) -> ToolResult:
-        return _result(await exchange(Request("GET", arguments.url), context))
+        return await _exchanged(context, "GET", arguments.url)
 
 
 class HttpRequest(Tool[RequestArguments]):
@@ -96,18 +95,39 @@ class HttpRequest(Tool[RequestArguments]):
 
     def preview(self, arguments: RequestArguments, context: ToolContext) -> str:
         headers = [f"{name}: {value}" for name, value in arguments.headers.items()]
-        first = f"{arguments.method} {parse_url(arguments.url)}"
+        first = _first_line(arguments.method, arguments.url)
         return "\n".join([first, *headers, *(["", arguments.body] if arguments.body else [])])
 
     async def run(self, arguments: RequestArguments, context: ToolContext) -> ToolResult:
         headers, body = {k.lower(): v for k, v in arguments.headers.items()}, arguments.body
         if body and "content-type" not in headers:
             headers["content-type"] = "application/json" if _is_json(body) else "text/plain"
-        request = Request(arguments.method, arguments.url, headers, body.encode())
-        return _result(await exchange(request, context))
+        return await _exchanged(context, arguments.method, arguments.url, headers, body.encode())
+
+
+async def _exchanged(
+    context: ToolContext,
+    method: str,
+    url: str,
+    headers: dict[str, str] | None = None,
+    body: bytes = b"",
+) -> ToolResult:
+    from shepherd.tools.web.exchange import exchange
+    from shepherd.tools.web.messages import Request
+
+    return _result(await exchange(Request(method, url, headers or {}, body), context))
+
+
+def _first_line(method: str, url: str) -> str:
+    from shepherd.tools.web.urls import parse_url
+
+    return f"{method} {parse_url(url)}"
 
 
 def _accesses(text: str, context: ToolContext) -> list[Access]:
+    from shepherd.tools.web.addresses import refuse_private
+    from shepherd.tools.web.urls import network_access, parse_url
+
     url = parse_url(text)
     if not context.allow_private_hosts:
         refuse_private(url.host)
@@ -121,7 +141,7 @@ def _is_json(text: str) -> bool:
         return False
 
 
-def _result(reply: Reply) -> ToolResult:
+def _result(reply: "Reply") -> ToolResult:
     lines = [f"HTTP {reply.status} {_header(reply.content_type)}".rstrip()]
     if 300 <= reply.status < 400 and reply.location:
         lines.append(f"Location: {_header(reply.location)}")
@@ -139,7 +159,7 @@ def _header(value: str) -> str:
     return line[:_MAX_HEADER] + "…" if len(line) > _MAX_HEADER else line
 
 
-def _text(reply: Reply) -> str:
+def _text(reply: "Reply") -> str:
     data, size = reply.body.data, pluralize(len(reply.body.data), "byte")
     if reply.body.coding:
         return f"(body encoded as {_header(reply.body.coding)}, {size})"

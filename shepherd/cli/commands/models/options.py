@@ -70,12 +70,15 @@ def info(
     from shepherd.backends.llamacpp.native.gguf import check_model_file
     from shepherd.backends.llamacpp.native.locate import locate_model
     from shepherd.backends.llamacpp.native.summary import summarise
+    from shepherd.backends.llamacpp.vision.projector import choose_projector
 
     config = _config(context)
     directory = _models_dir(config)
     path = builtin_model() if name == BUILTIN_NAME else locate_model(name, directory)
     result = summarise(path)
-    fit = fit_model(check_model_file(path), config.llamacpp)
+    header = check_model_file(path)
+    choice = choose_projector(path, header, config.llamacpp)
+    fit = fit_model(header, config.llamacpp, beside=choice.bytes)
     size = config.llamacpp.context_size or result.context
     rows = {
         "file": str(result.path),
@@ -86,6 +89,7 @@ def info(
         "size": size_text(result.size),
         "context": f"{result.context:,} tokens" if result.context else "",
         "template": result.family,
+        "images": choice.text,
         "memory": memory_text(result, size, fitted=fit.context),
         "gpu": fit.text if fit.demand.gpus else "",
     }

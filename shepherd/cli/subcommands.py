@@ -1,0 +1,70 @@
+"""The commands of `shepherd`: each is imported when the command line names it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.main import get_group
+
+
+class Place(NamedTuple):
+    """The definition of a command: a function, or the `Typer` of a group.
+
+    `finish` is the function that gets the results of the group's commands.
+    """
+
+    module: str
+    name: str
+    finish: str = ""
+
+
+_PLACES: Mapping[str, Place] = {
+    "acp": Place("acp", "acp"),
+    "doctor": Place("doctor", "doctor"),
+    "usage": Place("usage", "usage"),
+    "rpc-worker": Place("rpc_worker", "rpc_worker"),
+    "provider": Place("providers.options", "provider", "do_in_shell"),
+    "model": Place("models.options", "model"),
+    "config": Place("config", "config"),
+    "mcp": Place("mcp.options", "mcp"),
+    "sessions": Place("sessions", "sessions"),
+    "memory": Place("memory", "memory"),
+    "hooks": Place("hooks", "hooks"),
+    "schedule": Place("schedule", "schedule"),
+    "apikey": Place("apikey", "apikey"),
+    "database": Place("database", "database"),
+    "ctl": Place("ctl", "ctl"),
+    "deploy": Place("deploy", "deploy"),
+}
+"""The commands in the order of the help."""
+
+
+class Subcommands(Mapping[str, Any]):
+    """All commands by name; a command is built when it is read for the first time."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built:
+            self._built[name] = _build(name, _PLACES[name])
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PLACES)
+
+    def __len__(self) -> int:
+        return len(_PLACES)
+
+
+def _build(name: str, place: Place) -> Any:
+    module = import_module(f"shepherd.cli.commands.{place.module}")
+    definition: typer.Typer | Callable[..., None] = getattr(module, place.name)
+    parent = typer.Typer(pretty_exceptions_enable=False)
+    if isinstance(definition, typer.Typer):
+        finish = getattr(module, place.finish) if place.finish else None
+        parent.add_typer(definition, name=name, result_callback=finish)
+    else:
+        parent.command(name)(definition)
+    return get_group(parent).commands[name]
