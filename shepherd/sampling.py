@@ -17,7 +17,10 @@ SAMPLERS = (
     "penalties",
     "temperature",
 )
-"""All samplers whose position can be chosen, in the default order."""
+"""The samplers of the default order."""
+
+EXTRA_SAMPLERS = ("infill",)
+"""Samplers that only act if a request names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +180,9 @@ def _check_breakers(breakers: Sequence[str]) -> None:
 
 
 def _check_samplers(samplers: Sequence[str]) -> None:
-    unknown = [name for name in samplers if name not in SAMPLERS]
+    unknown = [name for name in samplers if name not in (*SAMPLERS, *EXTRA_SAMPLERS)]
     if unknown:
-        known = ", ".join(SAMPLERS)
+        known = ", ".join((*SAMPLERS, *EXTRA_SAMPLERS))
         message = f"samplers: {unknown[0]!r} does not exist; use {known}"
         raise InvalidRequestError(message, "samplers")
     if len(set(samplers)) < len(samplers):

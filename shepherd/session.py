@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
+from shepherd.images import Image
 from shepherd.messages import Message, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.structure import OutputFormat, ToolChoice
@@ -109,6 +110,10 @@ class Branch:
     times: tuple[datetime | None, ...]
 
 
+MEDIA_MARK = "<__media__>"
+"""Where an image stands in a raw prompt; the name is llama.cpp's."""
+
+
 @dataclass(frozen=True, slots=True)
 class RawPrompt:
     """A prompt that the model continues directly, without a chat template.
@@ -116,10 +121,12 @@ class RawPrompt:
     `parts` are texts, which may contain control tokens, and numbers of tokens. A prompt that begins
     with text gets the model's start token first, if the model has one. `measured`: the
     client needs the log probabilities of its tokens too, with as many others as the answer has.
+    `images` stand where the texts have a MEDIA_MARK each.
     """
 
     parts: tuple[str | int, ...]
     measured: bool = False
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import zlib
 from shepherd.images import Image
 
 
-def png(width: int = 3, height: int = 2) -> bytes:
-    """A whole PNG, grey."""
-    rows = b"".join(b"\0" + b"\x80" * width for _ in range(height))
+def png(width: int = 3, height: int = 2, grey: int = 0x80) -> bytes:
+    """A whole PNG of one grey."""
+    rows = b"".join(b"\0" + bytes([grey]) * width for _ in range(height))
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -42,6 +42,6 @@ def webp(width: int = 3, height: int = 2, kind: bytes = b"VP8 ") -> bytes:
     return b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk
 
 
-def picture(name: str = "photo.png", width: int = 3, height: int = 2) -> Image:
+def picture(name: str = "photo.png", width: int = 3, height: int = 2, grey: int = 0x80) -> Image:
     """A PNG as messages hold it."""
-    return Image("image/png", png(width, height), name)
+    return Image("image/png", png(width, height, grey), name)

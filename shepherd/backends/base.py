@@ -1,21 +1,24 @@
 """The interface of every backend, and the result of a generation."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from shepherd.backends.embedding import Embedder
-from shepherd.backends.text_model import TextModel
-from shepherd.backends.upstream_state import UpstreamState
 from shepherd.events import EventCallback, FinishReason
+from shepherd.json_text import to_json
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
 from shepherd.sampling import Sampling, choice_seed
 from shepherd.session import Session
+
+if TYPE_CHECKING:
+    from shepherd.backends.embedding import Embedder
+    from shepherd.backends.text_model import TextModel
+    from shepherd.backends.upstream_state import UpstreamState
 
 MIN_SPEED_TOKENS = 4
 MIN_SPEED_SECONDS = 0.05
@@ -64,8 +67,8 @@ class GenerationStats:
             "prefill_speed": round(self.prefill_speed, 1),
             "decode_speed": round(self.decode_speed, 1),
         }
-        values = {f.name: getattr(self, f.name) for f in fields(self)} | speeds
-        return json.dumps({name: value for name, value in values.items() if value is not None})
+        values = {name: getattr(self, name) for name in self.__slots__} | speeds
+        return to_json({name: value for name, value in values.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +249,7 @@ class Backend(ABC):
         return ()
 
     @property
-    def upstreams(self) -> Sequence[UpstreamState]:
+    def upstreams(self) -> "Sequence[UpstreamState]":
         """The servers between which it chooses; () for a backend with a single one."""
         return ()
 
@@ -256,12 +259,12 @@ class Backend(ABC):
         return 0
 
     @property
-    def text_model(self) -> TextModel | None:
+    def text_model(self) -> "TextModel | None":
         """The text side of a model in this process; None for all others."""
         return None
 
     @property
-    def embedder(self) -> Embedder | None:
+    def embedder(self) -> "Embedder | None":
         """Makes vectors of texts; None for a model that only writes text."""
         return None
 

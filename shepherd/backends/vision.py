@@ -15,6 +15,13 @@ def new_images(messages: Sequence[Message]) -> Iterator[Image]:
         yield from message.images
 
 
+def earlier_images(messages: Sequence[Message]) -> list[Image]:
+    """The images before the last answer."""
+    newest = [id(image) for image in new_images(messages)]
+    every = (image for message in messages for image in message.images)
+    return [image for image in every if id(image) not in newest]
+
+
 def cannot_see(model: str) -> ImageError:
     """The error for images that are sent to a model that reads only text."""
     return ImageError(

@@ -53,21 +53,24 @@ class SessionMemory:
         self._began: OrderedDict[str, datetime] = OrderedDict()
         self._warned: OrderedDict[str, None] = OrderedDict()
 
-    def conversation(self, session: Session) -> Conversation:
+    def conversation(self, session: Session, *, sees: bool = False) -> Conversation:
         """The session at this moment, dated at its first request: a new date would cost the cache.
 
-        A session without an id is dated at midnight, so that its date is stable for a day.
+        A session without an id is dated at midnight, so that its date is stable for a day. Images
+        are text unless the model `sees`.
         """
+        return Conversation.of(session, self._date(session), sees=sees)
+
+    def _date(self, session: Session) -> datetime:
         now = datetime.now().astimezone()
         if not session.id:
-            midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-            return Conversation.of(session, midnight)
+            return now.replace(hour=0, minute=0, second=0, microsecond=0)
         if session.began is not None:
-            return Conversation.of(session, session.began.astimezone())
+            return session.began.astimezone()
         began = self._began.setdefault(session.id, now)
         if len(self._began) > _MAX_SESSIONS:
             self._began.popitem(last=False)
-        return Conversation.of(session, began)
+        return began
 
     def is_first_warning(self, session: Session) -> bool:
         """Whether this is the session's first warning; marks the session as warned."""

@@ -43,10 +43,11 @@ from shepherd.backends.llamacpp.sampling.thought import (
 )
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.text_model import LlamaText
+from shepherd.backends.llamacpp.vision.parts import PromptImages, raw_images
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.output import OutputFilter, PlainOutput
 from shepherd.backends.text_model import TextModel
-from shepherd.backends.vision import refuse_images
+from shepherd.backends.vision import cannot_see, earlier_images, refuse_images
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import BusyError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, Topic
@@ -72,6 +73,7 @@ class LlamaCppBackend(Backend):
         self._text = text
         self._vocab = vocab = engine.model.vocab
         self._files = engine.model.files
+        self._images = engine.images
         self._prompts = PromptBuilder(engine.model)
         self._style = self._prompts.output_style()
         syntax = self._prompts.call_syntax(self._style)
@@ -127,7 +129,7 @@ class LlamaCppBackend(Backend):
             "llamacpp",
             self._context_size,
             trained_tools=tools,
-            vision=False,
+            vision=self._images is not None,
             raw_prompts=True,
             checks_calls=self._constrainer.checks_calls,
         )
@@ -197,13 +199,18 @@ class LlamaCppBackend(Backend):
         return answer.complete(prefilled.stats())
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
-        return await self._text.run(self._prompts.count_message, message)
+        if self._images is None or not message.images:
+            return await self._text.run(self._prompts.count_message, message)
+        prepared = [await self._images.prepare(image) for image in message.images]
+        text = await self._text.run(self._prompts.count_message, replace(message, images=()))
+        return text + sum(len(image.tokens) for image in prepared)
 
     async def count_session_tokens(self, session: Session) -> int:
         """The tokens of the session's whole prompt, exactly."""
         session = with_thinking(session, thinking=self.thinking)
         conversation = self._conversation(session)
-        return len((await self._text.run(self._build, session, conversation)).tokens)
+        images = await self._prepared_images(session, conversation)
+        return len((await self._text.run(self._build, session, conversation, images)).tokens)
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self._shut_down)
@@ -212,12 +219,14 @@ class LlamaCppBackend(Backend):
         self._files.check()
         session = with_thinking(session, thinking=self.thinking)
         check_continuable(session)
-        refuse_images(session.messages, self._name)
+        if self._images is None:
+            refuse_images(session.messages, self._name)
         sampling = check_sampling(session.sampling.over(self._defaults))
         conversation = self._conversation(session)
         tools = list(session.callable_tools)
+        images = await self._prepared_images(session, conversation)
         # one visit of the text thread: each costs as much as a token of a small model
-        prepared = await self._text.run(self._prepare, session, conversation, sampling)
+        prepared = await self._text.run(self._prepare, session, conversation, sampling, images)
         sampling, prompt = prepared.sampling, prepared.prompt
         constraint = await self._compiled(prepared.constraint)
         request = Request(
@@ -227,6 +236,7 @@ class LlamaCppBackend(Backend):
             constraint,
             thought=prepared.thought,
             continued=continued_text(session),
+            images=tuple(images.values()),
         )
         raw = session.raw_prompt
         if raw is None:
@@ -263,16 +273,34 @@ class LlamaCppBackend(Backend):
 
     def _conversation(self, session: Session) -> Conversation | None:
         """The session at this moment; None if a raw prompt replaces its messages."""
-        return None if session.raw_prompt is not None else self._sessions.conversation(session)
+        if session.raw_prompt is not None:
+            return None
+        return self._sessions.conversation(session, sees=self._images is not None)
+
+    async def _prepared_images(
+        self, session: Session, conversation: Conversation | None
+    ) -> PromptImages:
+        """The images of the prompt with their tokens, by their marks; raises ImageError."""
+        images = raw_images(session) if conversation is None else conversation.images
+        if not images:
+            return {}
+        if self._images is None:
+            raise cannot_see(self._name)
+        earlier = [] if conversation is None else earlier_images(session.messages)
+        return await self._images.prepare_all(images, earlier)
 
     def _prepare(
-        self, session: Session, conversation: Conversation | None, sampling: Sampling
+        self,
+        session: Session,
+        conversation: Conversation | None,
+        sampling: Sampling,
+        images: PromptImages,
     ) -> "_Prepared":
         """Check, render and tokenize a session. Text thread only."""
         self._limit.check_session(session)
         if sampling.logit_bias or sampling.ignore_eos:
             sampling = resolve_biases(sampling, self._vocab)
-        prompt = self._build(session, conversation)
+        prompt = self._build(session, conversation, images)
         check_prompt_size(len(prompt.tokens), self._context_size)
         constraint = self._constrainer.constraint(session, prompt.text_tail)
         return _Prepared(sampling, prompt, constraint, self._thought(session, prompt))
@@ -286,13 +314,20 @@ class LlamaCppBackend(Backend):
             tokens = EFFORT_TOKENS.get(session.thinking_effort, self._thinking_tokens or None)
         return thought_budget(tokens, self._style.think, prompt.text_tail)
 
-    def _build(self, session: Session, conversation: Conversation | None) -> Prompt:
+    def _build(
+        self,
+        session: Session,
+        conversation: Conversation | None,
+        images: PromptImages,
+    ) -> Prompt:
         """The prompt; `conversation` is None for a raw prompt. Text thread only."""
         check = self._limit.check_text
         if conversation is None:
             assert session.raw_prompt is not None
-            return raw_prompt(self._vocab, session.raw_prompt, check)
-        return self._prompts.build(conversation, check)
+            runs = [tokens.tokens for _, tokens in images.values()]
+            return raw_prompt(self._vocab, session.raw_prompt, check, runs)
+        tokens = {mark: entry.tokens for mark, (_, entry) in images.items()}
+        return self._prompts.build(conversation, check, tokens)
 
     async def _compiled(self, constraint: Constraint | None) -> CompiledConstraint | None:
         if constraint is None:

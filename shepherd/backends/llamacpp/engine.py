@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -15,12 +15,16 @@ from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.cache.setup import cache_capacity, open_disk_cache
 from shepherd.backends.llamacpp.native.adapters import NativeAdapters, configured_adapters
 from shepherd.backends.llamacpp.native.context import NativeContext
+from shepherd.backends.llamacpp.native.determinism import set_context_params
+from shepherd.backends.llamacpp.native.equality import make_deterministic
 from shepherd.backends.llamacpp.native.fitting import Fit, fit_model, load_fitted
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import (
     TINY_MODEL,
     context_params,
+    default_threads,
+    gpu_layers,
     gpu_notice,
     model_params,
 )
@@ -32,6 +36,8 @@ from shepherd.backends.llamacpp.scheduling.speculator import (
     draft_bytes,
     open_speculator,
 )
+from shepherd.backends.llamacpp.vision.encoder import ImageEncoder, VisionSetup
+from shepherd.backends.llamacpp.vision.projector import ProjectorChoice, choose_projector
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ModelLoadError
 from shepherd.tasks import in_daemon_thread
@@ -50,6 +56,8 @@ class Engine:
     max_thinking_tokens: int = 0
     gpu_notice: str | None = None
     fit_notice: str | None = None
+    images: ImageEncoder | None = None
+    image_notice: str = ""
 
     @classmethod
     def load(
@@ -66,17 +74,19 @@ class Engine:
         """
         header = check_model_file(path)
         _import_numpy_for(path)
+        choice = choose_projector(path, header, settings)
         workers = open_workers(settings)
         fit = fit_model(
             header,
             settings,
             sequences=parallel.initial,
-            beside=draft_bytes(settings),
+            beside=draft_bytes(settings) + choice.bytes,
             devices=None if workers is None else workers.devices,
         )
 
         def load(fit: Fit) -> "Engine":
-            return cls._load(_Order(path, fit.applied(settings), workers), parallel, post, cache)
+            order = _Order(path, fit.applied(settings), workers, choice)
+            return cls._load(order, parallel, post, cache)
 
         engine, engine_fit = load_fitted(fit, load)
         engine.fit_notice = engine_fit.notice
@@ -97,21 +107,36 @@ class Engine:
                 raise ModelLoadError(f"{path} is not a model that can generate text.")
             loaded = NativeAdapters(model, adapters)
             sequences = parallel.initial
-            if not model.keeps_state:
+            if not model.keeps_state and not settings.deterministic:
                 sequences = max(parallel.initial, parallel.maximum)
-            params = context_params(settings, sequences, model.bytes)
+            params = context_params(settings, sequences, model.traits)
+            if settings.deterministic:
+                set_context_params(params, model.trained_context)
             context = NativeContext(model, params)
             resources.callback(context.close)
             loaded.apply(context)
             disk = open_disk_cache(cache, settings, path, params)
+            if settings.deterministic:
+                _make_deterministic(model, context)
             pool = _sequence_pool(model, context, settings, disk)
             pool.set_initial_count(parallel.initial)
             speculator = open_speculator(settings, model, context) if pool.rolls_back else None
             if speculator is not None:
                 resources.callback(speculator.close)
-            jumps = settings.jump_ahead
-            scheduler = Scheduler(context, pool, model.vocab, post, speculator, jumps_ahead=jumps)
+            images = _image_encoder(order, model, context)
+            if images is not None:
+                resources.callback(images.close)
+            scheduler = Scheduler(
+                context,
+                pool,
+                model.vocab,
+                post,
+                speculator,
+                jumps_ahead=settings.jump_ahead,
+            )
+            scheduler.images = images
             engine = cls(model, context, scheduler, settings.check_calls, speculator)
+            engine.images, engine.image_notice = images, order.choice.notice
             engine.max_queue = settings.max_queue
             engine.max_thinking_tokens = settings.max_thinking_tokens
             engine.gpu_notice = gpu_notice(settings)
@@ -123,7 +148,8 @@ class Engine:
     def notices(self) -> list[str]:
         """Notices for the user about how the model was loaded."""
         trained, size = self.model.trained_context, self.context.size
-        notices = [notice for notice in (self.gpu_notice, self.fit_notice) if notice]
+        reasons = (self.gpu_notice, self.fit_notice, self.image_notice)
+        notices = [notice for notice in reasons if notice]
         if 0 < trained < size:
             notices.append(
                 f"The context of {size} tokens is larger than the {trained} tokens that the model "
@@ -140,6 +166,11 @@ class Engine:
         yield
         _ = self.model.vocab.sorted_pieces  # for grammars
 
+    def watch_images(self, listener: Callable[[], None]) -> None:
+        """Call `listener` from another thread when an image is encoded."""
+        if self.images is not None:
+            self.images.listener = listener
+
     def watch_workers(self, listener: Callable[[], None]) -> None:
         """Call `listener` from another thread when an RPC worker is lost."""
         if self.model.workers is not None:
@@ -155,7 +186,9 @@ class Engine:
         self.scheduler.pool.save_all()
 
     def close(self) -> None:
-        """Free the draft model, the context, then the model."""
+        """Free the projector, the draft model, the context, then the model."""
+        if self.images is not None:
+            self.images.close()
         if self.speculator is not None:
             self.speculator.close()
         if self.model.workers is not None:
@@ -171,6 +204,7 @@ class _Order:
     path: Path
     settings: LlamaCppSection
     workers: Workers | None
+    choice: ProjectorChoice = field(default_factory=ProjectorChoice)
 
 
 def _import_numpy_for(path: Path) -> None:
@@ -179,19 +213,50 @@ def _import_numpy_for(path: Path) -> None:
         in_daemon_thread(partial(import_module, "numpy"))
 
 
+def _image_encoder(
+    order: _Order, model: NativeModel, context: NativeContext
+) -> ImageEncoder | None:
+    projector, settings = order.choice.projector, order.settings
+    if projector is None:
+        return None
+    setup = VisionSetup(
+        projector.path,
+        projector.digest,
+        threads=settings.threads or default_threads(projector.bytes),
+        use_gpu=gpu_layers(settings, os.environ) != 0,
+        ubatch=context.ubatch_size,
+    )
+    return ImageEncoder(setup, model)
+
+
+def _make_deterministic(model: NativeModel, context: NativeContext) -> None:
+    """Raise ModelLoadError if results depend on the other tokens of a batch."""
+    if model.keeps_state:
+        raise ModelLoadError(
+            "llamacpp.deterministic is not possible with a recurrent model, because its memory "
+            "can't forget padding. Turn the setting off."
+        )
+    make_deterministic(context, model.vocab.size)
+
+
 def _sequence_pool(
     model: NativeModel,
     context: NativeContext,
     settings: LlamaCppSection,
     disk: DiskCache | None,
 ) -> SequencePool:
-    """The pool of a context's sequences, with its cache tiers."""
-    host = HostCache(cache_capacity(settings))
+    """The pool of a context's sequences, with its cache tiers.
+
+    A state with a sliding window is restored into other cells, where sums round differently: no
+    deterministic result can use one.
+    """
+    restores = not (settings.deterministic and model.window)
+    host = HostCache(cache_capacity(settings) if restores else 0)
     return SequencePool(
         context,
         model.window,
         model.vocab.controls,
         host,
-        disk=disk,
-        shifts=settings.reuse_after_eviction,
+        disk=disk if restores else None,
+        shifts=settings.reuse_after_eviction and not settings.deterministic,
     )

@@ -13,8 +13,10 @@ from shepherd.backends.llamacpp.sampling.prompt_meter import PromptMeter
 from shepherd.backends.llamacpp.sampling.thought import ThoughtBudget, ThoughtMeter
 from shepherd.backends.llamacpp.scheduling.delivery import Mailbox
 from shepherd.backends.llamacpp.scheduling.job import Job
+from shepherd.backends.llamacpp.vision.parts import ImageTokens, image_runs
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.images import Image
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Role, ToolSpec
 from shepherd.sampling import BIAS_RANGE, Sampling
@@ -41,6 +43,7 @@ class Request:
     thought: ThoughtBudget | None = None
     continued: CallbackEvent | None = None
     """The kind of text that the answer continues; None for a new answer."""
+    images: tuple[tuple[Image, ImageTokens], ...] = ()
     key: object = field(default_factory=object)
     """An identity that all answers to one request share."""
 
@@ -76,6 +79,7 @@ class LlamaPrefilled(Prefilled):
             request=request.key,
             prompt_meter=_prompt_meter(request, vocab),
             thought=ThoughtMeter(request.thought) if request.thought is not None else None,
+            images=image_runs(prompt.tokens, request.images) if request.images else [],
         )
 
     @classmethod
@@ -136,8 +140,8 @@ class LlamaPrefilled(Prefilled):
 
     @property
     def prompt_text(self) -> str:
-        """The text of all tokens of the prompt."""
-        pieces = map(self._vocab.piece, self.prompt.tokens)
+        """The text of all tokens of the prompt, without images."""
+        pieces = (self._vocab.piece(token) for token in self.prompt.tokens if token >= 0)
         return b"".join(pieces).decode("utf-8", "replace")
 
     def _note(self, update: Update, callback: EventCallback) -> bool:

@@ -106,6 +106,7 @@ class Worker:
         error, orderly = _closed(), False
         try:
             engine.watch_workers(lambda: self._commands.put(_wake))
+            engine.watch_images(lambda: self._commands.put(_wake))
             self._serve(engine)
             orderly = True
         except WorkerLostError as lost:

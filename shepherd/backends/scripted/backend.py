@@ -31,6 +31,7 @@ from shepherd.session import Infill, RawPrompt, Session
 MESSAGE_OVERHEAD = 4
 """Tokens per message in addition to its text; a word or a symbol is one token."""
 
+_TOKEN = re.compile(r"\w+|[^\w\s]")
 _FENCE = re.compile(r"(```.*?(?:```\n?|\Z))", re.DOTALL)
 
 
@@ -55,6 +56,7 @@ class _Playback:
 
     callback: EventCallback
     stop: StopMatcher
+    max_tokens: int = 0
     chunk: int = 1_000_000
     content: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
@@ -62,6 +64,7 @@ class _Playback:
     problems: list[str] = field(default_factory=list[str])
     finish: FinishReason | None = None
     cancelled: bool = False
+    is_full: bool = False
 
     def send(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> None:
         if not self.cancelled:
@@ -70,22 +73,37 @@ class _Playback:
     @property
     def ended(self) -> bool:
         """Whether nothing more is played."""
-        return self.cancelled or self.stop.hit is not None
+        return self.cancelled or self.is_full or self.stop.hit is not None
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the text and the reasoning have so far."""
+        return count_tokens("".join(self.content)) + count_tokens("".join(self.reasoning))
 
     def say(self, event: CallbackEvent, piece: str) -> None:
-        """Send a piece of text, up to a stop string."""
+        """Send a piece of text, up to a stop string or the last token."""
         thinking = event is CallbackEvent.THINKING
-        text = piece if thinking else self.stop.feed(piece)
-        if text:
-            (self.reasoning if thinking else self.content).append(text)
-            self.send(event, text)
+        self._add(event, piece if thinking else self.stop.feed(piece))
 
     def finish_text(self) -> None:
         """Send what was held back because it could have begun a stop string."""
-        rest = self.stop.finish()
-        if rest:
-            self.content.append(rest)
-            self.send(CallbackEvent.CONTENT, rest)
+        self._add(CallbackEvent.CONTENT, self.stop.finish())
+
+    def _add(self, event: CallbackEvent, text: str) -> None:
+        spoken = self.reasoning if event is CallbackEvent.THINKING else self.content
+        text = self._cut(text, "".join(spoken)) if self.max_tokens else text
+        if text:
+            spoken.append(text)
+            self.send(event, text)
+
+    def _cut(self, text: str, earlier: str) -> str:
+        """As much of `text` as the limit allows after the `earlier` text of its kind."""
+        room = self.max_tokens - self.tokens + count_tokens(earlier)
+        tokens = list(_TOKEN.finditer(earlier + text))
+        if len(tokens) <= room:
+            return text
+        self.is_full = True
+        return text[: max(0, tokens[room].start() - len(earlier))]
 
     def message(self) -> Message:
         calls = tuple(self.calls)
@@ -94,6 +112,8 @@ class _Playback:
     def finish_reason(self) -> FinishReason:
         if self.cancelled:
             return FinishReason.CANCELLED
+        if self.is_full:
+            return FinishReason.LENGTH
         return self.finish or (FinishReason.TOOL_CALLS if self.calls else FinishReason.STOP)
 
 
@@ -143,17 +163,14 @@ class ScriptedBackend(Backend):
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
         stop = prefilled.stop if isinstance(prefilled, ScriptedPrefilled) else ()
-        playback = _Playback(callback, StopMatcher(stop))
+        playback = _Playback(callback, StopMatcher(stop), max_tokens)
         started = perf_counter()
         for step in self._take():
             await self._play(step, playback)
             if playback.ended:
                 break
         playback.finish_text()
-        if max_tokens and count_tokens("".join(playback.content)) > max_tokens:
-            playback.finish = FinishReason.LENGTH
-        message = playback.message()
-        completion = count_tokens(message.content + message.reasoning)
+        message, completion = playback.message(), playback.tokens
         stats = GenerationStats(
             prompt_tokens=prefilled.prompt_tokens,
             completion_tokens=completion,
@@ -227,7 +244,7 @@ class ScriptedBackend(Backend):
 
 def count_tokens(text: str) -> int:
     """The scripted tokenizer: words and symbols."""
-    return len(re.findall(r"\w+|[^\w\s]", text))
+    return len(_TOKEN.findall(text))
 
 
 def _count_raw(prompt: RawPrompt | Infill | None) -> int:

@@ -1,6 +1,7 @@
 """Where grammars are tried: nothing of it stays behind, nothing foreign runs in it."""
 
 import asyncio
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from shepherd.backends.inprocess.grammar.compiler import GrammarCompiler
 from shepherd.backends.inprocess.grammar.lark import Rules, json_value
 from shepherd.backends.inprocess.grammar.matcher import BYTES, TokenBytes
 from shepherd.backends.inprocess.grammar.schema import prepare
-from shepherd.errors import InvalidRequestError
+from shepherd.errors import BackendError, InvalidRequestError
 from shepherd.messages import JsonObject
 from tests.patience import PATIENCE
 
@@ -57,6 +58,36 @@ async def test_a_trial_ends_with_who_asked_for_it() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
     assert children() <= before
+
+
+NAMES = ("pattern", "allOf", "multipleOf", "$ref")
+
+
+async def test_properties_with_the_names_of_costly_keywords_need_no_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere")
+    schema: JsonObject = {"properties": {name: {"type": "integer"} for name in NAMES}}
+    matcher = await GrammarCompiler(vocabulary).matcher(written(schema), own=True)
+    assert matcher.try_consume_tokens(list(b'{"pattern": 1}')) == 14
+
+
+@pytest.mark.parametrize(
+    "costly",
+    [
+        {"type": "string", "pattern": "a+"},
+        {"type": "integer", "multipleOf": 3},
+        {"allOf": [{"minLength": 3}, {"type": "string"}]},
+        {"patternProperties": {"a+": {"type": "integer"}}, "additionalProperties": False},
+    ],
+)
+async def test_costly_keywords_are_tried(
+    costly: JsonObject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere")
+    schema: JsonObject = {"properties": {"pattern": costly}, "$defs": {}}
+    with pytest.raises(BackendError, match="can't be tried"):
+        await GrammarCompiler(vocabulary).matcher(written(schema), own=True)
 
 
 async def test_a_trial_runs_nothing_from_the_working_directory(

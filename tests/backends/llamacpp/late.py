@@ -114,7 +114,7 @@ class LateEngine:
         own = settings(n_batch=512)
         self.device = device
         self.model = NativeModel(path, model_params(own, {}))
-        params = context_params(own, parallel, self.model.bytes)
+        params = context_params(own, parallel, self.model.traits)
         self.context = LateContext(self.model, params, device, is_known=is_known)
         self.pool = SequencePool(
             self.context, self.model.window, self.model.vocab.controls, HostCache(1 << 26)

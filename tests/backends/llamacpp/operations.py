@@ -11,12 +11,19 @@ from shepherd.backends.llamacpp.cache.host_cache import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import Span
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.native.params import model_params
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.events import FinishReason
 from shepherd.sampling import Sampling
-from tests.backends.llamacpp.reference import EXACT, TOLERANCE, Logits, Reference, WatchedContext
+from tests.backends.llamacpp.reference import (
+    DETERMINISTIC,
+    EXACT,
+    TOLERANCE,
+    Logits,
+    Reference,
+    watched_context,
+)
 from tests.backends.llamacpp.support import settings
 
 START, END, ASSISTANT = 3, 4, 21
@@ -52,19 +59,22 @@ class Request:
 class World:
     """A scheduler with more conversations than sequences, and what is done to it at random."""
 
-    def __init__(self, path: Path, seed: int, *, shifts: bool) -> None:
+    def __init__(
+        self, path: Path, seed: int, *, shifts: bool = False, deterministic: bool = False
+    ) -> None:
         self.random = Random(seed)
-        exact = settings(**EXACT)
+        self._tolerance = 0.0 if deterministic else TOLERANCE
+        values = DETERMINISTIC if deterministic else EXACT
+        exact = settings(**values)
         self._model = NativeModel(path, model_params(exact, {}))
-        params = context_params(exact, SEQUENCES, self._model.bytes)
-        self._context = WatchedContext(self._model, params)
+        self._context = watched_context(self._model, exact, SEQUENCES)
         controls = frozenset(self._model.vocab.controls)
-        host = HostCache(HOST_BYTES)
         window = self._model.window
+        host = HostCache(0 if deterministic and window else HOST_BYTES)
         self.pool = SequencePool(self._context, window, controls, host, shifts=shifts)
         self._context.watch = self._watch
         self.scheduler = Scheduler(self._context, self.pool, self._model.vocab, self._post)
-        self.reference = Reference(path)
+        self.reference = Reference(path, **values)
         self.requests: list[Request] = []
         self.compared = 0
         self._systems = [self._message(n) for n in (12, 30)]
@@ -223,7 +233,7 @@ class World:
         fresh = self.reference.logits(tokens, [length for length, _ in request.seen])
         for length, logits in request.seen:
             wanted = fresh[length]
-            bound = TOLERANCE * max(1.0, float(np.abs(wanted).max()))
+            bound = self._tolerance * max(1.0, float(np.abs(wanted).max()))
             worst = float(np.abs(logits - wanted).max())
             assert worst <= bound, f"logits behind {length} tokens differ by {worst}"
             best = float(wanted.max())

@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
+from shepherd.backends.llamacpp.native.determinism import set_context_params
+from shepherd.backends.llamacpp.native.equality import make_deterministic
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.config.sections import LlamaCppSection
 from tests.backends.llamacpp.support import settings
 
 TOLERANCE = 1e-4
@@ -24,6 +27,15 @@ EXACT: dict[str, Any] = {
     "context_size": CONTEXT,
 }
 """Numbers in full width: with halves, one token at a time differs from many by 1e-3."""
+
+
+DETERMINISTIC: dict[str, Any] = {
+    "deterministic": True,
+    "context_size": CONTEXT,
+    "ubatch": CONTEXT,
+    "cache_type_k": "f16",
+    "cache_type_v": "f16",
+}
 
 
 class WatchedContext(NativeContext):
@@ -47,6 +59,17 @@ class WatchedContext(NativeContext):
         return np.frombuffer(self.logits_row(index, self._vocabulary), np.float32).copy()
 
 
+def watched_context(model: NativeModel, values: LlamaCppSection, sequences: int) -> WatchedContext:
+    """A context with these settings, as the engine opens it."""
+    params = context_params(values, sequences, model.traits)
+    if values.deterministic:
+        set_context_params(params, model.trained_context)
+    context = WatchedContext(model, params)
+    if values.deterministic:
+        make_deterministic(context, model.vocab.size)
+    return context
+
+
 class Reference:
     """The same model without any memory: every request is computed from nothing."""
 
@@ -54,18 +77,15 @@ class Reference:
         """`values` are settings other than `EXACT`."""
         exact = settings(**(EXACT | values))
         self._model = NativeModel(path, model_params(exact, {}))
-        self._context = WatchedContext(self._model, context_params(exact, 1, self._model.bytes))
+        self._context = watched_context(self._model, exact, 1)
         self.vocab = self._model.vocab
 
     def logits(self, tokens: list[int], lengths: Sequence[int]) -> dict[int, Logits]:
         """The logits behind so many tokens."""
         self._context.clear()
         bounds = sorted(set(lengths))
-        spans = [
-            Span(0, a, tokens[a:b], wants_logits=True)
-            for a, b in zip([0, *bounds], bounds, strict=False)
-        ]
-        assert self._context.decode(spans) == DECODED
+        end = bounds[-1]
+        assert self._context.decode([Span(0, 0, tokens[:end], True, outputs=end)]) == DECODED
         return {length: self._context.row(length - 1) for length in bounds}
 
     def close(self) -> None:

@@ -88,7 +88,7 @@ def make_room(
     """A room that the caller closes; conversations are saved in the folder `cache`."""
     exact = settings(**{**EXACT, **values})
     model = NativeModel(path, model_params(exact, {}))
-    params = context_params(exact, sequences, model.bytes)
+    params = context_params(exact, sequences, model.traits)
     context = NativeContext(model, params)
     disk = open_disk_cache(cache, exact, path, params)
     controls = model.vocab.controls

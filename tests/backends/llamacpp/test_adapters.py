@@ -26,7 +26,7 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def logits(path: Path, *adapters: Adapter) -> list[float]:
     model = NativeModel(path, model_params(settings(), {}))
     on_model = NativeAdapters(model, adapters)
-    context = NativeContext(model, context_params(settings(), 1, model.bytes))
+    context = NativeContext(model, context_params(settings(), 1, model.traits))
     on_model.apply(context)
     context.decode([Span(0, 0, PROMPT, wants_logits=True)])
     found = context.logits(len(PROMPT) - 1, model.vocab.size)

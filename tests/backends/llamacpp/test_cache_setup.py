@@ -11,11 +11,13 @@ from shepherd.backends.llamacpp.cache.setup import (
     disk_capacity,
     open_disk_cache,
 )
+from shepherd.backends.llamacpp.native.attention import ModelTraits
 from shepherd.backends.llamacpp.native.params import context_params
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.support import settings
 
 MIB = 1024 * 1024
+TRAITS = ModelTraits(MIB, heads=2, window=0, trained_context=512)
 
 
 def test_the_cap_is_set_or_a_share_of_what_is_free(tmp_path: Path) -> None:
@@ -26,7 +28,7 @@ def test_the_cap_is_set_or_a_share_of_what_is_free(tmp_path: Path) -> None:
 
 
 def test_the_cache_is_off_without_a_folder_or_room(tmp_path: Path, llama: Path) -> None:
-    params = context_params(settings(), 1, MIB)
+    params = context_params(settings(), 1, TRAITS)
     assert open_disk_cache(None, settings(), llama, params) is None
     assert open_disk_cache(tmp_path, settings(cache_disk_mib=0), llama, params) is None
     assert open_disk_cache(tmp_path, settings(), llama, params) is not None
@@ -46,8 +48,8 @@ def test_the_cache_is_off_without_a_folder_or_room(tmp_path: Path, llama: Path) 
 def test_what_changes_a_states_meaning_changes_its_context(
     values: dict[str, object], llama: Path
 ) -> None:
-    plain = fingerprint(llama, context_params(settings(), 1, MIB))
-    other = fingerprint(llama, context_params(settings(**values), 1, MIB))
+    plain = fingerprint(llama, context_params(settings(), 1, TRAITS))
+    other = fingerprint(llama, context_params(settings(**values), 1, TRAITS))
     assert (plain.place, plain.origin) == (other.place, other.origin)
     assert plain.context != other.context
     assert plain.digest != other.digest
@@ -56,15 +58,15 @@ def test_what_changes_a_states_meaning_changes_its_context(
 
 @pytest.mark.parametrize("values", [{"threads": 2}, {"n_batch": 64}, {"cache_ram_mib": 5}])
 def test_what_does_not_keeps_it(values: dict[str, object], llama: Path) -> None:
-    plain = fingerprint(llama, context_params(settings(), 1, MIB))
-    assert plain == fingerprint(llama, context_params(settings(**values), 4, MIB))
+    plain = fingerprint(llama, context_params(settings(), 1, TRAITS))
+    assert plain == fingerprint(llama, context_params(settings(**values), 4, TRAITS))
 
 
 def test_another_file_or_part_is_another_origin(tmp_path: Path) -> None:
     path = tiny.write_llama(tmp_path / "m-00001-of-00002.gguf")
     part = tmp_path / "m-00002-of-00002.gguf"
     part.write_bytes(b"part")
-    params = context_params(settings(), 1, MIB)
+    params = context_params(settings(), 1, TRAITS)
     first = fingerprint(path, params)
     assert fingerprint(path, params) == first
     assert fingerprint(path, params, ["lora 1.0"]).context != first.context

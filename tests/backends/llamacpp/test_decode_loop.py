@@ -26,7 +26,7 @@ class Engine:
 
     def __init__(self, path: Path) -> None:
         self.model = NativeModel(path, model_params(EXACT, {}))
-        self.context = NativeContext(self.model, context_params(EXACT, 3, self.model.bytes))
+        self.context = NativeContext(self.model, context_params(EXACT, 3, self.model.traits))
         self.pool = SequencePool(self.context, self.model.window)
         self.updates: list[tuple[Job, Update]] = []
         self.scheduler = Scheduler(self.context, self.pool, self.model.vocab, self._post)
@@ -132,3 +132,19 @@ def test_text_that_nobody_reads_before_the_end_comes_with_it(engine: Engine) -> 
         engine.scheduler.step()
     assert engine.texts(held) == before + 1
     assert [engine.text(held), engine.text(measured)] == [answer[0] for answer in early]
+
+
+def test_only_answers_that_nobody_reads_before_the_end_may_run_for_long(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode_loop, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(decode_loop, "MAX_HELD_SECONDS", 600.0)
+    held, read = engine.begin((ENDLESS, 40), (ENDLESS, 20))
+    held.holds_text = held.has_text = True
+    before = held.generated
+    engine.scheduler.step(lambda: True)
+    assert held.generated == before + 1
+    read.cancelled = True
+    engine.scheduler.step(lambda: True)
+    assert held.phase is Phase.DONE
+    assert len(engine.end(held).tokens) == 40

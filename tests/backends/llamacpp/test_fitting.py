@@ -28,6 +28,7 @@ from shepherd.backends.llamacpp.native.fitting import (
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import MemoryShortageError
 from shepherd.backends.llamacpp.native.sizes import ModelSizes
+from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ModelLoadError
 from tests.backends.llamacpp.support import PUP, settings
 
@@ -43,6 +44,7 @@ EIGHT = ModelSizes(
     vocabulary=128_256,
     width=4096,
     heads=32,
+    window=0,
     inner=43_008,
 )
 """Like Llama 3.1 with 8 billion weights in Q8_0."""
@@ -54,8 +56,7 @@ WHOLE = Demand(
     layers_fixed=False,
     context_fixed=False,
     sequences=1,
-    ubatch=512,
-    flash=True,
+    settings=LlamaCppSection(flash_attention="on"),
     gpus=1,
 )
 RAM = 64 * GIB

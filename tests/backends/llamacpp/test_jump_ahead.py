@@ -97,7 +97,7 @@ class Desk:
 @pytest.fixture(scope="module")
 def desk() -> Iterator[Desk]:
     model = NativeModel(PUP, model_params(EXACT, {}))
-    context = NativeContext(model, context_params(EXACT, 2, model.bytes))
+    context = NativeContext(model, context_params(EXACT, 2, model.traits))
     yield Desk(model, context)
     context.close()
     model.close()

@@ -63,3 +63,17 @@ def test_what_is_not_one_model_is_told(
 def test_a_missing_models_directory_is_no_other_error(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="no models there yet"):
         locate_model("x", tmp_path / "none", tmp_path)
+
+
+def test_a_link_into_a_cache_keeps_its_name(models: Path, tmp_path: Path) -> None:
+    """Parts and projectors are beside the link; its target is named by a hash."""
+    blob = tmp_path / "blobs" / "0a1b2c"
+    blob.parent.mkdir()
+    blob.touch()
+    link = models / "linked-Q4_0.gguf"
+    link.symlink_to(blob)
+    assert locate_model("linked", models, tmp_path) == link
+    assert locate_model(str(link), models, tmp_path) == link
+    same = models / "again.gguf"
+    same.symlink_to(models / "gemma-2b.gguf")
+    assert locate_model("again", models, tmp_path) == models / "gemma-2b.gguf"

@@ -60,7 +60,7 @@ def test_answers_show_the_pace_of_prompts_only_on_a_cpu(
     """On a GPU a batch of many answers takes as long as one of a large prompt."""
     own = settings()
     model = NativeModel(llama, model_params(own, {}))
-    context = NativeContext(model, context_params(own, 1, model.bytes))
+    context = NativeContext(model, context_params(own, 1, model.traits))
     context.limits = limits
     pool = SequencePool(context, 0)
     pace = PrefillPace(BATCH, limits)

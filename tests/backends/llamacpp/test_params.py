@@ -1,23 +1,36 @@
+from typing import Any
+
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.backends.llamacpp.native.attention import (
+    FLASH_AUTO,
+    FLASH_OFF,
+    FLASH_ON,
+    Attention,
+    ModelTraits,
+    attention,
+)
 from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.gguf import check_model_file
+from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import (
     GPU_LAYERS_VARIABLE,
     context_params,
     default_threads,
-    flash_attention,
     gpu_layers,
     gpu_notice,
     model_params,
     usable_cores,
 )
+from shepherd.backends.llamacpp.native.sizes import model_sizes
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ConfigError, InvalidRequestError
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import PUP, settings
 
 BIG = 1 << 40
+TRAITS = ModelTraits(BIG, heads=32, window=0, trained_context=4096)
 
 
 def test_the_environment_names_gpu_layers_before_the_settings() -> None:
@@ -54,7 +67,7 @@ def test_context_settings_arrive() -> None:
     section = LlamaCppSection(
         context_size=1024, n_batch=64, threads=3, flash_attention="on", cache_type_k="q8_0"
     )
-    params = context_params(section, 4, BIG)
+    params = context_params(section, 4, TRAITS)
     assert (params.n_ctx, params.n_batch, params.n_ubatch) == (1024, 64, 64)
     assert (params.n_threads, params.n_threads_batch, params.n_seq_max) == (3, 3, 4)
     assert (params.flash_attn_type, params.type_k, params.type_v) == (1, 8, 1)
@@ -66,12 +79,39 @@ def test_threads_are_the_cores_but_one_for_a_tiny_model() -> None:
     assert default_threads(PUP.stat().st_size) == 1
 
 
-def test_flash_attention_is_off_only_where_it_costs() -> None:
-    tiny = PUP.stat().st_size
-    assert flash_attention(LlamaCppSection(), BIG) == -1
-    assert flash_attention(LlamaCppSection(), tiny) == 0
-    assert flash_attention(LlamaCppSection(cache_type_v="q8_0"), tiny) == -1
-    assert flash_attention(LlamaCppSection(flash_attention="on"), tiny) == 1
+def chosen(
+    weights: int = 4 * 1024**3, heads: int = 32, window: int = 0, **values: Any
+) -> Attention:
+    return attention(LlamaCppSection(**values), ModelTraits(weights, heads, window, 131_072))
+
+
+def test_flash_attention_is_off_on_a_cpu_unless_a_model_needs_it() -> None:
+    assert chosen(context_size=8192) == (FLASH_OFF, 512)
+    assert chosen(context_size=8192, window=1024) == (FLASH_AUTO, 512)
+    assert chosen(context_size=8192, cache_type_v="q8_0") == (FLASH_AUTO, 512)
+    assert chosen(context_size=8192, flash_attention="on") == (FLASH_ON, 512)
+    assert chosen(flash_attention="off", ubatch=256) == (FLASH_OFF, 256)
+
+
+def test_a_long_context_has_smaller_batches_then_flash_attention() -> None:
+    """The scores of a batch take at most a quarter of the weights, or 256 MiB."""
+    assert chosen(context_size=32_768) == (FLASH_OFF, 256)
+    assert chosen(context_size=65_536) == (FLASH_OFF, 128)
+    assert chosen() == (FLASH_AUTO, 512)
+    assert chosen(context_size=32_768, ubatch=512) == (FLASH_AUTO, 512)
+    assert chosen(weights=1, heads=9, context_size=8192) == (FLASH_OFF, 512)
+    assert chosen(weights=1, heads=9) == (FLASH_AUTO, 512)
+
+
+def test_the_headers_estimate_uses_the_same_attention() -> None:
+    model = NativeModel(PUP, model_params(settings(), {}))
+    try:
+        header = model_sizes(check_model_file(PUP), settings()).traits
+        assert (header.heads, header.window) == (model.traits.heads, model.traits.window)
+        assert header.trained_context == model.traits.trained_context
+        assert header.weights == pytest.approx(model.traits.weights, rel=0.01)
+    finally:
+        model.close()
 
 
 async def test_bad_default_sampling_is_refused_before_loading() -> None:

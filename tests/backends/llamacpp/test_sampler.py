@@ -18,7 +18,7 @@ PROMPT = [30, 40, 50, 60]
 @pytest.fixture(scope="module")
 def context(llama_model: NativeModel) -> Iterator[NativeContext]:
     """A context whose last batch holds logits."""
-    context = NativeContext(llama_model, context_params(settings(), 1, llama_model.bytes))
+    context = NativeContext(llama_model, context_params(settings(), 1, llama_model.traits))
     context.decode([Span(0, 0, PROMPT, wants_logits=True)])
     yield context
     context.close()

@@ -33,7 +33,7 @@ class WatchedContext(NativeContext):
         self.batches: list[list[Span]] = []
         self.refused: list[list[Span]] = []
         exact = settings(flash_attention="off", cache_type_k="f32", cache_type_v="f32")
-        super().__init__(model, context_params(exact, parallel, model.bytes))
+        super().__init__(model, context_params(exact, parallel, model.traits))
 
     def decode(self, spans: Sequence[Span]) -> int:
         used = sum(self.last_position(i) + 1 for i in range(self.sequences))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shepherd.backends.llamacpp.native.attention import ModelTraits
 from shepherd.backends.llamacpp.native.bindings import bindings, logger
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.params import context_params, model_params
@@ -17,6 +18,7 @@ from shepherd.config.sections import LlamaCppSection
 from tests.backends.llamacpp.support import PUP, settings
 
 MIB = 1024 * 1024
+TRAITS = ModelTraits(MIB, heads=2, window=0, trained_context=512)
 ROUNDED = 0.006 * MIB
 """llama.cpp writes hundredths of a MiB."""
 
@@ -40,7 +42,7 @@ def reserved(path: Path, own: LlamaCppSection, *, computes: bool) -> Generator[d
         params.no_alloc, params.load_mode = True, NO_MAPPING
     with logged() as lines:
         handle = lib.llama_model_load_from_file(str(path).encode(), params)
-        context = lib.llama_init_from_model(handle, context_params(own, SEQUENCES, MIB))
+        context = lib.llama_init_from_model(handle, context_params(own, SEQUENCES, TRAITS))
     try:
         sizes: dict[str, float] = {}
         for kind, size in _BUFFER.findall("\n".join(lines)):

@@ -103,14 +103,14 @@ class Asking:
 
     def __call__(self, model: NativeModel) -> Speculator:
         draft = NativeModel(self.path, model_params(EXACT, {}))
-        context = NativeContext(draft, context_params(EXACT, self.sequences, draft.bytes))
+        context = NativeContext(draft, context_params(EXACT, self.sequences, draft.traits))
         self.opened.append(DraftModel.open(draft, context))
         return Speculator(model.vocab, lookup=False, model=self.opened[-1], always=True)
 
 
 def bench(path: Path, drafts: Drafts) -> Bench:
     model = NativeModel(path, model_params(EXACT, {}))
-    context = NativeContext(model, context_params(EXACT, SEQUENCES, model.bytes))
+    context = NativeContext(model, context_params(EXACT, SEQUENCES, model.traits))
     pool = SequencePool(context, model.window, model.vocab.controls)
     updates: list[tuple[Job, Update]] = []
     speculator = drafts(model)

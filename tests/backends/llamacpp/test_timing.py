@@ -167,7 +167,7 @@ def test_a_draft_takes_as_long_as_its_work(path: Path) -> None:
     device = Device(batch=0.01, token=1e-3)
     own = settings()
     model = NativeModel(path, model_params(own, {}))
-    context = LateContext(model, context_params(own, 1, model.bytes), device)
+    context = LateContext(model, context_params(own, 1, model.traits), device)
     draft = DraftModel(model, context)
     for _ in range(4):
         draft.draft([DraftRequest(OWNER, 0, prompt(5), 4)])
@@ -187,7 +187,7 @@ def test_on_a_cpu_nobody_waits(path: Path) -> None:
 
     own = settings()
     model = NativeModel(path, model_params(own, {}))
-    context = Watched(model, context_params(own, 1, model.bytes))
+    context = Watched(model, context_params(own, 1, model.traits))
     if context.returns_early:
         pytest.skip("llama.cpp has a GPU here")
     watch = Stopwatch(context)

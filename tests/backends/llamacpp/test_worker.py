@@ -66,7 +66,7 @@ class CrowdedContext(NativeContext):
 
 def engine_with(kind: type[NativeContext], path: Path, post: Post, parallel: int = 2) -> Engine:
     model = NativeModel(path, model_params(settings(), {}))
-    context = kind(model, context_params(settings(), parallel, model.bytes))
+    context = kind(model, context_params(settings(), parallel, model.traits))
     pool = SequencePool(context, model.window)
     return Engine(model, context, Scheduler(context, pool, model.vocab, post))
 

@@ -115,6 +115,22 @@ def write_gemma(path: Path, *, window: int = 16, context: int = 512, seed: int =
     return path
 
 
+def write_qwen(path: Path, *, context: int = 512, seed: int = 0) -> Path:
+    """A Qwen2-VL, whose images take fewer positions than tokens (M-RoPE)."""
+    writer = _writer(path, "qwen2vl", context, BOS_TEMPLATE)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    half = WIDTH // HEADS // 2
+    writer.add_rope_dimension_sections([half // 2, half // 4, half // 4, 0])
+    size = _add_vocabulary(writer)
+    shapes = {"token_embd": (size, WIDTH), "output": (size, WIDTH), "output_norm": (WIDTH,)}
+    for i in range(LAYERS):
+        shapes |= _attention(i) | _feed_forward(i)
+        shapes |= {f"blk.{i}.attn_{name}.bias": (WIDTH,) for name in "qkv"}
+    _add_weights(writer, shapes, seed)
+    return path
+
+
 def write_mamba(path: Path, *, context: int = 512, seed: int = 0) -> Path:
     """A recurrent model, whose memory can't forget a part of a sequence."""
     writer = _writer(path, "mamba", context, BOS_TEMPLATE)

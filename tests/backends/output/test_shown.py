@@ -3,14 +3,13 @@
 import random
 from collections.abc import Iterable, Iterator
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.output import GENERIC, STYLES, ContentTokens, OutputFilter, StopMatcher
 from shepherd.logprobs import TokenLogprob
 from tests.backends.output.support import TOOLS, pieces
-from tests.backends.output.test_corpus import Case, cases
+from tests.backends.output.test_corpus import Case, corpus, families
 
 
 def shown(output: OutputFilter, tokens: Iterable[bytes], *, truncated: bool = False) -> list[bytes]:
@@ -49,23 +48,25 @@ def written_content(case: Case) -> str:
     return case.content.replace("\n\n", "") if made_up else case.content
 
 
-@pytest.mark.parametrize("case", cases())
-def test_of_single_characters_exactly_the_content_is_told(case: Case) -> None:
-    tokens = [character.encode() for character in case.text]
-    found = shown(output_of(case), tokens, truncated=case.truncated)
-    assert b"".join(found).decode() == written_content(case)
-
-
-@pytest.mark.parametrize("case", cases())
-def test_larger_tokens_cover_the_content_and_little_else(case: Case) -> None:
-    rng = random.Random(case.name)
-    for _ in range(5):
-        cuts = sorted(rng.randint(0, len(case.text)) for _ in range(len(case.text) // 3))
-        tokens = [piece.encode() for piece in pieces(case.text, cuts) if piece]
+@families
+def test_of_single_characters_exactly_the_content_is_told(family: str) -> None:
+    for case in corpus()[family]:
+        tokens = [character.encode() for character in case.text]
         found = shown(output_of(case), tokens, truncated=case.truncated)
-        rest = iter(b"".join(found).decode())
-        assert all(character in rest for character in written_content(case))
-        assert all(set(token.decode()) & set(case.content) for token in found)
+        assert b"".join(found).decode() == written_content(case), case.name
+
+
+@families
+def test_larger_tokens_cover_the_content_and_little_else(family: str) -> None:
+    for case in corpus()[family]:
+        rng = random.Random(case.name)
+        for _ in range(5):
+            cuts = sorted(rng.randint(0, len(case.text)) for _ in range(len(case.text) // 3))
+            tokens = [piece.encode() for piece in pieces(case.text, cuts) if piece]
+            found = shown(output_of(case), tokens, truncated=case.truncated)
+            rest = iter(b"".join(found).decode())
+            assert all(character in rest for character in written_content(case)), case.name
+            assert all(set(token.decode()) & set(case.content) for token in found), case.name
 
 
 @given(text=st.text("aé日🙂", max_size=12), cut=st.lists(st.integers(0, 40), max_size=8))

@@ -1,6 +1,7 @@
 """Compiles grammars, without delaying decoding or other prompts."""
 
 import asyncio
+import re
 import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -21,8 +22,10 @@ MAX_SECONDS = 20.0
 _PROGRAM = "shepherd.backends.inprocess.grammar.trial"
 _TRIALS = 2
 _SMALL = 16_384
-_COSTLY = ('"pattern', '"multipleOf"', '"allOf"', '"$ref"')
-"""In a small grammar only these can be costly."""
+_COSTLY = re.compile(
+    r'"(?:pattern|multipleOf|allOf|\$ref)"\s*:(?!\s*(?:\{|true|false))|"patternProperties"\s*:'
+)
+"""In a small grammar only these keywords can be costly. Behind a property's name comes a schema."""
 
 
 class GrammarCompiler:
@@ -82,7 +85,7 @@ class GrammarCompiler:
 
 
 def _may_cost_much(grammar: str) -> bool:
-    return len(grammar) > _SMALL or any(word in grammar for word in _COSTLY)
+    return len(grammar) > _SMALL or _COSTLY.search(grammar) is not None
 
 
 def _too_large() -> InvalidRequestError:

@@ -14,7 +14,6 @@ from shepherd.backends.inprocess.grammar.lark import (
     through,
 )
 from shepherd.backends.inprocess.grammar.schema import prepare
-from shepherd.backends.inprocess.grammar.translate import add_gbnf
 from shepherd.backends.output import CallFormat, OutputStyle
 from shepherd.backends.output.style import ThinkMarkers
 from shepherd.errors import InvalidRequestError
@@ -100,6 +99,8 @@ class Constrainer:
         if output_format.schema is None:
             if session.tools:
                 raise InvalidRequestError("A grammar and tools can't be combined.")
+            from shepherd.backends.inprocess.grammar.translate import add_gbnf
+
             return add_gbnf(rules, output_format.grammar), ()
         schema = prepare(output_format.schema, strict=output_format.strict)
         answer = rules.add("answer", json_value(schema.value, strict=output_format.strict))

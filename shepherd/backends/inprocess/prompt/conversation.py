@@ -1,12 +1,14 @@
 """A session as the variables of a chat template, with untrusted text made harmless."""
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, cast
 
-from shepherd.backends.inprocess.prompt.special import SpecialTexts
+from shepherd.backends.inprocess.prompt.special import IMAGE, SpecialTexts
+from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session
 
@@ -20,7 +22,10 @@ _TEMPLATE_EFFORTS = {"minimal": "low", "xhigh": "high"}
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The parts of a session that make a prompt, at one moment."""
+    """The parts of a session that make a prompt, at one moment.
+
+    `images` has the images by their marks in the messages; no one else can write such a mark.
+    """
 
     system: str
     messages: tuple[Message, ...]
@@ -29,19 +34,36 @@ class Conversation:
     began: datetime | None = None
     continues: bool = False
     template_values: Mapping[str, object] = field(default_factory=dict[str, object])
+    images: Mapping[str, Image] = field(default_factory=dict[str, Image])
 
     @classmethod
-    def of(cls, session: Session, began: datetime) -> "Conversation":
-        """The session at this moment, with text in place of images."""
+    def of(cls, session: Session, began: datetime, *, sees: bool = False) -> "Conversation":
+        """The session at this moment; unless the model `sees`, with text in place of images."""
+        images: dict[str, Image] = {}
+        messages = [
+            _with_marks(message, images) if sees else message.without_images()
+            for message in session.messages
+        ]
         return cls(
             session.system_message,
-            tuple(message.without_images() for message in session.messages),
+            tuple(messages),
             tuple(session.tools),
             session.thinking,
             began,
             session.continues,
             {**_effort(session), **session.template_values},
+            images,
         )
+
+
+def _with_marks(message: Message, images: dict[str, Image]) -> Message:
+    """The message with a mark for each image, which goes into `images`."""
+    if not message.images:
+        return message
+    marks = {f"{IMAGE}{secrets.token_hex(16)}{IMAGE}": image for image in message.images}
+    images.update(marks)
+    lines = ["".join(marks), message.content] if message.content else ["".join(marks)]
+    return replace(message, content="\n".join(lines), images=())
 
 
 def _effort(session: Session) -> Mapping[str, object]:

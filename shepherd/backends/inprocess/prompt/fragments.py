@@ -34,8 +34,8 @@ class FragmentTokenizer:
         self._characters = 0
         self._newline = vocab.tokenize("\n") if vocab.is_sentencepiece else []
 
-    def tokenize(self, rendered: str) -> tuple[list[int], Tail]:
-        """The tokens of a rendered template, with BOS if the vocabulary requires it."""
+    def tokenize(self, rendered: str, *, begins: bool = True) -> tuple[list[int], Tail]:
+        """The tokens of a rendered template, with BOS if it `begins` and the vocabulary has one."""
         tokens: list[int] = []
         at, strip_next = 0, False
         for match in self._specials.pattern.finditer(rendered):
@@ -50,7 +50,7 @@ class FragmentTokenizer:
         last = rendered[at:].lstrip() if strip_next else rendered[at:]
         tail = Tail(_key(last), self.fragment(last))
         tokens += tail.tokens
-        return self._with_bos(tokens), tail
+        return self._with_bos(tokens) if begins else tokens, tail
 
     def joins_exactly(self, rendered: str) -> bool:
         """Whether joined pieces equal llama.cpp's tokens of the whole text.
@@ -60,10 +60,10 @@ class FragmentTokenizer:
         """
         return self.tokenize(rendered)[0] == self.tokenize_whole(_key(rendered).replace(CUT, ""))[0]
 
-    def tokenize_whole(self, rendered: str) -> tuple[list[int], Tail]:
+    def tokenize_whole(self, rendered: str, *, begins: bool = True) -> tuple[list[int], Tail]:
         """Tokenize as llama.cpp does, without memory; sealed text keeps its seals."""
         tokens = self._vocab.tokenize(rendered, parse_special=True)
-        return self._with_bos(tokens), Tail("", ())
+        return self._with_bos(tokens) if begins else tokens, Tail("", ())
 
     def _with_bos(self, tokens: list[int]) -> list[int]:
         if self._vocab.adds_bos and tokens[:1] != [self._vocab.bos]:
@@ -103,11 +103,11 @@ class FragmentTokenizer:
     def learn(self, tokens: Sequence[int]) -> None:
         """Note the tokens of a prompt from an earlier run, with the answers in it.
 
-        Tokens that differ from the text's own were chosen by a model.
+        Tokens that differ from the text's own were chosen by a model. Negative ones are images.
         """
         piece: list[int] = []
         for token in tokens:
-            if token in self._specials.control_ids:
+            if token < 0 or token in self._specials.control_ids:
                 self._learn_piece(piece)
                 piece = []
             else:

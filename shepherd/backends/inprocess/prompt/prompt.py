@@ -1,8 +1,9 @@
 """Turns a conversation into the tokens of a request."""
 
 import logging
+import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shepherd.backends.inprocess.grammar.calls import (
@@ -91,13 +92,19 @@ class PromptBuilder:
         return self._tokenize == self._fragments.tokenize
 
     def build(
-        self, conversation: Conversation, check: Callable[[str], None] | None = None
+        self,
+        conversation: Conversation,
+        check: Callable[[str], None] | None = None,
+        images: Mapping[str, Sequence[int]] | None = None,
     ) -> Prompt:
-        """The prompt for the assistant's next message; `check` sees its text before its tokens."""
+        """The prompt for the assistant's next message; `check` sees its text before its tokens.
+
+        `images` are the tokens of the conversation's images by their marks.
+        """
         rendered, warning = self._render(conversation)
         if check is not None:
             check(rendered)
-        tokens, tail = self._tokenize(rendered)
+        tokens, tail = self._with_images(rendered, images) if images else self._tokenize(rendered)
         text_tail = rendered[-_TAIL_CHARACTERS:].replace(SEAL, "").replace(CUT, "")
         return Prompt(tokens, tail, text_tail, warning)
 
@@ -165,6 +172,17 @@ class PromptBuilder:
                 raise InvalidRequestError(message, "chat_template_kwargs") from error
             warning = f"The model's chat template failed ({error}); ChatML is used instead."
             return self._fallback.render(conversation, answer=answer), warning
+
+    def _with_images(
+        self, rendered: str, images: Mapping[str, Sequence[int]]
+    ) -> tuple[list[int], Tail]:
+        """The tokens of a text that has marks of images."""
+        first, *rest = re.split(f"({'|'.join(map(re.escape, images))})", rendered)
+        tokens, tail = self._tokenize(first)
+        for mark, text in zip(rest[::2], rest[1::2], strict=True):
+            following, tail = self._tokenize(text, begins=False)
+            tokens += [*images[mark], *following]
+        return tokens, tail
 
     def _pieces_join(self) -> bool:
         """Whether a conversation with all features may be tokenized piece by piece."""

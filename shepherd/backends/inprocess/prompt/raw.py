@@ -7,7 +7,7 @@ from shepherd.backends.inprocess.prompt.fragments import Tail
 from shepherd.backends.inprocess.prompt.prompt import Prompt
 from shepherd.backends.inprocess.prompt.vocabulary import Vocabulary
 from shepherd.errors import InvalidRequestError
-from shepherd.session import Infill, RawPrompt
+from shepherd.session import MEDIA_MARK, Infill, RawPrompt
 
 _SNIPPET = "\n\n--- snippet ---\n\n"
 _REPOSITORY, _FILE = "myproject\n", "filename\n"
@@ -38,40 +38,63 @@ class RawVocabulary(Vocabulary, Protocol):
         ...
 
 
-def raw_prompt(vocab: RawVocabulary, prompt: RawPrompt | Infill, check: Check) -> Prompt:
+def raw_prompt(
+    vocab: RawVocabulary,
+    prompt: RawPrompt | Infill,
+    check: Check,
+    images: Sequence[Sequence[int]] = (),
+) -> Prompt:
     """The prompt of a raw request; `check` sees each text before its tokens.
 
-    Raises InvalidRequestError for what the model does not have.
+    `images` are the tokens of its images. Raises InvalidRequestError for what the model does not
+    have.
     """
     if isinstance(prompt, Infill):
         tokens = _infill(vocab, prompt, check)
     else:
         begins = bool(prompt.parts) and isinstance(prompt.parts[0], str)
-        tokens = join_parts(vocab, prompt.parts, begins=begins, check=check)
+        parts = _with_images(prompt.parts, images) if images else prompt.parts
+        tokens = join_parts(vocab, parts, begins=begins, check=check)
     return Prompt(tokens, Tail("", ()), "")
 
 
 def join_parts(
     vocab: RawVocabulary,
-    parts: Sequence[str | int],
+    parts: Sequence[str | int | Sequence[int]],
     *,
     special: bool = True,
     begins: bool = False,
     check: Check | None = None,
 ) -> list[int]:
-    """The tokens of texts and numbers; see `TextModel.tokenize`."""
+    """The tokens of texts, numbers and images; see `TextModel.tokenize`."""
     tokens: list[int] = []
     for part in parts:
         if isinstance(part, str):
             if check is not None:
                 check(part)
             tokens += vocab.tokenize(part, parse_special=special)
-        else:
+        elif isinstance(part, int):
             check_tokens(vocab, (part,))
             tokens.append(part)
+        else:
+            tokens += part
     if begins and vocab.adds_bos and tokens[:1] != [vocab.bos]:
         tokens.insert(0, vocab.bos)
     return tokens
+
+
+def _with_images(
+    parts: Sequence[str | int], images: Sequence[Sequence[int]]
+) -> list[str | int | Sequence[int]]:
+    """The parts with images in the place of their marks."""
+    waiting = iter(images)
+    whole: list[str | int | Sequence[int]] = []
+    for part in parts:
+        first, *others = part.split(MEDIA_MARK) if isinstance(part, str) else (part,)
+        whole.append(first)
+        for text in others:
+            whole += [next(waiting), text]
+    return whole
 
 
 def check_tokens(vocab: RawVocabulary, tokens: Sequence[int]) -> None:

@@ -12,6 +12,9 @@ SEAL = "\ufdd0"
 CUT = "\ufdd1"
 """Inserted into markers that llama.cpp reads even in plain text: the text is split there."""
 
+IMAGE = "\ufdd2"
+"""The first and the last character of an image's mark, around a random number."""
+
 _MARKS = re.compile(f"[{SEAL}{CUT}]")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from collections.abc import Sequence as Tokens
 
 from shepherd.backends.llamacpp.cache.host_cache import StoredSequence
+from shepherd.backends.llamacpp.cache.placeholders import whole
 from shepherd.backends.llamacpp.cache.prefixes import Gap, common_prefix, reach
 from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Sequence, marks
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
@@ -43,7 +44,7 @@ class Mirror:
 
     def usable(self, sequence: Sequence, prompt: Tokens[int]) -> int:
         """How many tokens the packed prompt can reuse, at most all but its last."""
-        common = min(common_prefix(sequence.packed, prompt), len(prompt) - 1)
+        common = whole(prompt, min(common_prefix(sequence.packed, prompt), len(prompt) - 1))
         return (
             common
             if self.can_cut(sequence, common)
@@ -57,18 +58,18 @@ class Mirror:
         if not self.rolls_back or keep == 0:
             return False
         first = self._context.position_range(sequence.id)[0] if self._window else 0
-        return first <= self._seen_from(keep)
+        return first <= self._seen_from(sequence.position_at(keep))
 
     def extend(self, sequence: Sequence, tokens: Tokens[int]) -> None:
         """Note decoded tokens; raises BackendError if llama.cpp's memory differs."""
         self._unmoved = False
         sequence.append(tokens)
         last = self._context.last_position(sequence.id)
-        if last != len(sequence.tokens) - 1:
-            expected = len(sequence.tokens)
+        if not _ends_at(sequence, last):
+            expected = sequence.position
             self.clear(sequence)
             raise BackendError(
-                f"llama.cpp's memory holds {last + 1} tokens where {expected} were computed"
+                f"llama.cpp's memory holds {last + 1} positions where {expected} were computed"
             )
 
     def checkpoint(self, sequence: Sequence) -> None:
@@ -96,15 +97,16 @@ class Mirror:
 
     def resync(self, sequence: Sequence) -> None:
         """After a failed decode, return to the state of the mirror, or clear the sequence."""
-        length = len(sequence.tokens)
+        self.trim(sequence, whole(sequence.tokens, len(sequence.tokens)))
+        length = sequence.position
         if self._context.last_position(sequence.id) >= length:
             self._context.remove(sequence.id, length)
-        if self._context.last_position(sequence.id) != length - 1:
+        if not _ends_at(sequence, self._context.last_position(sequence.id)):
             self.clear(sequence)
 
     def share(self, source: Sequence, target: Sequence, length: int) -> None:
         """Share the first `length` tokens of a sequence with an empty one."""
-        self._context.copy(source.id, target.id, length)
+        self._context.copy(source.id, target.id, source.position_at(length))
         target.begin(source.tokens[:length], source.checkpoints)
         cut = length == len(source.tokens) or self._cut_memory(target, length, source)
         if not cut or (self._only_window and not self._unshare_window(target)):
@@ -153,14 +155,13 @@ class Mirror:
         Memory that can't roll back always has its window, from a checkpoint or completely.
         """
         first, last = self._context.position_range(sequence.id)
-        length = len(sequence.tokens)
-        cut_off = self.rolls_back and first > self._seen_from(length)
-        if last != length - 1 or cut_off:
+        cut_off = self.rolls_back and first > self._seen_from(sequence.position)
+        if not _ends_at(sequence, last) or cut_off:
             self.clear(sequence)
 
-    def _seen_from(self, length: int) -> int:
-        """The first position that the token after `length` tokens attends to in every layer."""
-        return max(0, length - self._window + 1) if self._window else 0
+    def _seen_from(self, position: int) -> int:
+        """The first position that the token at `position` attends to in every layer."""
+        return max(0, position - self._window + 1) if self._window else 0
 
     def _cut_memory(self, target: Sequence, keep: int, like: Sequence | None = None) -> bool:
         """Drop all tokens after `keep` from llama.cpp's memory; False if it can't.
@@ -173,7 +174,7 @@ class Mirror:
                 return False
             if not self._context.restore(target.id, checkpoint.state, partial=True):
                 return False
-        return self._context.remove(target.id, keep)
+        return self._context.remove(target.id, target.position_at(keep))
 
     def _unshare_window(self, sequence: Sequence) -> bool:
         """Copy shared cells: llama.cpp can't reuse them while the window moves."""
@@ -198,3 +199,17 @@ class Mirror:
         context.clear()
         context.decoded_tokens = context.decoded_batches = 0
         return rolls_back
+
+
+def _ends_at(sequence: Sequence, last: int) -> bool:
+    """Whether a sequence with these tokens has its last position in memory here.
+
+    With M-RoPE all tokens of an image may have the position of its first.
+    """
+    if last == sequence.position - 1:
+        return True
+    tokens = sequence.tokens
+    if not tokens or tokens[-1] >= 0 or last >= sequence.position:
+        return False
+    start = next((i + 1 for i in range(len(tokens) - 1, -1, -1) if tokens[i] >= 0), 0)
+    return last >= sequence.position_at(start)

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from shepherd.backends.llamacpp.cache.placeholders import whole
+
 _BLOCKS = (4096, 64, 1)
 
 MIN_PREFIX = 8
@@ -47,10 +49,10 @@ def usable_prefix(
 ) -> int:
     """How many of `tokens`, which are in memory, the prompt can reuse.
 
-    The last token of the prompt is always decoded. Without `rolls_back` a prompt can reuse only
-    all tokens, or those of a checkpoint.
+    The last token of the prompt is always decoded, and images are reused as a whole. Without
+    `rolls_back` a prompt can reuse only all tokens, or those of a checkpoint.
     """
-    common = min(common_prefix(tokens, prompt), len(prompt) - 1)
+    common = whole(prompt, min(common_prefix(tokens, prompt), len(prompt) - 1))
     if rolls_back or common == len(tokens):
         return common
     return reach(checkpoints, common)

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
+from shepherd.backends.llamacpp.cache.placeholders import surplus, whole
 from shepherd.backends.llamacpp.cache.prefixes import packed
 
 MAX_CHECKPOINTS = 16
@@ -86,7 +87,7 @@ def marks(prompt: Tokens[int], controls: Collection[int], done: int) -> list[int
     prompt.
     """
     starts = message_starts(prompt, controls)
-    chosen = starts[-RECENT_MESSAGES:] or [max(0, len(prompt) - _NEAR_THE_END)]
+    chosen = starts[-RECENT_MESSAGES:] or [whole(prompt, max(0, len(prompt) - _NEAR_THE_END))]
     for start in reversed(starts[:-RECENT_MESSAGES]):
         if chosen[0] - start >= CHECKPOINT_DISTANCE:
             chosen.insert(0, start)
@@ -103,7 +104,7 @@ def message_starts(prompt: Tokens[int], controls: Collection[int]) -> list[int]:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One sequence; `tokens` mirrors llama.cpp's memory exactly.
+    """One sequence; `tokens` mirrors llama.cpp's memory exactly, with placeholders for images.
 
     The tokens change only through `append`, `cut`, `close` and `begin`. `marks` are the lengths at
     which to take a checkpoint. `restored` counts tokens that came from host memory or disk for the
@@ -121,6 +122,7 @@ class Sequence:
     used: float = 0.0
     bytes: int = 0
     _packed: "array[int]" = field(default_factory=lambda: packed(()))
+    _surplus: int = 0
 
     @property
     def packed(self) -> "array[int]":
@@ -129,12 +131,24 @@ class Sequence:
             self._packed.extend(self.tokens[len(self._packed) :])
         return self._packed
 
+    @property
+    def position(self) -> int:
+        """The position of the next token; lower than their number after images with M-RoPE."""
+        return len(self.tokens) - self._surplus
+
+    def position_at(self, length: int) -> int:
+        """The position that follows the first `length` tokens."""
+        return length - surplus(self.tokens[:length]) if self._surplus else length
+
     def append(self, tokens: Tokens[int]) -> None:
-        """Add tokens that were decoded."""
+        """Add tokens that were decoded, or placeholders only."""
         self.tokens.extend(tokens)
+        if tokens and tokens[0] < 0:
+            self._surplus += surplus(tokens)
 
     def cut(self, keep: int) -> None:
         """Keep the first `keep` tokens and their checkpoints."""
+        self._surplus = keep - self.position_at(keep)
         del self.tokens[keep:], self._packed[keep:]
         self.checkpoints.cut(keep)
 
@@ -142,10 +156,12 @@ class Sequence:
         """Remove the tokens from `start` to `end`."""
         del self._packed[start:]
         del self.tokens[start:end]
+        self._surplus = surplus(self.tokens)
         self.checkpoints.cut(start)
 
     def begin(self, tokens: Tokens[int], checkpoints: Checkpoints) -> None:
         """Replace all tokens."""
         self.tokens = list(tokens)
         self._packed = packed(tokens)
+        self._surplus = surplus(self.tokens)
         self.checkpoints = checkpoints.shared(len(self.tokens))

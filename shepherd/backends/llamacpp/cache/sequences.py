@@ -62,6 +62,7 @@ class SequencePool:
         self._stores = Tiers(HostCache(0) if host is None else host, disk)
         self._controls = controls
         self._max_sequences = context.sequences
+        self._own_cells = context.has_streams
         self._sequences = [Sequence(i) for i in range(self._max_sequences)]
         self._clock = 0
         # llama.cpp aborts if either half of a windowed cache has no layers, so no shift there
@@ -125,7 +126,7 @@ class SequencePool:
         self, sequence: Sequence, tokens: Tokens[int], *, wants_logits: bool, outputs: int = 1
     ) -> Span:
         """A batch part for the sequence; its last `outputs` tokens give logits."""
-        return Span(sequence.id, len(sequence.tokens), tokens, wants_logits, outputs)
+        return Span(sequence.id, sequence.position, tokens, wants_logits, outputs)
 
     def chunk(self, sequence: Sequence, room: int) -> int:
         """How many of `room` tokens may follow before the next checkpoint."""
@@ -229,9 +230,10 @@ class SequencePool:
     def _swap_out_idle(self, chosen: Sequence, length: int) -> None:
         """Swap out idle conversations before a long prompt is read.
 
-        Attention computes over all cells in use, also over the masked ones of other sequences.
+        Attention computes over all cells in use, also over the masked ones of other sequences,
+        unless each sequence has its own cells.
         """
-        if not self.rolls_back:
+        if not self.rolls_back or self._own_cells:
             return
         new = length - len(chosen.tokens)
         for other in self._free():

@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 from shepherd.errors import ModelLoadError
@@ -54,7 +55,7 @@ native_log = NativeLog()
 def bindings() -> Any:
     """The module `llama_cpp.llama_cpp`, initialised; raises ModelLoadError if it can't be used."""
     try:
-        lib = _import_bindings()
+        lib = _import_bindings("llama_cpp")
     except (ImportError, OSError, RuntimeError) as error:
         raise ModelLoadError(
             f"llama-cpp-python can't be used: {error}. Install it again to run models in-process."
@@ -65,18 +66,40 @@ def bindings() -> Any:
 
 
 @functools.cache
+def image_bindings() -> Any:
+    """The module `llama_cpp.mtmd_cpp`, for images; raises ModelLoadError if it can't be used."""
+    lib = bindings()
+    try:
+        images = _import_bindings("mtmd_cpp")
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        raise ModelLoadError(f"llama.cpp's library for images can't be used: {error}.") from error
+    images.mtmd_helper_log_set(_log_callback(lib), ctypes.c_void_p(0))
+    return images
+
+
+@functools.cache
+def reads_images() -> bool:
+    """Whether this build of llama.cpp has its library for images; does not load it."""
+    spec = importlib.util.find_spec("llama_cpp")
+    places = spec.submodule_search_locations if spec is not None else None
+    names = ("libmtmd.so", "libmtmd.dylib", "mtmd.dll", "libmtmd.dll")
+    folders = [Path(place) / "lib" for place in places or ()]
+    return any((folder / name).is_file() for folder in folders for name in names)
+
+
+@functools.cache
 def _log_callback(lib: Any) -> Any:
     return lib.llama_log_callback(native_log.receive)
 
 
-def _import_bindings() -> Any:
-    """Import the one submodule without its package's `__init__`, which takes 0.3 s more."""
+def _import_bindings(module: str) -> Any:
+    """Import one submodule without its package's `__init__`, which takes 0.3 s more."""
     name = "llama_cpp"
     spec = importlib.util.find_spec(name)
     if name in sys.modules or spec is None:
-        return importlib.import_module(f"{name}.llama_cpp")
+        return importlib.import_module(f"{name}.{module}")
     sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        return importlib.import_module(f"{name}.llama_cpp")
+        return importlib.import_module(f"{name}.{module}")
     finally:
         del sys.modules[name]

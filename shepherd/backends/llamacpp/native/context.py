@@ -2,30 +2,25 @@
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from shepherd.backends.llamacpp.native.attention import FLASH_OFF
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
+from shepherd.backends.llamacpp.native.determinism import Span, pad
 from shepherd.backends.llamacpp.native.devices import has_gpu
-from shepherd.backends.llamacpp.native.limits import CPU_LIMITS, GPU_LIMITS
+from shepherd.backends.llamacpp.native.image_span import ImageBatch, ImageSpan
+from shepherd.backends.llamacpp.native.limits import (
+    CPU_FLASH_LIMITS,
+    CPU_LIMITS,
+    GPU_LIMITS,
+    DeviceLimits,
+)
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error
 from shepherd.backends.llamacpp.native.stopwatch import Stopwatch
 from shepherd.errors import BackendError
 
 DECODED = 0
 NO_ROOM = 1
-
-
-class Span(NamedTuple):
-    """Tokens of one sequence in a batch; `start` is the position of the first.
-
-    The last `outputs` tokens give logits if `wants_logits` is true.
-    """
-
-    sequence: int
-    start: int
-    tokens: Sequence[int]
-    wants_logits: bool
-    outputs: int = 1
 
 
 class NativeContext:
@@ -43,14 +38,20 @@ class NativeContext:
         self._memory: Any = self._lib.llama_get_memory(self._handle)
         self.size: int = self._lib.llama_n_ctx_seq(self._handle)
         self.batch_size: int = self._lib.llama_n_batch(self._handle)
+        self.ubatch_size: int = self._lib.llama_n_ubatch(self._handle)
         self.sequences: int = self._lib.llama_n_seq_max(self._handle)
         self.decoded_tokens = self.decoded_batches = 0
         self.returns_early = has_gpu()
         """Whether `decode` only queues a batch, as on a GPU; `synchronize` waits for it."""
         self.stopwatch = Stopwatch(self)
-        self.limits = GPU_LIMITS if self.returns_early else CPU_LIMITS
+        self.limits = _limits(params.flash_attn_type)
         self.keeps_windows = bool(params.swa_full)
         """Whether layers with a sliding window keep all tokens."""
+        self.has_streams = self.sequences > 1 and not params.kv_unified
+        """Whether each sequence has its own cells."""
+        self._has_window = model.window > 0
+        self._rows = 1
+        self._places: Sequence[int] = ()
         try:
             self._batch = Batch(self.batch_size)
         except BaseException:
@@ -68,8 +69,34 @@ class NativeContext:
         result; the caller must then check the positions in memory. Raises WorkerLostError if the
         result is worthless, because an RPC worker was lost.
         """
-        count = self._batch.fill(spans)
-        code: int = self._lib.llama_decode(self._handle, self._batch.native)
+        if self._rows == 1:
+            return self._decode(self._batch.native, self._batch.fill(spans))
+        padded, self._places = pad(spans, self._rows)
+        self._batch.fill(padded)
+        code = self._decode(self._batch.native, sum(len(span.tokens) for span in spans))
+        if code == DECODED:
+            for span, longer in zip(spans, padded, strict=True):
+                if len(longer.tokens) > len(span.tokens):
+                    self.remove(span.sequence, span.start + len(span.tokens))
+        return code
+
+    def decode_image(self, span: ImageSpan) -> int:
+        """Decode tokens of an image; the results and errors are those of `decode`.
+
+        Without causal attention there may be at most `ubatch_size` tokens.
+        """
+        batch = ImageBatch(span, min(self._rows, span.tokens))
+        self._places = range(span.tokens)
+        if span.causal:
+            return self._decode(batch.native, span.tokens)
+        self._lib.llama_set_causal_attn(self._handle, False)
+        try:
+            return self._decode(batch.native, span.tokens)
+        finally:
+            self._lib.llama_set_causal_attn(self._handle, True)
+
+    def _decode(self, batch: Any, count: int) -> int:
+        code: int = self._lib.llama_decode(self._handle, batch)
         if self._workers is not None:
             self.synchronize()
             self._workers.check()
@@ -79,6 +106,22 @@ class NativeContext:
         elif code != NO_ROOM:
             raise BackendError(f"llama.cpp could not compute a batch ({code}): {last_error()}")
         return code
+
+    @property
+    def rows(self) -> int:
+        """Tokens and outputs to whose multiples each part of a batch is padded; 1 pads nothing."""
+        return self._rows
+
+    def pad_to(self, rows: int) -> None:
+        """Pad each part of a batch from now on. The limits allow for the padding of some parts."""
+        more = rows - self._rows
+        self._rows = rows
+        self.size -= more
+        self.batch_size -= self.sequences * more
+
+    def batch_index(self, index: int) -> int:
+        """The index in llama.cpp's last batch of a token of the last spans."""
+        return self._places[index] if self._rows > 1 else index
 
     def synchronize(self) -> None:
         """Wait until all queued batches are computed. Reading results waits too."""
@@ -111,7 +154,15 @@ class NativeContext:
         return shifts
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Share the first `length` tokens of a sequence with an empty one."""
+        """Share the first `length` tokens of a sequence with an empty one.
+
+        If each sequence has its own cells, all tokens are copied, or none if there is no memory. A
+        saved state lacks what a sliding window has left behind, so all cells are copied instead.
+        """
+        if self.has_streams and not self._has_window:
+            self.restore(target, self.save(source, partial=False), partial=False)
+            return
+        length = -1 if self.has_streams else length
         self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
 
     def state_size(self, sequence: int) -> int:
@@ -158,11 +209,11 @@ class NativeContext:
 
     def logits(self, index: int, size: int) -> list[float]:
         """The logits at a batch index, for tests and probes."""
-        return self._lib.llama_get_logits_ith(self._handle, index)[:size]
+        return self._lib.llama_get_logits_ith(self._handle, self.batch_index(index))[:size]
 
     def logits_row(self, index: int, size: int) -> memoryview:
         """The logits at a batch index, in llama.cpp's memory; valid until the next batch."""
-        pointer = self._lib.llama_get_logits_ith(self.handle, index)
+        pointer = self._lib.llama_get_logits_ith(self.handle, self.batch_index(index))
         row = ctypes.c_float * size
         return memoryview(row.from_address(ctypes.addressof(pointer.contents)))
 
@@ -171,6 +222,12 @@ class NativeContext:
         if self._handle:
             self._lib.llama_free(self._handle)
             self._handle = None
+
+
+def _limits(flash: int) -> DeviceLimits:
+    if has_gpu():
+        return GPU_LIMITS
+    return CPU_LIMITS if flash == FLASH_OFF else CPU_FLASH_LIMITS
 
 
 class Batch:

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from shepherd.backends.device_memory import Memory
+from shepherd.backends.llamacpp.native.attention import FLASH_OFF, attention
 from shepherd.backends.llamacpp.native.devices import Device, available_memory, gpus, has_gpu
 from shepherd.backends.llamacpp.native.gguf import GgufHeader
 from shepherd.backends.llamacpp.native.model import MemoryShortageError
 from shepherd.backends.llamacpp.native.params import (
-    flash_attention,
     gpu_count,
     gpu_layers,
-    ubatch,
 )
 from shepherd.backends.llamacpp.native.sizes import ModelSizes, model_sizes
 from shepherd.backends.llamacpp.rpc.workers import open_workers
@@ -56,10 +55,10 @@ class Demand:
     layers_fixed: bool
     context_fixed: bool
     sequences: int
-    ubatch: int
-    flash: bool
+    settings: LlamaCppSection
     gpus: int = 0
     place: str = "the GPU"
+    streams: int = 1
 
     @property
     def all_layers(self) -> int:
@@ -71,10 +70,12 @@ class Demand:
         sizes = self.sizes
         first = self.all_layers - layers if layers else len(sizes.layers)
         each = [
-            weights + cell * context + state * self.sequences
+            weights + cell * context * self.streams + state * self.sequences
             for weights, cell, state in zip(sizes.layers, sizes.cells, sizes.states, strict=True)
         ]
-        compute = sizes.compute(context, self.ubatch, flash=self.flash)
+        settings = self.settings.model_copy(update={"context_size": context})
+        flash, ubatch = attention(settings, sizes.traits)
+        compute = sizes.compute(context, ubatch, flash=flash != FLASH_OFF)
         output = sizes.output if layers else 0
         vram = sum(each[first:]) + output + compute * self.gpus if layers else 0
         ram = sum(each[:first]) + sizes.embedding + compute
@@ -160,9 +161,9 @@ def demand_of(
         layers_fixed=layers >= 0,
         context_fixed=settings.context_size > 0,
         sequences=sequences if sizes.keeps_state else 1,
-        ubatch=ubatch(settings),
-        flash=flash_attention(settings, sizes.weights) != 0,
+        settings=settings,
         gpus=devices,
+        streams=sequences if settings.deterministic else 1,
     )
 
 

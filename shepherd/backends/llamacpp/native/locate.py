@@ -18,7 +18,7 @@ def locate_model(name: str, models_dir: str | Path, cwd: Path | None = None) -> 
     for root in roots:
         for candidate in (root / path, root / f"{path}{SUFFIX}"):
             if candidate.is_file():
-                return candidate.resolve()
+                return _file_of(candidate)
     directories = [root / path for root in roots if (root / path).is_dir()]
     if directories:
         return _only_model(directories[0])
@@ -30,10 +30,19 @@ def available_models(models_dir: Path) -> list[Path]:
     return [model.path for model in models_in(models_dir)]
 
 
+def _file_of(path: Path) -> Path:
+    """The file itself; a link to a file of another type stays a link.
+
+    Hugging Face's cache has links to files named by their hash, without other parts beside them.
+    """
+    target = path.resolve()
+    return target if target.suffix == path.suffix else path.absolute()
+
+
 def _only_model(directory: Path) -> Path:
     models = available_models(directory)
     if len(models) == 1:
-        return models[0].resolve()
+        return _file_of(models[0])
     names = ", ".join(path.name for path in models[:10]) or f"no {SUFFIX} file"
     raise ModelLoadError(f"{directory} is a directory; name one model in it ({names}).")
 
@@ -42,7 +51,7 @@ def _by_prefix(name: str, models_dir: Path) -> Path:
     models = available_models(models_dir)
     matches = [path for path in models if path.name.lower().startswith(name.lower())]
     if len(matches) == 1:
-        return matches[0].resolve()
+        return _file_of(matches[0])
     if matches:
         names = ", ".join(path.name for path in matches[:10])
         raise ModelLoadError(f"'{name}' could be any of: {names}.")

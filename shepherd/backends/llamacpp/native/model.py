@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shepherd.backends.llamacpp.native.attention import ModelTraits
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.rpc.workers import Workers
@@ -98,6 +99,12 @@ class NativeModel:
         self.trained_context: int = self._lib.llama_model_n_ctx_train(self.handle)
         self.window: int = self._lib.llama_model_n_swa(self.handle)
         """Tokens of the sliding window, 0 without one."""
+
+    @property
+    def traits(self) -> ModelTraits:
+        """What a context's parameters depend on."""
+        heads: int = self._lib.llama_model_n_head(self.handle)
+        return ModelTraits(self.bytes, heads, self.window, self.trained_context)
 
     def chat_template(self, name: str | None = None) -> str:
         """The template with this name, or the default one; "" if there is none."""

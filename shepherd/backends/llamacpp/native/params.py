@@ -5,9 +5,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from shepherd.backends.llamacpp.native.attention import ModelTraits, attention, batch_size
 from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.determinism import set_model_params
 from shepherd.backends.llamacpp.native.devices import has_gpu
-from shepherd.backends.llamacpp.native.limits import device_limits
 from shepherd.backends.llamacpp.rpc.workers import Workers
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import ConfigError
@@ -19,7 +20,6 @@ TINY_MODEL = 64 * 1024 * 1024
 
 _SPLIT_LAYER = 1
 _SPLIT_ROW = 2
-_FLASH = {"auto": -1, "off": 0, "on": 1}
 _MAX_SEQUENCES = 256
 
 
@@ -33,6 +33,8 @@ def model_params(
     lib = bindings()
     params = lib.llama_model_default_params()
     params.n_gpu_layers = gpu_layers(settings, env)
+    if settings.deterministic:
+        set_model_params(params)
     params.split_mode = _SPLIT_ROW if settings.tensor_parallel > 1 else _SPLIT_LAYER
     gpus = gpu_count(settings)
     devices: int = lib.llama_max_devices()
@@ -60,31 +62,20 @@ def gpu_notice(settings: LlamaCppSection) -> str | None:
     )
 
 
-def context_params(settings: LlamaCppSection, parallel: int, model_bytes: int) -> Any:
+def context_params(settings: LlamaCppSection, parallel: int, traits: ModelTraits) -> Any:
     """The parameters of a context whose `parallel` sequences share one pool of cells."""
     lib = bindings()
     params = lib.llama_context_default_params()
     params.n_ctx = settings.context_size
     params.n_batch = batch_size(settings)
-    params.n_ubatch = ubatch(settings)
+    params.flash_attn_type, params.n_ubatch = attention(settings, traits)
     params.n_seq_max = min(parallel, _MAX_SEQUENCES)
     params.kv_unified = True
     params.swa_full = settings.swa_full
-    params.n_threads = params.n_threads_batch = settings.threads or default_threads(model_bytes)
-    params.flash_attn_type = flash_attention(settings, model_bytes)
+    params.n_threads = params.n_threads_batch = settings.threads or default_threads(traits.weights)
     params.type_k = _ggml_type(lib, settings.cache_type_k)
     params.type_v = _ggml_type(lib, settings.cache_type_v)
     return params
-
-
-def batch_size(settings: LlamaCppSection) -> int:
-    """Tokens of a prompt that are submitted at once: the setting, or what suits the device."""
-    return settings.n_batch or max(device_limits().batch, settings.ubatch)
-
-
-def ubatch(settings: LlamaCppSection) -> int:
-    """Tokens that are computed at once."""
-    return min(settings.ubatch, batch_size(settings))
 
 
 def gpu_layers(settings: LlamaCppSection, env: Mapping[str, str]) -> int:
@@ -101,19 +92,6 @@ def gpu_layers(settings: LlamaCppSection, env: Mapping[str, str]) -> int:
             f"{GPU_LAYERS_VARIABLE} must be a whole number from -1 to 100000, got {value!r}"
         )
     return layers
-
-
-def flash_attention(settings: LlamaCppSection, model_bytes: int) -> int:
-    """The setting; "auto" leaves it to llama.cpp, but is off for a tiny model on the CPU.
-
-    Without flash attention a tiny model needs half the time to the first token of a warm turn, but
-    a larger compute buffer. A quantized V cache needs flash attention.
-    """
-    plain_values = settings.cache_type_v in ("f32", "f16", "bf16")
-    tiny = model_bytes < TINY_MODEL and not has_gpu()
-    if settings.flash_attention == "auto" and tiny and plain_values:
-        return _FLASH["off"]
-    return _FLASH[settings.flash_attention]
 
 
 def default_threads(model_bytes: int) -> int:

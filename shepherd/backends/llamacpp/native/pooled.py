@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
+from shepherd.backends.llamacpp.native.attention import attention, batch_size
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.context import DECODED, Batch, Span
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error, load_error
-from shepherd.backends.llamacpp.native.params import batch_size, context_params
+from shepherd.backends.llamacpp.native.params import context_params
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import BackendError
 
@@ -48,8 +49,10 @@ class PooledContext:
         self.size = min(size, model.trained_context) if model.trained_context > 0 else size
         self.batch_size = min(self.size, batch_size(settings))
         self.pooling = pooling if pooling is not Pooling.NONE else Pooling.MEAN
-        params = context_params(settings, MAX_SEQUENCES, model.bytes)
-        params.n_ctx = params.n_batch = params.n_ubatch = self.size
+        own = settings.model_copy(update={"context_size": self.size})
+        params = context_params(own, MAX_SEQUENCES, model.traits)
+        params.flash_attn_type, params.n_ubatch = attention(own, model.traits, self.size)
+        params.n_batch = self.size
         params.embeddings = True
         params.pooling_type = int(self.pooling)
         native_log.take_errors()

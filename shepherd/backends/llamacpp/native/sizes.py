@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from shepherd.backends.llamacpp.native.attention import ModelTraits
 from shepherd.backends.llamacpp.native.gguf import GgufHeader
 from shepherd.config.sections import LlamaCppSection
 
@@ -45,6 +46,7 @@ class ModelSizes:
     vocabulary: int
     width: int
     heads: int
+    window: int
     inner: int
 
     @property
@@ -56,6 +58,11 @@ class ModelSizes:
     def keeps_state(self) -> bool:
         """Whether each sequence needs memory for a state."""
         return any(self.states)
+
+    @property
+    def traits(self) -> ModelTraits:
+        """What a context's parameters depend on."""
+        return ModelTraits(self.weights, self.heads, self.window, self.trained_context)
 
     def compute(self, context: int, ubatch: int, *, flash: bool) -> int:
         """The buffer that computing a batch needs on each device."""
@@ -104,6 +111,7 @@ def model_sizes(header: GgufHeader, settings: LlamaCppSection) -> ModelSizes:
         vocabulary=header.vocabulary,
         width=values.number("embedding_length"),
         heads=max(values.each("attention.head_count", count), default=0),
+        window=values.number("attention.sliding_window"),
         inner=values.inner(),
     )
 

@@ -8,11 +8,14 @@ discards what was computed with them.
 
 import contextlib
 import logging
+import os
 import select
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from queue import SimpleQueue
 
 from shepherd.backends.llamacpp.rpc.address import Address
@@ -104,14 +107,20 @@ class Relay:
     def _accept(self) -> None:
         while True:
             client, _ = self._listener.accept()
-            self.connected = True
             try:
                 with client:
-                    _Connection(self, client).serve()
+                    self._serve(client)
             except OSError as error:  # llama.cpp has closed its end
                 logger.debug("A connection to the relay ended: %s", error)
             finally:
                 self.connected = False
+
+    def _serve(self, client: socket.socket) -> None:
+        if not _is_own(client):
+            logger.warning("Another program's connection to %s was refused.", self.endpoint)
+            return
+        self.connected = True
+        _Connection(self, client).serve()
 
 
 class _Connection:
@@ -262,3 +271,25 @@ def _reason(error: Exception) -> str:
     """The reason of an error, as the end of a sentence."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(text).rstrip(".")
+
+
+def _is_own(client: socket.socket) -> bool:
+    """Whether this process holds the other end; every user of the machine can connect to a port."""
+    ends = client.getpeername(), client.getsockname()
+    return any(_ends(int(own.name)) == ends for own in Path("/dev/fd").iterdir())
+
+
+def _ends(descriptor: int) -> tuple[object, object] | None:
+    """The addresses of a connected socket, its own one first; None for another descriptor."""
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return None
+        end = socket.socket(fileno=descriptor)
+    except OSError:  # it was closed meanwhile
+        return None
+    try:
+        return end.getsockname(), end.getpeername()
+    except OSError:  # it is not connected
+        return None
+    finally:
+        end.detach()

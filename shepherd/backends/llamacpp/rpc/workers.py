@@ -5,15 +5,16 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import Device, describe_device, gpu_handles
-from shepherd.backends.llamacpp.rpc.address import Address, parse_addresses
-from shepherd.backends.llamacpp.rpc.probe import WorkerError, probe
-from shepherd.backends.llamacpp.rpc.relay import Relay
 from shepherd.config.sections import LlamaCppSection
 from shepherd.errors import BackendError, ConfigError
+
+if TYPE_CHECKING:  # models without workers need none of it
+    from shepherd.backends.llamacpp.rpc.address import Address
+    from shepherd.backends.llamacpp.rpc.relay import Relay
 
 BUILD_COMMAND = "make chat RPC=1"
 
@@ -34,7 +35,7 @@ class Workers:
     The `devices` are theirs, then the GPUs of this machine.
     """
 
-    relays: tuple[Relay, ...]
+    relays: "tuple[Relay, ...]"
     devices: tuple[Device, ...]
     handles: tuple[int, ...]
     _listeners: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
@@ -92,6 +93,9 @@ def open_workers(settings: LlamaCppSection) -> Workers | None:
     """
     if not settings.rpc_servers:
         return None
+    from shepherd.backends.llamacpp.rpc.address import parse_addresses
+    from shepherd.backends.llamacpp.rpc.probe import WorkerError
+
     addresses = parse_addresses(settings.rpc_servers)
     if max(settings.tensor_parallel, settings.pipeline_parallel) > 1:
         raise ConfigError(
@@ -124,7 +128,9 @@ def memory_shares(devices: Sequence[Device]) -> list[float]:
     return [device.free / total if total else 1 / len(devices) for device in devices]
 
 
-def _handles(library: Any, relay: Relay) -> Sequence[int]:
+def _handles(library: Any, relay: "Relay") -> Sequence[int]:
+    from shepherd.backends.llamacpp.rpc.probe import WorkerError
+
     register = library.ggml_backend_rpc_add_server(relay.endpoint.encode())
     if not register:
         raise WorkerError(relay.lost or f"The RPC worker at {relay.address} has no devices.")
@@ -166,8 +172,11 @@ class _Registry:
         self._relays: dict[Address, Relay] = {}
         self._lock = threading.Lock()
 
-    def open(self, address: Address, timeout: float) -> Relay:
+    def open(self, address: "Address", timeout: float) -> "Relay":
         """A relay to a worker that answers; raises WorkerError."""
+        from shepherd.backends.llamacpp.rpc.probe import probe
+        from shepherd.backends.llamacpp.rpc.relay import Relay
+
         with self._lock:
             relay = self._relays.get(address)
             if relay is not None and relay.connected and not relay.lost:

@@ -11,7 +11,7 @@ from shepherd.sampling import Sampling
 
 RANDOM_SEED = 0xFFFFFFFF
 
-_REORDERING = frozenset({"dry", "typical_p", "xtc", "penalties"})
+_REORDERING = frozenset({"dry", "typical_p", "xtc", "penalties", "infill"})
 """Samplers that can make another token the best one."""
 
 _MIROSTAT_TOKENS = 100
@@ -42,6 +42,7 @@ class NativeChain:
             "xtc": self._xtc,
             "penalties": self._penalties,
             "temperature": self._temperature,
+            "infill": self._infill,
         }
 
     def build(self) -> Any:
@@ -105,6 +106,7 @@ class NativeChain:
             "penalties": s.penalty_last_n
             and (s.penalty_repeat != 1.0 or s.penalty_freq or s.penalty_present),
             "temperature": s.temperature and (s.temperature != 1.0 or s.dynatemp_range),
+            "infill": True,
         }
         return bool(on[name])
 
@@ -134,6 +136,9 @@ class NativeChain:
             pairs = [lib.llama_logit_bias(t, b) for t, b in biases.items()]
             array = (lib.llama_logit_bias * len(pairs))(*pairs)
             yield lib.llama_sampler_init_logit_bias(self._vocab.size, len(pairs), array)
+
+    def _infill(self) -> Any:
+        return self._lib.llama_sampler_init_infill(self._vocab.handle)
 
     def _mirostat(self, version: int) -> Any:
         s, size = self._s, self._vocab.size

@@ -62,15 +62,17 @@ class SamplerChain:
             self._meter = LogprobMeter(vocab, sampling.logprobs)
 
     def prime(self, tokens: Sequence[int]) -> None:
-        """Let the penalties count the tokens before the answer."""
+        """Let the penalties count the tokens before the answer, without images."""
         if self._looks_back:
             for token in tokens[-self._looks_back :]:
-                self._lib.llama_sampler_accept(self._chain, token)
+                if token >= 0:
+                    self._lib.llama_sampler_accept(self._chain, token)
 
     def sample(self, context: NativeContext, index: int) -> int:
         """Sample and accept the next token after the batch index `index`; may be NO_TOKEN."""
         if self._guard is None and self._shortlist is None:
-            token: int = self._lib.llama_sampler_sample(self._chain, context.handle, index)
+            place = context.batch_index(index)
+            token: int = self._lib.llama_sampler_sample(self._chain, context.handle, place)
             self._follow(token)
         else:
             token = self.pick(context, index)

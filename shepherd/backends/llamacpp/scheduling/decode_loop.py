@@ -17,6 +17,9 @@ MAX_SECONDS = 0.004
 """Seconds after which the text of a run is delivered: waking the event loop costs as much as a
 token of a small model, and this delay is not visible."""
 
+MAX_HELD_SECONDS = 0.05
+"""The same for answers whose text is sent as a whole: nobody reads the text of a run."""
+
 
 class Ending(NamedTuple):
     """A job that ends, with the reason or with an error."""
@@ -56,14 +59,15 @@ class DecodeLoop:
         self.endings = []
         jobs = [part.job for part in parts]
         starts = [len(part.sequence.tokens) for part in parts]
-        deadline = perf_counter() + MAX_SECONDS
+        positions = [part.sequence.position for part in parts]
+        deadline = perf_counter() + _max_seconds(jobs)
         decoded = 0
         try:
             while True:
                 drafted = self._planner.with_drafts(jobs)
                 if drafted:
                     return drafted
-                places = (start + decoded for start in starts)
+                places = (position + decoded for position in positions)
                 spans = [
                     Span(part.sequence.id, place, (part.job.tokens[-1],), True)
                     for part, place in zip(parts, places, strict=True)
@@ -106,3 +110,9 @@ class DecodeLoop:
                 self._pool.extend(part.sequence, part.job.tokens[start : start + decoded])
             except BackendError as error:
                 self.endings.append(Ending(part.job, error))
+
+
+def _max_seconds(jobs: Sequence[Job]) -> float:
+    """The longest time of a run; a new request or a cancelled one ends it before."""
+    is_held = all(job.holds_text and job.has_text for job in jobs)
+    return MAX_HELD_SECONDS if is_held else MAX_SECONDS

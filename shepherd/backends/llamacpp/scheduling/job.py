@@ -10,10 +10,13 @@ from shepherd.backends.base import GenerationStats
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.inprocess.updates import Update
 from shepherd.backends.llamacpp.cache.sequences import Sequence
+from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.sampling.prompt_meter import PromptMeter
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
 from shepherd.backends.llamacpp.sampling.thought import ThoughtMeter
 from shepherd.backends.llamacpp.speculation.drafts import Drafting
+from shepherd.backends.llamacpp.speculation.escaped import EscapedPrompt
+from shepherd.backends.llamacpp.vision.parts import ImageRun
 from shepherd.backends.output.markers import StopMatcher
 from shepherd.sampling import Sampling
 
@@ -38,7 +41,8 @@ class Job:
     `holds_text` if further text may wait for the end. `pieces` are the bytes of tokens
     whose text was not sent yet. `receive` is called on the event
     loop's thread. All jobs of one request have the same `request`. A `prompt_meter` needs the
-    logits of all tokens of the prompt. `thought` limits the tokens of reasoning.
+    logits of all tokens of the prompt. `thought` limits the tokens of reasoning. `images` are
+    where the tokens are placeholders.
     """
 
     prompt_length: int
@@ -51,6 +55,7 @@ class Job:
     sequence: Sequence | None = None
     sampler: SamplerChain | None = None
     drafting: Drafting | None = None
+    escaped_prompt: EscapedPrompt | None = None
     pending_token: int | None = None
     max_tokens: int = 0
     cached: int = 0
@@ -67,6 +72,7 @@ class Job:
     request: object = None
     prompt_meter: PromptMeter | None = None
     thought: ThoughtMeter | None = None
+    images: list[ImageRun] = field(default_factory=list[ImageRun])
     stop: StopMatcher = field(init=False)
     pieces: list[bytes] = field(default_factory=list[bytes])
     _decoder: codecs.IncrementalDecoder = field(init=False)
@@ -99,7 +105,40 @@ class Job:
     @property
     def runnable(self) -> bool:
         """Whether the next step can work on this job."""
-        return self.phase in (Phase.PREFILL, Phase.GENERATING)
+        works = self.phase in (Phase.PREFILL, Phase.GENERATING)
+        if not works or not self.images:
+            return works
+        image = self.next_image
+        return image is None or image.ready
+
+    @property
+    def next_image(self) -> ImageRun | None:
+        """The image whose tokens must be decoded next; None if a token comes next."""
+        if not self.images or self.sequence is None:
+            return None
+        done = len(self.sequence.tokens)
+        return next((image for image in self.images if image.start <= done < image.end), None)
+
+    def tokens_before_image(self, start: int) -> int:
+        """How many tokens from `start` on can be decoded before the next image."""
+        places = (image.start for image in self.images if image.end > start)
+        return max(0, next(places, len(self.tokens)) - start)
+
+    def missing_images(self) -> list[ImageRun]:
+        """The parts of images that are not in memory yet."""
+        done = len(self.sequence.tokens) if self.sequence is not None else 0
+        return [image for image in self.images if image.end > done]
+
+    def needs_images(self) -> bool:
+        """Whether the job still goes on."""
+        return self.phase is not Phase.DONE and not self.cancelled
+
+    def forget_images(self) -> None:
+        """Free the embeddings of images that are in memory."""
+        done = len(self.sequence.tokens) if self.sequence is not None else 0
+        for image in self.images:
+            if image.end <= done:
+                image.encoding = None
 
     @property
     def ends_thought(self) -> bool:
@@ -110,6 +149,16 @@ class Job:
         """The text that these bytes complete, without stop strings."""
         text = self.stop.feed(self._decoder.decode(piece, final=last))
         return text + self.stop.finish() if last and self.stop.hit is None else text
+
+    def measure(self, context: NativeContext, count: int, index: int) -> None:
+        """Measure the last `count` tokens, if requested; they end at the batch index `index`."""
+        meter, sequence = self.prompt_meter, self.sequence
+        if meter is None or sequence is None:
+            return
+        meter.begin(self.tokens[0])
+        end = len(sequence.tokens)
+        following = self.tokens[end - count + 1 : min(end + 1, self.prompt_length)]
+        meter.measure(context, index + 1 - count, following)
 
     def stats(self, context_size: int) -> GenerationStats:
         """The measurements so far; the first token, which comes from the prefill, counts too."""

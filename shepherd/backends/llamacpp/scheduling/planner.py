@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 
 from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
+from shepherd.backends.llamacpp.native.image_span import ImageSpan
 from shepherd.backends.llamacpp.sampling.prompt_meter import MAX_MEASURED
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, shares
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.backends.llamacpp.speculation.drafts import Draft
+from shepherd.backends.llamacpp.vision.parts import image_span
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,8 @@ class Part:
     """A job's part of a batch: its next tokens, then drafted ones.
 
     `completes` says that all tokens of the job are in memory afterwards, and `reads` that results
-    are read next: logits, or the state for a checkpoint.
+    are read next: logits, or the state for a checkpoint. A part with an `image` has placeholders
+    instead of tokens, and is a batch of its own.
     """
 
     job: Job
@@ -27,6 +30,7 @@ class Part:
     completes: bool
     reads: bool
     draft: Draft | None = None
+    image: ImageSpan | None = None
 
     @property
     def drafted(self) -> list[int]:
@@ -69,7 +73,7 @@ class Planner:
         """One token of each generating job, then chunks of the prompts."""
         room = self._context.batch_size
         running = [j for j in active if j.phase is Phase.GENERATING and j.pending == 1]
-        others = [j for j in active if j.runnable and j not in running]
+        others = [j for j in active if j.runnable and j not in running and not j.next_image]
         parts = [part for job in running[:room] if (part := self._part(job, 1))]
         room -= len(parts)
         if not others:
@@ -77,6 +81,35 @@ class Planner:
         beside = bool(parts) or any(job.phase is Phase.PARKED for job in active)
         room = self._pace.limit(room, is_shared=beside, prompts=len(others))
         return parts + self._prompts(others, room)
+
+    def image_parts(self, job: Job, active: Jobs[Job]) -> list[Part]:
+        """The next tokens of the image that a job is at; raises ImageEncodingError.
+
+        All tokens of an image that attend to each other are decoded at once.
+        """
+        image, sequence = job.next_image, job.sequence
+        if image is None or sequence is None:
+            return []
+        beside = any(other is not job and other.runnable for other in active)
+        room = max(
+            self._pace.limit(self._context.batch_size, is_shared=beside), 2 * self._context.rows
+        )
+        done = len(sequence.tokens)
+        end = min(image.end, done + room) if image.part.causal else image.end
+        if 0 < image.end - end < self._context.rows:
+            end -= self._context.rows
+        completes = end == len(job.tokens)
+        place = (sequence.id, sequence.position_at(image.start))
+        span = image_span(image, done, end, place, wants_logits=completes)
+        reads = completes or end in sequence.marks
+        return [Part(job, sequence, job.tokens[done:end], completes, reads, image=span)]
+
+    def decode(self, parts: Jobs[Part]) -> int:
+        """Decode a batch; as `NativeContext.decode`."""
+        image = parts[0].image
+        if image is not None:
+            return self._context.decode_image(image)
+        return self._context.decode(self.spans(parts))
 
     def next_parts(self, jobs: Jobs[Job], drafts: Mapping[Job, Draft] | None = None) -> list[Part]:
         """The last token of each job, which is not decoded yet, with the job's draft."""
@@ -143,6 +176,7 @@ class Planner:
             return None
         done = len(sequence.tokens)
         room = min(room, MAX_MEASURED) if job.measures else room
+        room = min(room, job.tokens_before_image(done)) if job.images else room
         tokens = job.tokens[done : done + self._pool.chunk(sequence, room)]
         end = done + len(tokens)
         completes = end == len(job.tokens)

@@ -17,6 +17,8 @@ from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
 from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, next_job, surplus_job
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.backends.llamacpp.scheduling.timing import BatchTimer
+from shepherd.backends.llamacpp.vision.encoder import ImageEncoder
+from shepherd.backends.llamacpp.vision.parts import ImageEncodingError
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import FinishReason
 
@@ -39,6 +41,8 @@ class Scheduler:
         jumps_ahead: bool = True,
     ) -> None:
         """`jumps_ahead`: text that a grammar forces is decoded at once instead of sampled."""
+        self.images: ImageEncoder | None = None
+        """Makes the embeddings of images; None if no job has images."""
         self._context = context
         self._pool = pool
         self._post = post
@@ -135,6 +139,7 @@ class Scheduler:
         for job in [job for job in self.jobs if job.cancelled]:
             self._cancel(job)
         self._admit()
+        self._decode_image()
         parts = self._planner.plan(self._active)
         if parts and all(part.job.phase is Phase.GENERATING and part.last for part in parts):
             parts = self._continue_answers(parts, quiet)
@@ -165,6 +170,8 @@ class Scheduler:
                 job.restored = sequence.restored
             job.phase = Phase.PREFILL
             self._active.append(job)
+            if self.images is not None:
+                self.images.request(job.missing_images(), job.needs_images)
 
     def _preempt(self) -> None:
         """Take one sequence from a request that has several."""
@@ -172,6 +179,16 @@ class Scheduler:
         if job is not None:
             self._requeue(job)
             self._memory_full = False
+
+    def _decode_image(self) -> None:
+        """Decode tokens of one image, if the embeddings of one are there."""
+        job = next((job for job in self._active if job.next_image and job.runnable), None)
+        if job is None:
+            return
+        try:
+            self._run(self._planner.image_parts(job, self._active))
+        except ImageEncodingError as error:
+            self.fail(job, BackendError(str(error)))
 
     def _continue_answers(self, parts: list[Part], quiet: Callable[[], bool]) -> list[Part]:
         """Decode one token of each answer, or several; returns the parts of a larger batch."""
@@ -197,7 +214,7 @@ class Scheduler:
     def _run(self, parts: list[Part]) -> None:
         self._timer.begin()
         try:
-            code = self._context.decode(self._planner.spans(parts))
+            code = self._planner.decode(parts)
         except BackendError as error:
             self._fail_parts(parts, error)
             return
@@ -226,8 +243,10 @@ class Scheduler:
         """Read the results of a part that ends at the batch index `index`."""
         job = part.job
         self._pool.checkpoint(part.sequence)
+        if part.image is not None:
+            job.forget_images()
         if not job.ready:
-            self._measure(part, index)
+            job.measure(self._context, len(part.tokens), index)
         if not part.completes:
             if not job.ready:
                 self._post(job, Progress(len(part.sequence.tokens), job.prompt_length, job.cached))
@@ -242,17 +261,6 @@ class Scheduler:
                 self._sample_first(job, index)
         except BackendError as error:
             self.fail(job, error)
-
-    def _measure(self, part: Part, index: int) -> None:
-        """Measure the prompt's tokens, if requested; the part ends at the batch index `index`."""
-        job, meter = part.job, part.job.prompt_meter
-        if meter is None:
-            return
-        meter.begin(job.tokens[0])
-        end = len(part.sequence.tokens)
-        start = end - len(part.tokens)
-        following = job.tokens[start + 1 : min(end + 1, job.prompt_length)]
-        meter.measure(self._context, index + 1 - len(part.tokens), following)
 
     def _sample_first(self, job: Job, index: int) -> None:
         """Sample the first token and keep it until the job is started."""

@@ -25,6 +25,7 @@ from shepherd.backends.llamacpp.speculation.drafts import (
     Drafting,
     DraftKind,
 )
+from shepherd.backends.llamacpp.speculation.escaped import EscapedPrompt
 from shepherd.backends.llamacpp.speculation.payoff import AcceptanceRate, BatchCosts, StepBudget
 from shepherd.catalog.model_files import parts_of
 from shepherd.config.sections import LlamaCppSection
@@ -91,7 +92,7 @@ class Speculator:
 
     def _from_conversation(self, job: Job, max_tokens: int, budget: StepBudget) -> Draft | None:
         drafting = self._drafting(job)
-        draft = drafting.look_up(job.tokens, MAX_DRAFT)
+        draft = self._look_up(job, drafting)
         if draft is None:
             return None
         tokens = self._up_to_end(draft.tokens)
@@ -102,6 +103,18 @@ class Speculator:
             return None
         budget.add(rate, length)
         return Draft(tokens[:length], draft.kind)
+
+    def _look_up(self, job: Job, drafting: Drafting) -> Draft | None:
+        """A draft from the longest match, in the conversation or in its escaped prompt."""
+        draft = drafting.look_up(job.tokens, MAX_DRAFT)
+        if not self._lookup or (draft is not None and draft.kind is DraftKind.LONG):
+            return draft
+        if job.escaped_prompt is None:
+            job.escaped_prompt = EscapedPrompt(self._vocab, job.tokens[: job.prompt_length])
+        escaped = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.LONG)
+        if escaped is None and draft is None:
+            escaped = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.SHORT)
+        return escaped or draft
 
     def _from_model(
         self,
@@ -116,7 +129,7 @@ class Speculator:
             rate = self._drafting(job).rates[DraftKind.MODEL]
             max_tokens = min(MAX_DRAFT, room, _remaining(job, context_size))
             length = self._length(budget, rate, max_tokens, model.seconds_per_token)
-            if length > 0 and job.sequence is not None:
+            if length > 0 and job.sequence is not None and not job.images:
                 budget.add(rate, length, model.seconds_per_token)
                 room -= length
                 requests[job] = DraftRequest(job, job.sequence.id, job.tokens, length)
@@ -137,7 +150,7 @@ class Speculator:
     def _up_to_end(self, tokens: list[int]) -> list[int]:
         """The tokens up to the first one that ends the answer or that the vocabulary lacks."""
         for place, token in enumerate(tokens):
-            if token >= self._vocab.size:
+            if not 0 <= token < self._vocab.size:
                 return tokens[:place]
             if self._vocab.is_eog(token):
                 return tokens[: place + 1]
@@ -195,8 +208,8 @@ def _open_draft(
         model = NativeModel(path, model_params(settings, os.environ))
         resources.callback(model.close)
         check_same_vocabulary(model.vocab, target.vocab)
-        params = context_params(settings, context.sequences, model.bytes)
-        params.n_ctx = context.size
+        own = settings.model_copy(update={"context_size": context.size})
+        params = context_params(own, context.sequences, model.traits)
         draft_context = NativeContext(model, params)
         resources.callback(draft_context.close)
         draft = DraftModel.open(model, draft_context)

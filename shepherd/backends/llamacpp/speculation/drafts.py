@@ -40,6 +40,15 @@ class NgramIndex:
             draft += draft[: max_tokens - len(draft)]
         return draft
 
+    def follow(self, text: Sequence[int], tokens: Sequence[int], max_tokens: int) -> list[int]:
+        """The tokens of `text` behind the last place that equals the end of `tokens`.
+
+        An index is either for `follow`, with the same `text` each time, or for `draft`.
+        """
+        self._add(text)
+        start = self._behind.get(tuple(tokens[-self._size :]))
+        return [] if start is None else list(text[start : start + max_tokens])
+
     def _add(self, tokens: Sequence[int]) -> None:
         """Index all n-grams but the last one, which is the key of the next search."""
         start = self._next

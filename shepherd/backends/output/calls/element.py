@@ -1,6 +1,5 @@
 """Calls as an element named after the tool: `<name key="value"/>`."""
 
-import html
 import re
 
 from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
@@ -24,10 +23,12 @@ def parse_element(
     tool = catalog.known(name[1]) if name else None
     if name is None or tool is None:
         return (), 0
+    from html import unescape  # loads the names of all characters
+
     values: dict[str, str] = {}
     pos = name.end()
     while match := _ATTRIBUTE.match(text, pos):
-        values[match[1]] = html.unescape(match[2] if match[2] is not None else match[3])
+        values[match[1]] = unescape(match[2] if match[2] is not None else match[3])
         pos = match.end()
     end = _TAG_END.match(text, pos)
     if end is None:

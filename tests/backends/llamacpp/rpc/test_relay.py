@@ -1,7 +1,9 @@
 """A relay answers llama.cpp whatever becomes of the worker; both ends are real sockets."""
 
+import os
 import socket
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -82,6 +84,26 @@ def test_all_bytes_pass_while_the_worker_is_there(worker: ScriptedWorker) -> Non
     assert worker.received[-3] == (GRAPH_COMPUTE, b"graph")
     assert worker.received[-4] == (SET_TENSOR, b"w" * 3_000_000)
     assert relay.lost == ""
+
+
+OTHER_USER = 65534
+
+
+@pytest.mark.parametrize("user", [None, OTHER_USER])
+def test_only_this_process_can_use_a_relay(worker: ScriptedWorker, user: int | None) -> None:
+    if user is not None and os.geteuid() != 0:
+        pytest.skip("only root can run a program as another user")
+    relay, _ = relay_of(worker)
+    before = len(worker.received)
+    port = relay.endpoint.partition(":")[2]
+    hello = "".join(f"\\x{byte:02x}" for byte in HELLO_REQUEST)
+    script = f"exec 3<>/dev/tcp/127.0.0.1/{port}; printf '{hello}' >&3; cat <&3"
+    result = subprocess.run(
+        ["bash", "-c", script], user=user, capture_output=True, check=False, timeout=PATIENCE
+    )
+    assert result.stdout == b""
+    assert len(worker.received) == before
+    assert Client(relay).tensor(1) == b"x"
 
 
 def test_a_worker_that_dies_before_its_answer_leaves_zeros(worker: ScriptedWorker) -> None:

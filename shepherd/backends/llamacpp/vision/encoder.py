@@ -1,0 +1,235 @@
+"""Images as tokens and embeddings, made on a thread of their own and kept for a while."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+
+from shepherd.backends.inprocess.threads import TextThread
+from shepherd.backends.llamacpp.cache.placeholders import placeholders
+from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.vision.native import NativeProjector
+from shepherd.backends.llamacpp.vision.parts import (
+    NO_IMAGE,
+    Embeddings,
+    ImageRun,
+    ImageTokens,
+    PicturePart,
+    PromptImages,
+    TextPart,
+)
+from shepherd.errors import BackendError, ImageError
+from shepherd.images import Image
+
+logger = logging.getLogger(__name__)
+
+MAX_EMBEDDING_BYTES = 256 * 1024 * 1024
+"""Embeddings that are kept, in addition to those of one image of any size."""
+
+MAX_KNOWN_IMAGES = 512
+
+_MAX_HASHED = 256 * 1024
+"""Larger images are hashed on another thread, in which the event loop goes on."""
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """An image that waits for its embeddings, and whether its requests still need it."""
+
+    future: "Future[Embeddings]" = field(default_factory=Future[Embeddings])
+    needed: list[Callable[[], bool]] = field(default_factory=list[Callable[[], bool]])
+
+
+@dataclass(frozen=True, slots=True)
+class VisionSetup:
+    """A projector with its digest, and how to run it; `ubatch` tokens can be computed at once."""
+
+    path: Path
+    digest: bytes
+    threads: int
+    use_gpu: bool
+    ubatch: int
+
+
+class ImageEncoder:
+    """Prepares and encodes the images of one model. The projector is loaded at the first image.
+
+    `prepare` is called from the event loop, `encode` from the owner thread of llama.cpp.
+    """
+
+    def __init__(self, setup: VisionSetup, model: NativeModel) -> None:
+        self._setup = setup
+        self._model = model
+        self._thread = TextThread("llama.cpp images")
+        self._lock = Lock()
+        self._known: OrderedDict[bytes, ImageTokens] = OrderedDict()
+        self._embeddings: OrderedDict[bytes, Embeddings] = OrderedDict()
+        self._requests: dict[bytes, _Request] = {}
+        self._native: NativeProjector | None = None
+        self._closing = False
+        self.listener: Callable[[], None] = _do_nothing
+        """Called on the encoder's thread when embeddings are there, or have failed."""
+        self.encoded = 0
+        """The number of images that were encoded."""
+
+    @property
+    def path(self) -> Path:
+        return self._setup.path
+
+    async def prepare(self, image: Image) -> ImageTokens:
+        """The tokens of an image; raises ImageError if it can't be read, or ModelLoadError."""
+        if len(image.data) > _MAX_HASHED:
+            key = await asyncio.to_thread(self._key, image)
+        else:
+            key = self._key(image)
+        with self._lock:
+            known = self._known.get(key)
+        return known or await self._thread.run(self._prepare, key, image)
+
+    async def prepare_all(
+        self, images: Mapping[str, Image], earlier: Sequence[Image]
+    ) -> PromptImages:
+        """The images with their tokens, by the same names.
+
+        Raises ImageError if an image can't be read, unless it is an `earlier` one, which another
+        model may have seen: that one becomes text.
+        """
+        prepared: dict[str, tuple[Image, ImageTokens]] = {}
+        for name, image in images.items():
+            try:
+                prepared[name] = image, await self.prepare(image)
+            except ImageError:
+                if not any(image is other for other in earlier):
+                    raise
+                text = tuple(self._model.vocab.tokenize(NO_IMAGE))
+                prepared[name] = image, ImageTokens(b"", text, ())
+        return prepared
+
+    def encode(self, key: bytes, image: Image, needed: Callable[[], bool]) -> "Future[Embeddings]":
+        """The embeddings of an image's parts, once they are there.
+
+        An image that no request needs any more when its turn comes is not encoded.
+        """
+        with self._lock:
+            kept = self._embeddings.get(key)
+            if kept is not None:
+                self._embeddings.move_to_end(key)
+                done: Future[Embeddings] = Future()
+                done.set_result(kept)
+                return done
+            request = self._requests.get(key)
+            fresh = request is None
+            if request is None:
+                request = self._requests[key] = _Request()
+            request.needed.append(needed)
+        if fresh and self._thread.post(self._encode, key, image) is None:
+            request.future.set_exception(BackendError("The model was closed."))
+        return request.future
+
+    def request(self, runs: Iterable[ImageRun], needed: Callable[[], bool]) -> None:
+        """Request the embeddings of these parts of images, unless that was done."""
+        for run in runs:
+            if run.encoding is None:
+                run.encoding = self.encode(run.key, run.image, needed)
+
+    def close(self) -> None:
+        """Wait for the thread and free the projector; safe to call twice."""
+        self._closing = True
+        self._thread.close()
+        if self._native is not None:
+            self._native.close()
+            self._native = None
+
+    def _key(self, image: Image) -> bytes:
+        return sha256(self._setup.digest + image.data).digest()
+
+    def _loaded(self) -> NativeProjector:
+        if self._native is None:
+            setup = self._setup
+            threads, use_gpu = setup.threads, setup.use_gpu
+            self._native = NativeProjector(
+                setup.path, self._model, threads=threads, use_gpu=use_gpu
+            )
+        return self._native
+
+    def _prepare(self, key: bytes, image: Image) -> ImageTokens:
+        native = self._loaded()
+        tokens: list[int] = []
+        pictures: list[PicturePart] = []
+        for part in native.parts(image):
+            if isinstance(part, TextPart):
+                tokens += part.tokens
+                continue
+            self._check_size(part, image)
+            name = key + len(pictures).to_bytes(4, "little")
+            tokens += placeholders(name, part.count, part.advance)
+            pictures.append(part)
+        prepared = ImageTokens(key, tuple(tokens), tuple(pictures))
+        with self._lock:
+            self._known[key] = prepared
+            if len(self._known) > MAX_KNOWN_IMAGES:
+                self._known.popitem(last=False)
+        return prepared
+
+    def _check_size(self, part: PicturePart, image: Image) -> None:
+        limit = self._setup.ubatch
+        if not part.causal and part.count > limit:
+            raise ImageError(
+                f"{image.name or 'The image'} takes {part.count} tokens, which this model must "
+                f"compute at once, but llamacpp.ubatch is {limit}. Set llamacpp.ubatch and "
+                f"llamacpp.n_batch to {part.count} or more."
+            )
+
+    def _encode(self, key: bytes, image: Image) -> None:
+        with self._lock:
+            request = self._requests[key]
+            needed = not self._closing and any(check() for check in request.needed)
+            if not needed:
+                del self._requests[key]
+        if not needed:
+            request.future.set_exception(BackendError("The image is not needed any more."))
+            return
+        self._finish(key, image, request.future)
+        self.listener()
+
+    def _finish(self, key: bytes, image: Image, future: "Future[Embeddings]") -> None:
+        try:
+            embeddings = self._loaded().embeddings(image)
+        except Exception as fault:  # noqa: BLE001 - goes to the requests that wait for the image
+            with self._lock:
+                del self._requests[key]
+            future.set_exception(_failure(fault))
+            return
+        with self._lock:
+            del self._requests[key]
+            self._keep(key, embeddings)
+            self.encoded += 1
+        future.set_result(embeddings)
+
+    def _keep(self, key: bytes, embeddings: Embeddings) -> None:
+        self._embeddings[key] = embeddings
+        while len(self._embeddings) > 1 and self._kept_bytes() > MAX_EMBEDDING_BYTES:
+            self._embeddings.popitem(last=False)
+
+    def _kept_bytes(self) -> int:
+        return sum(_bytes(parts) for parts in self._embeddings.values())
+
+
+def _failure(fault: Exception) -> BackendError:
+    if isinstance(fault, BackendError):
+        return fault
+    logger.error("Encoding an image failed", exc_info=fault)
+    return BackendError(f"The image can't be encoded: {fault!r}")
+
+
+def _bytes(parts: Embeddings) -> int:
+    return sum(len(part) * part.itemsize for part in parts)
+
+
+def _do_nothing() -> None:
+    """Nobody waits yet."""
