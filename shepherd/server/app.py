@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -32,7 +32,7 @@ from shepherd.server.anthropic.routes import ANTHROPIC
 from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.body import BodyReader
 from shepherd.server.completions.routes import COMPLETIONS
-from shepherd.server.direct import DirectRoutes, Endpoint, ErrorHandling, direct_endpoints
+from shepherd.server.direct import DirectEndpoints, DirectRoutes, ErrorHandling, direct_endpoints
 from shepherd.server.edge import JsonCors, UniformRequests
 from shepherd.server.embeddings.routes import EMBEDDINGS, EMBEDDINGS_UNPREFIXED
 from shepherd.server.errors import ApiError, log_failure, to_api_error
@@ -77,6 +77,14 @@ EXPOSED_HEADERS = (*HEADER_NAMES, "x-request-id", "request-id", "x-should-retry"
 
 ANY_ORIGIN = "*"
 """In `cors_origins`: the answer names the origin that the page has, as llama.cpp's server does."""
+
+LOCAL_ORIGINS = "localhost"
+"""In `cors_origins`: pages of this machine, on any port."""
+
+_ORIGIN_PATTERNS = {
+    ANY_ORIGIN: ".*",
+    LOCAL_ORIGINS: r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?",
+}
 
 MIB = 1024 * 1024
 
@@ -207,12 +215,13 @@ def _finish(
     context: ServerContext,
     errors: ErrorShapes,
     doors: Doors,
-    endpoints: Mapping[str, Endpoint] = {},
+    endpoints: DirectEndpoints | None = None,
 ) -> None:
     """Add the parts that all APIs share: errors, the guard, CORS; `endpoints` skip the router."""
     app.state.errors = errors
     app.state.metrics = context.monitor.metrics
     handling = _handle_errors(app, context.current_backend)
+    endpoints = endpoints or DirectEndpoints()
     app.add_middleware(DirectRoutes, endpoints=endpoints, handling=handling)
     app.add_middleware(WorkGate, lifecycle=app.state.lifecycle)
     scopes = PathScopes(app.state.plugin_paths)
@@ -221,13 +230,19 @@ def _finish(
     if settings.cors_origins:
         app.add_middleware(
             JsonCors,
-            allow_origins=[origin for origin in settings.cors_origins if origin != ANY_ORIGIN],
-            allow_origin_regex=".*" if ANY_ORIGIN in settings.cors_origins else None,
+            allow_origins=[o for o in settings.cors_origins if o not in _ORIGIN_PATTERNS],
+            allow_origin_regex=_origin_pattern(settings.cors_origins),
             allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
             allow_headers=["*"],
             expose_headers=[CLIENT_HEADER, REQUEST_HEADER, EVICTED_HEADER, *EXPOSED_HEADERS],
         )
     app.add_middleware(UniformRequests, errors=errors)
+
+
+def _origin_pattern(origins: Sequence[str]) -> str | None:
+    """The pattern of the origins that are named by a word."""
+    patterns = [_ORIGIN_PATTERNS[origin] for origin in origins if origin in _ORIGIN_PATTERNS]
+    return "|".join(f"(?:{pattern})" for pattern in patterns) or None
 
 
 def _handle_errors(app: FastAPI, backend: Callable[[], Backend]) -> ErrorHandling:

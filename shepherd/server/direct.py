@@ -1,12 +1,15 @@
 """Serves the requests for models without FastAPI's router, which takes longer than the rest."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
+from starlette.convertors import PathConvertor, StringConvertor
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 _POST = "POST"
+_TEXTS = (StringConvertor, PathConvertor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +28,50 @@ class ErrorHandling:
     respond: Callable[[Request, Exception], Awaitable[Response]]
 
 
+@dataclass(frozen=True, slots=True)
+class PatternRoute:
+    """A route by the pattern of its path; without an endpoint the router serves it.
+
+    The endpoint takes the request, then the parameters of the path as text.
+    """
+
+    pattern: re.Pattern[str]
+    endpoint: Callable[..., Awaitable[Response]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class DirectEndpoints:
+    """The endpoints by path, then those whose paths have parameters, in the router's order."""
+
+    by_path: Mapping[str, Endpoint] = field(default_factory=dict[str, Endpoint])
+    patterns: Sequence[PatternRoute] = ()
+
+    def find(self, path: str) -> Endpoint | None:
+        """The endpoint that FastAPI's router would call; None if that must decide."""
+        endpoint = self.by_path.get(path)
+        if endpoint is not None:
+            return endpoint
+        for route in self.patterns:
+            if match := route.pattern.match(path):
+                return route.endpoint and partial(route.endpoint, **match.groupdict())
+        return None
+
+
 class DirectRoutes:
     """Middleware that calls the endpoint of a POST request; all other requests go on.
 
-    The endpoints are those that FastAPI's router would call: paths without parameters, of functions
-    that take the request alone. FastAPI keeps them for its page of the API.
+    The endpoints are those that FastAPI's router would call: functions that take the request, and
+    at most the parameters of the path as text. FastAPI keeps them for its page of the API.
     """
 
-    def __init__(
-        self, app: ASGIApp, endpoints: Mapping[str, Endpoint], handling: ErrorHandling
-    ) -> None:
+    def __init__(self, app: ASGIApp, endpoints: DirectEndpoints, handling: ErrorHandling) -> None:
         self._app = app
         self._endpoints = endpoints
         self._handling = handling
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         direct = scope["type"] == "http" and scope["method"] == _POST
-        endpoint = self._endpoints.get(scope["path"]) if direct else None
+        endpoint = self._endpoints.find(scope["path"]) if direct else None
         if endpoint is None:
             await self._app(scope, receive, send)
             return
@@ -69,17 +100,21 @@ class _Reply:
         await self._send(message)
 
 
-def direct_endpoints(routers: Iterable[APIRouter]) -> dict[str, Endpoint]:
-    """The endpoints for `DirectRoutes` by path; `routers` are in the order of FastAPI's router."""
-    endpoints: dict[str, Endpoint] = {}
+def direct_endpoints(routers: Iterable[APIRouter]) -> DirectEndpoints:
+    """The endpoints for `DirectRoutes`; `routers` are in the order of FastAPI's router."""
+    by_path: dict[str, Endpoint] = {}
+    patterns: list[PatternRoute] = []
     earlier: list[APIRoute] = []
     for route in _posts(routers):
-        plain = type(route) is APIRoute and not route.param_convertors
-        hidden = any(other.path_regex.match(route.path) for other in earlier)
-        if plain and not hidden and _takes_request_alone(route.endpoint):
-            endpoints[route.path] = route.endpoint
+        names = list(route.param_convertors)
+        texts = all(type(c) in _TEXTS for c in route.param_convertors.values())
+        direct = type(route) is APIRoute and texts and _takes_text(route.endpoint, names)
+        if names or not direct:
+            patterns.append(PatternRoute(route.path_regex, route.endpoint if direct else None))
+        elif not any(other.path_regex.match(route.path) for other in earlier):
+            by_path[route.path] = route.endpoint
         earlier.append(route)
-    return endpoints
+    return DirectEndpoints(by_path, patterns)
 
 
 def _posts(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
@@ -89,6 +124,10 @@ def _posts(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
                 yield route
 
 
-def _takes_request_alone(endpoint: Callable[..., object]) -> bool:
-    parameters = inspect.signature(endpoint).parameters.values()
-    return [parameter.annotation for parameter in parameters] == [Request]
+def _takes_text(endpoint: Callable[..., object], names: Sequence[str]) -> bool:
+    """Whether a function takes a request, and as text the parameters with these names."""
+    parameters = list(inspect.signature(endpoint).parameters.values())
+    if not parameters or parameters[0].annotation is not Request:
+        return False
+    texts = [p.name for p in parameters[1:] if p.annotation is str and p.default is p.empty]
+    return len(texts) == len(parameters) - 1 and sorted(texts) == sorted(names)

@@ -70,7 +70,7 @@ class Exchange:
     prompt is read; the headers then do not wait for all of it. If the conversation does not fit,
     its oldest turns leave, and `on_evicted` gets their messages; without it the request is refused.
     `tools_allowed` is false if the request wants no call at all. `count_field` is the name of the
-    field of `count`.
+    field of `count`. `limited` wraps what generates, to end answers early.
     """
 
     session: Session
@@ -83,6 +83,7 @@ class Exchange:
     on_evicted: Callable[[Sequence[Message]], None] | None = None
     tools_allowed: bool = True
     count_field: str = "n"
+    limited: Callable[[GenerationSource], GenerationSource] | None = None
 
     @property
     def is_turn(self) -> bool:
@@ -183,42 +184,33 @@ class Exchanges:
     async def _open(
         self, prepared: "_Prepared", callback: EventCallback = log_warnings
     ) -> AsyncGenerator[Choices]:
-        opened = prepared.exchange.opened
+        opened, work = prepared.exchange.opened, _work(prepared.exchange)
         try:
-            async with self._measured(prepared) as work:
-                prepared = replace(
-                    prepared, exchange=replace(prepared.exchange, max_tokens=work.max_tokens)
-                )
+            async with self._measured(prepared.backend, work):
+                if work.max_tokens != prepared.exchange.max_tokens:
+                    limited = replace(prepared.exchange, max_tokens=work.max_tokens)
+                    prepared = replace(prepared, exchange=limited)
                 if prepared.turn is not None:
                     prepared.turn.round_limit = work.round_limit
                     prepared.turn.give_back = work.give_back
-                async with _open_fitting(prepared, callback) as choices:
-                    if opened is not None:
-                        opened(choices)
-                    try:
-                        yield choices
-                    finally:
-                        work.stats = choices.stats()
+                try:
+                    async with _open_choices(prepared, callback) as choices:
+                        if opened is not None:
+                            opened(choices)
+                        try:
+                            yield choices
+                        finally:
+                            work.stats = choices.stats()
+                finally:
+                    stats = work.stats or ()
+                    self._context.monitor.note_usage(stats, prepared.exchange.count)
         except ContextFullError as error:
             raise to_api_error(error, prepared.backend.info.context_size) from error
 
-    @asynccontextmanager
-    async def _measured(self, prepared: "_Prepared") -> AsyncGenerator[Work]:
-        """The work, which counts for the key of the request."""
-        exchange = prepared.exchange
-        work = Work(
-            [exchange.session, *exchange.later],
-            exchange.count,
-            exchange.max_tokens,
-            shortens=exchange.on_evicted is not None,
-        )
+    def _measured(self, backend: Backend, work: Work) -> AbstractAsyncContextManager[None]:
+        """Count the work for the key of the request."""
         meter = self._context.meter
-        measuring = nullcontext() if meter is None else meter.measured(prepared.backend, work)
-        async with measuring:
-            try:
-                yield work
-            finally:
-                self._context.monitor.note_usage(work.stats or (), exchange.count)
+        return nullcontext() if meter is None else meter.measured(backend, work)
 
     async def _prepare(self, call: Call, backend: Backend) -> "_Prepared":
         """The exchange, answered by the agent if there is one; raises ApiError."""
@@ -230,13 +222,16 @@ class Exchanges:
         agent, watched = self._context.agent, self._context.monitor.watched(backend)
         uses_tools = call.options.uses_tools and key_has(KeyScope.TOOLS)
         if agent is None or not (exchange.is_turn and uses_tools):
-            return _Prepared(backend, watched, exchange)
+            source = watched if exchange.limited is None else exchange.limited(watched)
+            return _Prepared(backend, source, exchange)
         if exchange.count > 1:
             message = "With --use-tools the server gives one answer to a request."
             raise unsupported(exchange.count_field, message)
         on_evicted = exchange.on_evicted
         turn = agent.turn(watched, exchange.session, call.options.owner, on_evicted)
-        turn.task_rounds = TaskRounds(backend, self._context.meter, self._context.monitor)
+        turn.task_rounds = TaskRounds(
+            backend, self._context.meter, self._context.monitor, self._context.models.lease
+        )
         if on_evicted is not None:
             on_evicted = turn.report_evicted
         return _Prepared(
@@ -268,11 +263,35 @@ def _with_truncation(exchange: Exchange, options: RequestOptions) -> Exchange:
     return replace(exchange, on_evicted=note)
 
 
-@asynccontextmanager
-async def _open_fitting(prepared: _Prepared, callback: EventCallback) -> AsyncGenerator[Choices]:
+def _work(exchange: Exchange) -> Work:
+    return Work(
+        [exchange.session, *exchange.later],
+        exchange.count,
+        exchange.max_tokens,
+        shortens=exchange.on_evicted is not None,
+    )
+
+
+def _open_choices(
+    prepared: _Prepared, callback: EventCallback
+) -> AbstractAsyncContextManager[Choices]:
     """`open_choices`; where the exchange allows it, messages leave until the prompt fits."""
+    exchange = prepared.exchange
+    if exchange.on_evicted is not None:
+        return _open_fitting(prepared, exchange.on_evicted, callback)
+    count, max_tokens = exchange.count, exchange.max_tokens
+    return open_choices(
+        prepared.source, exchange.session, count, max_tokens, callback, exchange.later
+    )
+
+
+@asynccontextmanager
+async def _open_fitting(
+    prepared: _Prepared, on_evicted: Callable[[Sequence[Message]], None], callback: EventCallback
+) -> AsyncGenerator[Choices]:
+    """`open_choices`; `on_evicted` gets the messages that leave until the prompt fits."""
     backend, exchange = prepared.backend, prepared.exchange
-    session, on_evicted = exchange.session, exchange.on_evicted
+    session = exchange.session
     for failures in itertools.count():
         async with AsyncExitStack() as held:
             opening = open_choices(
@@ -285,11 +304,10 @@ async def _open_fitting(prepared: _Prepared, callback: EventCallback) -> AsyncGe
             )
             try:
                 choices = await held.enter_async_context(opening)
-                if on_evicted is not None:
-                    await choices.begun()
+                await choices.begun()
             except ContextFullError as full:
-                evicted = await make_room(session, backend, full, failures) if on_evicted else []
-                if on_evicted is None or not evicted:
+                evicted = await make_room(session, backend, full, failures)
+                if not evicted:
                     raise
                 on_evicted(evicted)
                 continue

@@ -88,6 +88,7 @@ class Choices:
     ) -> None:
         """`later` are further prompts, each with one choice; a few of them run at once."""
         self._queue: asyncio.Queue[ChoicePiece] = asyncio.Queue()
+        self._running: set[int] = set()
         self._tasks: list[asyncio.Task[Generation]] = []
         self._source = source
         self._max_tokens = max_tokens
@@ -147,6 +148,8 @@ class Choices:
     async def results(self) -> list[Generation]:
         """The results of all choices, whose text need not come before; re-raises a failure."""
         self._wants_pieces = False
+        if len(self._tasks) == 1:  # gathering takes another turn of the event loop
+            return [await self._tasks[0]]
         return await asyncio.gather(*self._tasks)
 
     async def aclose(self) -> None:
@@ -154,8 +157,9 @@ class Choices:
         await end_tasks(*self._tasks)
 
     def _start(self, index: int, work: Coroutine[Any, Any, Generation]) -> None:
+        self._running.add(index)
         task = asyncio.create_task(work)
-        task.add_done_callback(partial(self._ended, index))
+        task.add_done_callback(lambda _: self._note_end(index))
         self._tasks.append(task)
 
     async def _generate(self, index: int, handle: Prefilled) -> Generation:
@@ -163,7 +167,10 @@ class Choices:
             return Generation(Message.assistant(""), FinishReason.LENGTH, handle.stats())
         handle.wants_pieces = self._wants_pieces
         listen = partial(self._listen, index)
-        return await self._source.generate_from_prefilled(handle, listen, self._max_tokens)
+        try:
+            return await self._source.generate_from_prefilled(handle, listen, self._max_tokens)
+        finally:  # before the task is done, to be read together with the last text
+            self._note_end(index)
 
     async def _prefill(self, index: int, session: Session) -> Generation:
         async with self._turns, await self._source.prefill_session(session, log_warnings) as held:
@@ -192,9 +199,12 @@ class Choices:
         sent, self._sent[index] = self._sent[index], len(logprobs)
         return tuple(logprobs[sent:])
 
-    def _ended(self, index: int, _task: asyncio.Task[Any]) -> None:
-        self._queue.put_nowait(ChoicePiece(index, None))
-        self._begun.set()
+    def _note_end(self, index: int) -> None:
+        """Note once that a choice has ended."""
+        if index in self._running:
+            self._running.remove(index)
+            self._queue.put_nowait(ChoicePiece(index, None))
+            self._begun.set()
 
 
 def stats_so_far(prompt: Prefilled, characters: int) -> GenerationStats:

@@ -150,13 +150,8 @@ class _Pump:
 
     async def next(self, seconds: float | None) -> str:
         """The next frames, "" at the end without any; raises _SilenceError and their error."""
-        if not (self._texts or self._task.done()):
-            self._change.clear()
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._change.wait()
-            except TimeoutError:
-                raise _SilenceError from None
+        if not self._ready:
+            await self._wait(seconds)
         texts, self._texts, self._size = self._texts, [], 0
         self._space.set()
         failed = self._task.done() and self._task.exception() is not None
@@ -164,6 +159,24 @@ class _Pump:
         if self.ended:
             self._task.result()
         return "".join(texts)
+
+    @property
+    def _ready(self) -> bool:
+        return bool(self._texts) or self._task.done()
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Wait for frames or the end; raises _SilenceError after `seconds`."""
+        self._change.clear()
+        timer = None
+        if seconds is not None:  # a plain timer takes a fraction of `asyncio.timeout`
+            timer = asyncio.get_running_loop().call_later(seconds, self._change.set)
+        try:
+            await self._change.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if not self._ready:
+            raise _SilenceError
 
     async def aclose(self) -> None:
         """End the task."""

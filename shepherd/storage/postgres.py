@@ -160,7 +160,7 @@ class PostgresServer:
     def _pause(self, error: Exception) -> DatabaseError:
         pause = min(MAX_PAUSE_SECONDS, 0.25 * 2 ** min(self._failures, 8))
         self._failures += 1
-        self._problem = f"{self.address}: {one_line(error)}"
+        self._problem = f"{self.address}: {_with_advice(one_line(error))}"
         self._paused_until = time.monotonic() + pause
         self.close()
         return DatabaseError(self._problem)
@@ -247,7 +247,10 @@ class PostgresDatabase:
     def _prepare(self, connection: "psycopg.Connection") -> None:
         if not self._is_prepared:
             if not prepare(connection, self._store, self._migrations):
-                raise DatabaseError(f"{self.server.address}: written by a newer Shepherd")
+                raise DatabaseError(
+                    f"{self.server.address}: the tables were written by a newer Shepherd; "
+                    "update this one too"
+                )
             self._is_prepared = True
         if self.server.count_write():
             connection.execute(_PRUNE, (LEDGER_MINUTES,))
@@ -287,6 +290,13 @@ class _Attempt(Generic[T]):
 def _close_all(connections: "list[psycopg.Connection]") -> None:
     while connections:
         connections.pop().close()
+
+
+def _with_advice(problem: str) -> str:
+    """The problem of a connection, and what helps if the password is wrong or missing."""
+    if "password authentication failed" in problem or "no password supplied" in problem:
+        return f"{problem}. `shepherd database password` stores the password."
+    return problem
 
 
 def check_installed() -> None:

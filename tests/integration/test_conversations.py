@@ -18,7 +18,7 @@ from tests.examples import few
 from tests.integration.conftest import SYSTEM, Recorder, assert_valid
 
 ASK = "read notes.txt"
-TURNS = few(300, 40)
+TURNS = few(300, 25)
 
 
 async def test_a_tool_call_of_the_model_reads_a_real_file(

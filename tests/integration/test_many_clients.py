@@ -31,7 +31,7 @@ from tests.server.harness import RunningServer
 
 logger = logging.getLogger("soak")
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", "1"))
+SECONDS = float(os.environ.get("SOAK_SECONDS", "0.5"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 REQUESTS = int(60 * SECONDS)
 CLIENTS = min(64, REQUESTS // 3)

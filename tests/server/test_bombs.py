@@ -15,7 +15,7 @@ from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.sections import LlamaCppSection
 from shepherd.models import builtin_model
 from tests.examples import some
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, POLL
 from tests.server import bombs
 from tests.server.harness import CHAT, HI, RunningServer
 
@@ -57,6 +57,7 @@ def test_each_is_refused_or_answered_and_the_others_are_answered(server: Engine)
         while not over.is_set():
             statuses.append(post(server, {}).status_code)
             statuses.append(httpx.get(f"{server.url}/health", timeout=PATIENCE).status_code)
+            over.wait(POLL)
 
     others = threading.Thread(target=keep_asking)
     others.start()

@@ -1,5 +1,6 @@
 """The routes that skip FastAPI's router answer as it does."""
 
+from functools import partial
 from typing import cast
 
 import httpx
@@ -11,7 +12,7 @@ from starlette.responses import Response
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.messages import JsonObject
 from shepherd.server.app import APIS, create_app
-from shepherd.server.direct import DirectRoutes, direct_endpoints
+from shepherd.server.direct import DirectEndpoints, DirectRoutes, direct_endpoints
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 BODIES: list[object] = [
@@ -20,7 +21,15 @@ BODIES: list[object] = [
     {"messages": MESSAGES, "max_tokens": 5, "model": "scripted"},
     {"input": "hello", "model": "scripted", "store": False},
     {"prompt": "hello", "model": "scripted", "stream": False},
+    {"contents": [{"parts": [{"text": "hello"}]}]},
 ]
+GEMINI = [
+    "/v1beta/models/scripted:generateContent",
+    "/v1beta/models/models/scripted:streamGenerateContent",
+    "/v1/models/other:countTokens",
+    "/v1beta/models/a:b/c:embedContent",
+]
+UNKNOWN = ["/v1beta/models/scripted:nothing", "/v1/models/:generateContentX", "/v1/models"]
 
 
 def app(*, direct: bool) -> FastAPI:
@@ -30,9 +39,9 @@ def app(*, direct: bool) -> FastAPI:
     return made
 
 
-def endpoints() -> set[str]:
+def endpoints() -> DirectEndpoints:
     [middleware] = [m for m in app(direct=True).user_middleware if m.cls is DirectRoutes]
-    return set(cast(JsonObject, middleware.kwargs["endpoints"]))
+    return cast(DirectEndpoints, middleware.kwargs["endpoints"])
 
 
 async def post(http: httpx.AsyncClient, path: str, sent: object) -> object:
@@ -51,7 +60,7 @@ def client(*, direct: bool) -> httpx.AsyncClient:
 
 async def test_they_answer_as_the_router_does() -> None:
     async with client(direct=True) as quick, client(direct=False) as slow:
-        for path in sorted(endpoints()):
+        for path in [*sorted(endpoints().by_path), *GEMINI, *UNKNOWN]:
             for body in BODIES:
                 expected = await post(slow, path, body)
                 assert await post(quick, path, body) == expected, (path, body)
@@ -68,10 +77,12 @@ async def test_other_requests_go_on_to_the_router(method: str, path: str) -> Non
 
 
 def test_the_main_paths_are_among_them() -> None:
-    assert endpoints() >= {
+    assert set(endpoints().by_path) >= {
         *("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"),
         *("/api/chat", "/api/generate", "/v1/embeddings", "/completion"),
     }
+    assert all(endpoints().find(path) for path in GEMINI)
+    assert not any(endpoints().find(path) for path in UNKNOWN)
     assert len(APIS) > 5
 
 
@@ -98,5 +109,19 @@ def test_only_plain_endpoints_are_called_directly() -> None:
     async def plain(request: Request) -> Response:
         return Response()
 
-    assert direct_endpoints([router]) == {"/plain": plain}
-    assert {by_name, hidden, needs, read}
+    @router.post("/numbers/{number:int}")
+    async def numbered(request: Request, number: int) -> Response:
+        return Response()
+
+    @router.post("/named/{name:path}:do")
+    async def named(request: Request, name: str) -> Response:
+        return Response(name)
+
+    found = direct_endpoints([router])
+    assert found.by_path == {"/plain": plain}
+    indirect = ("/files/a", "/files/latest", "/needs", "/read", "/numbers/1", "/named/a")
+    assert not any(map(found.find, indirect))
+    endpoint = found.find("/named/a/b:c:do")
+    assert isinstance(endpoint, partial)
+    assert (endpoint.func, endpoint.keywords) == (named, {"name": "a/b:c"})
+    assert {by_name, hidden, needs, read, numbered}

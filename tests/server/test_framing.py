@@ -228,6 +228,19 @@ def test_the_head_of_a_response_leaves_with_its_body() -> None:
     assert not connection.send(h11.EndOfMessage())
 
 
+def test_the_last_part_of_a_stream_leaves_with_its_end() -> None:
+    connection = StrictConnection(1024, 10)
+    connection.receive_data(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert isinstance(connection.next_event(), h11.Request)
+    connection.send(h11.Response(status_code=200, headers=[]))
+    first = connection.send(h11.Data(data=b"first"))
+    assert first is not None
+    assert first.endswith(b"\r\n\r\n5\r\nfirst\r\n")
+    connection.sends_last = True
+    assert connection.send(h11.Data(data=b"last")) == b""
+    assert connection.send(h11.EndOfMessage()) == b"4\r\nlast\r\n0\r\n\r\n"
+
+
 async def test_small_parts_of_a_stream_are_sent_at_once() -> None:
     delays: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 

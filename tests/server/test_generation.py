@@ -5,11 +5,12 @@ from itertools import pairwise
 
 import pytest
 
+from shepherd.backends.base import Generation, Prefilled
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.errors import BackendError, ContextFullError
-from shepherd.events import CallbackEvent
+from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message
-from shepherd.server.generation import open_generation
+from shepherd.server.generation import open_choices, open_generation
 from shepherd.session import Session
 from tests.server.held import HeldBackend
 
@@ -62,3 +63,27 @@ async def test_failures_come_where_they_happen() -> None:
         with pytest.raises(BackendError, match="gone"):
             await stream.result()
     assert backend.active == 0
+
+
+class _AtOnce(ScriptedBackend):
+    """Answers without a wait, as a provider whose whole answer has arrived."""
+
+    async def generate_from_prefilled(
+        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        del prefilled, max_tokens
+        callback(CallbackEvent.CONTENT, "hi", "", "")
+        return Generation(Message.assistant("hi"), FinishReason.STOP)
+
+
+async def test_the_end_is_read_with_the_last_text() -> None:
+    backend = _AtOnce(parse_script("text: hi"))
+    async with open_choices(backend, session(), 1, 0) as choices:
+        pieces = aiter(choices)
+        assert (await anext(pieces)).text == "hi"
+        with pytest.raises(StopIteration) as returned:  # it returns without a wait
+            anext(pieces).__await__().__next__()
+        assert returned.value.value.event is None
+        result = choices.result(0)
+        with pytest.raises(StopIteration):
+            result.send(None)

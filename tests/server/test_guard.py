@@ -241,3 +241,26 @@ def test_keys_make_the_names_irrelevant(locked: Scripted, store: KeyStore) -> No
 )
 def test_what_names_this_machine(host: str, *, expected: bool) -> None:
     assert names_this_machine(host) is expected
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        ("http://localhost", True),
+        ("https://localhost:3000", True),
+        ("http://127.0.0.1:8080", True),
+        ("http://[::1]:1", True),
+        ("http://localhost.evil.example", False),
+        ("http://notlocalhost", False),
+        ("https://friend.example", True),
+        ("https://evil.example", False),
+        ("localhost", False),
+    ],
+)
+def test_a_word_allows_all_pages_of_this_machine(origin: str, *, allowed: bool) -> None:
+    settings = ServerSettings(port=0, cors_origins=("localhost", "https://friend.example"))
+    headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    with scripted("text: hi", settings) as server:
+        answer = httpx.options(f"{server.url}/v1/models", headers=headers, timeout=PATIENCE)
+    assert answer.status_code == (200 if allowed else 403)
+    assert answer.headers.get("access-control-allow-origin") == (origin if allowed else None)

@@ -59,12 +59,14 @@ def programs(directory: Path, count: int, *arguments: str) -> Generator[list[str
                 up = f'[up]\ntype = "shepherd"\nbase_url = "{urls[-1]}/v1"\n'
                 (config / "providers.toml").write_text(up)
                 arguments = ("--provider", "up")
-            urls.append(stack.enter_context(_program(home, *arguments)))
+            _, url = stack.enter_context(program(home, *arguments))
+            urls.append(url)
         yield urls
 
 
 @contextmanager
-def _program(home: Path, *arguments: str) -> Generator[str]:
+def program(home: Path, *arguments: str) -> Generator[tuple[ForkedProgram, str]]:
+    """A server in a process of its own, and its address."""
     command = [SHEPHERD, "--server", "--port", "0", *arguments]
     env = {"PATH": os.environ["PATH"], "HOME": str(home)}
     pipe = subprocess.PIPE
@@ -74,7 +76,7 @@ def _program(home: Path, *arguments: str) -> Generator[str]:
         try:
             assert process.stdout is not None
             said = (re.search(r"http://127\.0\.0\.1:\d+", line) for line in process.stdout)
-            yield next(found.group() for found in said if found)
+            yield process, next(found.group() for found in said if found)
         finally:
             process.terminate()
 

@@ -244,9 +244,10 @@ class ApiBackend(Backend):
 
     def _broken(self, answer: Answer, reading: Reading) -> str:
         """Why the answer ended too early, "" if it did not; raises Failure without any answer."""
-        target, error = self.client.target(self._traits.id), answer.collected.error
+        error = answer.collected.error
         if answer.cancelled or not (error or reading.broken):
             return ""
+        target = self.client.target(self._traits.id)
         if error is None:
             if not answer.started:
                 raise unreachable(target, reading.broken)

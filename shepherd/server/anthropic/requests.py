@@ -79,7 +79,7 @@ class OutputConfig(RequestModel):
 
 
 class PromptRequest(RequestModel):
-    """The body of `POST /v1/messages/count_tokens`: all that a prompt is made of."""
+    """All of a request but its limit of generated tokens."""
 
     model: ModelName = None
     messages: Annotated[
@@ -135,20 +135,6 @@ class PromptRequest(RequestModel):
         Any, Field(description="Not served: send the whole conversation. Clients then do.")
     ] = None
     compaction: Annotated[Any, Field(description="Not served.")] = None
-
-
-class MessagesRequest(PromptRequest):
-    """The body of `POST /v1/messages`."""
-
-    max_tokens: Annotated[
-        int,
-        Field(
-            ge=0,
-            strict=True,
-            description="Tokens to generate at most. 0: the prompt goes into the cache, and the "
-            "answer is empty.",
-        ),
-    ]
     stream: Annotated[bool | None, Field(description="Answer in server-sent events.")] = None
     stop_sequences: Annotated[
         Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)] | None,
@@ -170,3 +156,25 @@ class MessagesRequest(PromptRequest):
     def _served(cls, value: object) -> object:
         """Refuse controls of other APIs, which would be ignored."""
         return check_fields(cls, value)
+
+
+class CountRequest(PromptRequest):
+    """The body of `POST /v1/messages/count_tokens`, which is checked as a message is."""
+
+    max_tokens: Annotated[
+        int | None, Field(ge=0, strict=True, description="Accepted: it changes no count.")
+    ] = None
+
+
+class MessagesRequest(PromptRequest):
+    """The body of `POST /v1/messages`."""
+
+    max_tokens: Annotated[
+        int,
+        Field(
+            ge=0,
+            strict=True,
+            description="Tokens to generate at most. 0: the prompt goes into the cache, and the "
+            "answer is empty.",
+        ),
+    ]

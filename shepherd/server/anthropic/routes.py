@@ -13,7 +13,7 @@ from shepherd.backends.base import ModelInfo
 from shepherd.server.anthropic.answers import PING, MessageAnswer
 from shepherd.server.anthropic.errors import AnthropicErrors
 from shepherd.server.anthropic.models import HEADER, models_router
-from shepherd.server.anthropic.requests import MessagesRequest, PromptRequest
+from shepherd.server.anthropic.requests import CountRequest, MessagesRequest, PromptRequest
 from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.anthropic.to_session import session_of
 from shepherd.server.api import Api
@@ -54,7 +54,7 @@ def messages_router(context: ServerContext) -> APIRouter:
 
         Exact for a model in this process, an estimate for providers.
         """
-        body = await context.bodies.read(request, PromptRequest)
+        body = await context.bodies.read(request, CountRequest)
         build = partial(builder.prompt, body)
         tokens = await exchanges.count_tokens(request, _call(body, build))
         return JsonResponse({"input_tokens": tokens})
@@ -121,7 +121,7 @@ ANTHROPIC = Api(
     paths=(MESSAGES_PATH,),
     errors=AnthropicErrors(),
     routers=lambda context: (models_router(context), messages_router(context)),
-    bodies={MESSAGES_PATH: MessagesRequest, COUNT_PATH: PromptRequest},
+    bodies={MESSAGES_PATH: MessagesRequest, COUNT_PATH: CountRequest},
     pattern=re.compile(r"/v1/(models|files|skills|complete)(/.*)?"),
     header=HEADER,
 )

@@ -16,7 +16,7 @@ from shepherd.server.anthropic.blocks import (
     Thinking,
     joined,
 )
-from shepherd.server.anthropic.requests import MessagesRequest, PromptRequest, WireMessage
+from shepherd.server.anthropic.requests import PromptRequest, WireMessage
 from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.anthropic.tools import offered_tools, tool_choice
 from shepherd.server.errors import ApiError, unsupported
@@ -93,8 +93,6 @@ def _output_format(request: PromptRequest) -> OutputFormat | None:
 
 
 def _sampling(request: PromptRequest) -> Sampling:
-    if not isinstance(request, MessagesRequest):
-        return Sampling()
     return Sampling(
         temperature=request.temperature,
         top_p=request.top_p,

@@ -112,7 +112,8 @@ def prompts_in(request: CompletionRequest) -> list[RawPrompt | Infill]:
     if not request.suffix:
         measured = bool(request.echo) and request.logprobs is not None
         return [replace(prompt, measured=measured) for prompt in prompts]
-    if not all(isinstance(part, str) for prompt in prompts for part in prompt.parts):
+    parts = (part for prompt in prompts for part in (*prompt.parts, *prompt.images))
+    if not all(isinstance(part, str) for part in parts):
         raise _wrong("suffix", "goes with prompts of text only")
     return [Infill("".join(map(str, prompt.parts)), request.suffix) for prompt in prompts]
 

@@ -18,7 +18,7 @@ from shepherd.server.exchange import Call, Exchange, Exchanges
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.llamacpp import fingerprint
 from shepherd.server.wire.openai_errors import OpenAiErrors
-from shepherd.server.wire.prompts import spread
+from shepherd.server.wire.prompts import check_images, spread
 from shepherd.session import Infill, RawPrompt
 
 PATH = "/v1/completions"
@@ -46,6 +46,7 @@ def _exchange(body: CompletionRequest, settings: ServerSettings, model: ModelInf
     """The exchange of a request; raises ApiError."""
     session = session_from_request(body, model)
     prompts = prompts_in(body)
+    check_images(model, prompts)
     candidates = body.candidates(settings.max_choices)
     first, later = spread(prompts, session, candidates)
     options = body.stream_options

@@ -82,6 +82,8 @@ async def _embeddings(
     if value is None:
         raise _missing("input")
     prompts = prompts_of(_plain_content(value, field), field, MAX_INPUTS).prompts
+    if any(prompt.images for prompt in prompts):
+        raise unsupported(field, f"{field}: images have no embeddings here")
     inputs = EmbeddingInput([prompt.parts for prompt in prompts], body.dimensions or 0)
     result, info = await embedded(context, request, body.model, inputs, field)
     if plain or body.input is None:

@@ -14,7 +14,7 @@ from shepherd.server.generation import Choices, check_whole
 from shepherd.server.llamacpp.generation_settings import generation_settings
 from shepherd.server.progress import PromptProgress
 from shepherd.server.responses import Frames
-from shepherd.server.wire.llamacpp import progress_fields, timings
+from shepherd.server.wire.llamacpp import progress_fields, prompt_timings, timings
 
 _LOWEST = -3.4028234663852886e38
 """llama.cpp's number for what has no probability."""
@@ -62,7 +62,8 @@ class CompletionAnswer:
     def progress(self, progress: PromptProgress) -> str:
         """The frame that tells how far the prompt is read."""
         body: JsonObject = {"index": 0, "content": "", "tokens": [], "stop": False}
-        return frame(body | {"prompt_progress": progress_fields(progress)})
+        body |= {"prompt_progress": progress_fields(progress)}
+        return frame(body | {"timings": prompt_timings(progress)} if self.all_timings else body)
 
     def _piece(self, index: int, handle: Prefilled, text: str) -> JsonObject:
         stats = handle.stats()

@@ -7,6 +7,7 @@ from pydantic import AliasChoices, Field
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError
 from shepherd.server.generation import NO_TOKENS
+from shepherd.server.llamacpp.lines import LineLimits
 from shepherd.server.wire.limits import MAX_TOKENS
 from shepherd.server.wire.sampling import DecodingFields, ranged
 from shepherd.session import Infill
@@ -53,6 +54,14 @@ class AnswerFields(DecodingFields):
         str | None, Field(description="A grammar in llama.cpp's GBNF that the answer fits.")
     ] = None
     json_schema: Annotated[Any, Field(description="A JSON schema that the answer fits.")] = None
+    n_indent: Annotated[
+        int | None,
+        Field(description="The answer ends before a line with fewer blanks at its beginning."),
+    ] = None
+    t_max_predict_ms: Annotated[
+        int | None,
+        Field(description="The answer ends at the first new line after so many milliseconds."),
+    ] = None
     cache_prompt: Annotated[
         bool | None, Field(description="Accepted: the cache is used where it can be.")
     ] = None
@@ -65,6 +74,11 @@ class AnswerFields(DecodingFields):
             message = f"n_cmpl: must be at most {maximum} here (server.max_choices), got {number}"
             raise ApiError(400, message, "invalid_value", "n_cmpl")
         return number
+
+    @property
+    def lines(self) -> LineLimits:
+        """The limits of the answer that hold at new lines."""
+        return LineLimits(max(self.n_indent or 0, 0), max(self.t_max_predict_ms or 0, 0) / 1000)
 
     def token_limit(self, default: int) -> int:
         """How many tokens are generated, as `Exchange.max_tokens` has it."""

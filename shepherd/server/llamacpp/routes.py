@@ -29,7 +29,7 @@ from shepherd.server.llamacpp.requests import (
 )
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.formats import plain_format
-from shepherd.server.wire.prompts import check_raw, prompts_of, spread
+from shepherd.server.wire.prompts import check_images, check_raw, prompts_of, spread
 from shepherd.session import Infill, RawPrompt, Session
 
 COMPLETION_PATH = "/completion"
@@ -62,6 +62,7 @@ def completion_router(context: ServerContext) -> APIRouter:
 def _completion(body: CompletionBody, settings: ServerSettings, model: ModelInfo) -> Exchange:
     check_raw(model)
     prompts = prompts_of(body.prompt)
+    check_images(model, prompts.prompts)
     return _exchange(body, settings, model, prompts.prompts, many=prompts.many)
 
 
@@ -98,8 +99,16 @@ def _exchange(
         fields=body.response_fields or (),
     )
     progress = answer.progress if body.stream and body.return_progress else None
+    lines = body.lines
     return Exchange(
-        first, answer, count, limit, later=later, opened=answer.attach, progress=progress
+        first,
+        answer,
+        count,
+        limit,
+        later=later,
+        opened=answer.attach,
+        progress=progress,
+        limited=lines.limited if lines else None,
     )
 
 

@@ -27,6 +27,14 @@ _ECHOED = (
 )
 _BUSY = ("server_busy", "provider_busy")
 
+RESPONSE_ID = "response_id"
+"""The name of the id of the new response in a request's state, where a router has chosen it."""
+
+
+def new_response_id() -> str:
+    """The id of a new response."""
+    return new_id("resp")
+
 
 class Status(StrEnum):
     """How far a response is."""
@@ -57,7 +65,7 @@ class ResponseRecord:
     request: ResponsesRequest
     model: str
     stored: bool = False
-    id: str = field(default_factory=lambda: new_id("resp"))
+    id: str = field(default_factory=new_response_id)
     created: int = field(default_factory=_now)
     status: Status = Status.IN_PROGRESS
     output: Sequence[JsonObject] = ()

@@ -14,7 +14,7 @@ from shepherd.server.openai_responses.creation import Creation
 from shepherd.server.openai_responses.errors import ResponsesErrors
 from shepherd.server.openai_responses.history import HistoryReader
 from shepherd.server.openai_responses.jobs import Jobs
-from shepherd.server.openai_responses.record import ResponseRecord
+from shepherd.server.openai_responses.record import RESPONSE_ID, ResponseRecord, new_response_id
 from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.retrieval import PATH, StoredResponses, follow, stored_router
 from shepherd.server.openai_responses.store import ResponseStore, responses_in
@@ -45,7 +45,8 @@ class Creator:
         store = self.reader.store
         stored = body.store is not False and store.enabled
         model = body.model or self.context.backend.info.id
-        record = ResponseRecord(body, model, stored)
+        chosen_id = getattr(request.state, RESPONSE_ID, "") or new_response_id()
+        record = ResponseRecord(body, model, stored, chosen_id)
         return Creation(body, record, history, self.translator, store, owner, settings.max_tokens)
 
     async def create(self, request: Request) -> Response:

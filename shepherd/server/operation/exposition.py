@@ -72,6 +72,7 @@ class _Measurements(Collector):
         )
         yield from self._times()
         yield from self._state()
+        yield from self._llamacpp()
 
     def _times(self) -> Iterator[Metric]:
         metrics = self._metrics
@@ -121,6 +122,26 @@ class _Measurements(Collector):
         yield _gauge("shepherd_model_vram_bytes", "Estimated memory of GPUs.", names, vram)
         yield from self._caches(models)
         yield from self._upstreams(models)
+
+    def _llamacpp(self) -> Iterator[Metric]:
+        """The totals under the names of llama.cpp's server, which have no labels."""
+        tokens = Counter[str]()
+        for (_, _, kind), count in self._metrics.tokens.items():
+            tokens[kind] += count
+        read = max(0, tokens["prompt"] - tokens["cached"])
+        for name, text, value in (
+            ("prompt_tokens", "Tokens of prompts that were read.", read),
+            ("prompt_tokens_cached", "Tokens of prompts from a cache.", tokens["cached"]),
+            ("tokens_predicted", "Generated tokens.", tokens["generated"]),
+        ):
+            yield CounterMetricFamily(f"llamacpp:{name}", text, value=value)
+        others = max(0, self._metrics.running - 1)  # without the request for these numbers
+        waiting = sum(model.backend.waiting_requests for model in self._metrics.models())
+        for name, text, value in (
+            ("requests_processing", "Requests that are being answered.", others),
+            ("requests_deferred", "Requests without a sequence.", waiting),
+        ):
+            yield GaugeMetricFamily(f"llamacpp:{name}", text, value=value)
 
     def _caches(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
         places = ("model", "tier")

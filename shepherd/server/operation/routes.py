@@ -1,5 +1,7 @@
 """`GET /metrics`: the measurements of the server."""
 
+import time
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,7 +12,7 @@ from shepherd.server.operation.metrics import Metrics
 
 def metrics_router(metrics: Metrics) -> APIRouter:
     """The route for Prometheus."""
-    router = APIRouter()
+    router, started = APIRouter(), str(int(time.time()))
 
     @router.get(METRICS_PATH)
     async def read_metrics(request: Request) -> Response:
@@ -21,6 +23,7 @@ def metrics_router(metrics: Metrics) -> APIRouter:
         from shepherd.server.operation.exposition import exposition
 
         content, media_type = exposition(metrics, request.headers.get("accept", ""))
-        return Response(content, headers={"content-type": media_type})
+        headers = {"content-type": media_type, "process-start-time-unix": started}
+        return Response(content, headers=headers)
 
     return router

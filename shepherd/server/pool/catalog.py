@@ -20,7 +20,12 @@ from shepherd.conversation.model_slot import BackendOpener
 from shepherd.durations import parse_duration
 from shepherd.errors import ConfigError, ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model
-from shepherd.server.pool.files import MachineMemory, ModelFolder, ServedFile
+from shepherd.server.pool.files import (
+    MachineMemory,
+    ModelFolder,
+    ServedFile,
+    settings_of_others,
+)
 from shepherd.server.pool.slot import OpenableModel
 
 logger = logging.getLogger(__name__)
@@ -164,9 +169,9 @@ class Catalog:
     def _openable(
         self, key: str, measure: Callable[[], Memory] | None, config: Config
     ) -> OpenableModel:
-        """A model besides the default one: adapters and a draft model are not for it."""
+        """A model besides the default one: adapters, projector and draft model are not for it."""
         model = config.model.model_copy(update={"fallback": False})
-        engine = config.llamacpp.model_copy(update={"lora": [], "draft_model": ""})
+        engine = config.llamacpp.model_copy(update=settings_of_others(config.llamacpp))
         config = config.model_copy(update={"model": model, "llamacpp": engine})
         return OpenableModel(key, measure, partial(self._open, config), self._keep_alive)
 

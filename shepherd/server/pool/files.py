@@ -51,7 +51,7 @@ class ModelFolder:
         until = time.monotonic() + HEADER_SECONDS
         for header in headers.values():
             if header not in self._contexts and time.monotonic() < until:
-                self._contexts[header] = _facts(header[0].path)
+                self._contexts[header] = _facts(header[0].path, self._settings)
         self._contexts = {h: c for h, c in self._contexts.items() if h in headers.values()}
         return {
             name: ServedFile(file.path, file.size, self._info(name, facts))
@@ -62,7 +62,9 @@ class ModelFolder:
     def _info(self, name: str, facts: "_Facts") -> ModelInfo:
         size = self._settings.context_size or facts.context
         writes = facts.kind is ModelKind.TEXT
-        info = ModelInfo(name, "llamacpp", size, vision=False, raw_prompts=writes, kind=facts.kind)
+        info = ModelInfo(
+            name, "llamacpp", size, vision=facts.sees, raw_prompts=writes, kind=facts.kind
+        )
         return replace(info, trained_tools=BUILTIN_TOOLS) if name == BUILTIN_NAME else info
 
 
@@ -97,31 +99,49 @@ class MachineMemory:
         """
         from shepherd.backends.llamacpp.native.fitting import fit_model
         from shepherd.backends.llamacpp.native.gguf import check_model_file
+        from shepherd.backends.llamacpp.vision.projector import projector_bytes
 
         limit = Memory(self._free, self._vram)
-        return fit_model(check_model_file(path), settings, limit=limit).memory
+        header = check_model_file(path)
+        fit = fit_model(header, settings, limit=limit)
+        size = projector_bytes(path, header, settings)
+        return fit.memory + (Memory(vram=size) if fit.demand.gpus else Memory(ram=size))
 
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """The context that a model was trained with, in tokens, and what it makes."""
+    """The context that a model was trained with, in tokens, what it makes, and if it sees."""
 
     context: int = 0
     kind: ModelKind = ModelKind.TEXT
+    sees: bool = False
 
 
 _UNKNOWN = _Facts()
 
 
-def _facts(path: Path) -> _Facts | None:
+def _facts(path: Path, settings: LlamaCppSection) -> _Facts | None:
     """What the header of a file tells; None if the file is damaged."""
     from shepherd.backends.llamacpp.embedding.kind import kind_of, pooling_of
+    from shepherd.backends.llamacpp.native.gguf import check_model_file
     from shepherd.backends.llamacpp.native.summary import summarise
+    from shepherd.backends.llamacpp.vision.projector import choose_projector
 
+    own = settings.model_copy(update=settings_of_others(settings))
     try:
-        return _Facts(summarise(path).context, kind_of(pooling_of(path)))
+        kind = kind_of(pooling_of(path))
+        choice = choose_projector(path, check_model_file(path), own)
+        return _Facts(summarise(path).context, kind, choice.projector is not None)
     except ModelLoadError:
         return None
+
+
+def settings_of_others(settings: LlamaCppSection) -> dict[str, object]:
+    """Changes for models besides the default one: files of the settings are not for them."""
+    changes: dict[str, object] = {"lora": [], "draft_model": ""}
+    if settings.projector != "none":
+        changes["projector"] = ""
+    return changes
 
 
 def _changed(path: Path) -> float:

@@ -121,10 +121,11 @@ class ModelPool:
     ) -> AsyncGenerator[Backend]:
         """The model of a name or alias, loaded."""
         models = await self._find_all(name)
+        if len(models) == 1:
+            async with self._loaded.lease(models[0], keep_alive) as backend:
+                yield backend
+            return
         async with AsyncExitStack() as leases:
-            if len(models) == 1:
-                yield await leases.enter_async_context(self._loaded.lease(models[0], keep_alive))
-                return
             models = sorted(models, key=lambda model: self._has_failed(model.key))
             opening = partial(self._open_next, leases, models, keep_alive)
             candidates = [Candidate(m.key, partial(opening, i)) for i, m in enumerate(models)]

@@ -37,17 +37,25 @@ class StrictConnection(h11.Connection):
         self._chunks = 0
         self._body_bytes = 0
         self._reads_head = True
-        self._response_head: list[bytes] = []
+        self._held: list[bytes] = []
+        self.sends_last = False
+        """Whether the part of a body that is sent next is the last."""
 
     def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
-        """As h11's, but the head of a response leaves with the first part of its body."""
-        parts = super().send_with_data_passthrough(event)
-        if isinstance(event, h11.Response):
-            self._response_head = parts or []
+        """As h11's, but a head leaves with the first part of its body, a last part with the end.
+
+        Each write takes as long as much of the rest of a request.
+        """
+        parts = self._sent(event)
+        if isinstance(event, h11.Response) or (self.sends_last and isinstance(event, h11.Data)):
+            self._held += parts or ()
             return []
-        if self._response_head:
-            parts, self._response_head = [*self._response_head, *(parts or ())], []
+        if self._held:
+            parts, self._held = [*self._held, *(parts or ())], []
         return parts
+
+    def _sent(self, event: h11.Event) -> list[bytes] | None:
+        return super().send_with_data_passthrough(event)
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """As h11's; raises RemoteProtocolError after `refusal` was set."""

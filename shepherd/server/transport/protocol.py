@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import math
+from collections.abc import Awaitable
 from dataclasses import replace
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import h11
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -17,7 +19,7 @@ from shepherd.json_text import to_json
 from shepherd.server.api import ErrorShape, ErrorShapes
 from shepherd.server.errors import ApiError
 from shepherd.server.settings import ServerSettings
-from shepherd.server.transport.framing import StrictConnection
+from shepherd.server.transport.quick import QuickConnection
 from shepherd.server.transport.table import ConnectionTable
 
 logger = logging.getLogger(__name__)
@@ -58,8 +60,10 @@ class HttpProtocol(H11Protocol):
         errors: ErrorShapes,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._loaded_app = cast(ASGIApp, self.app)
+        self.app = cast(Any, self._serve)
         self.access_log = False  # uvicorn's has the query, in which Google's clients send keys
-        self.conn = self._strict = StrictConnection(settings.max_header_bytes, settings.max_headers)
+        self.conn = self._strict = QuickConnection(settings.max_header_bytes, settings.max_headers)
         self.address = ""
         self._settings = settings
         self._table = table
@@ -155,6 +159,16 @@ class HttpProtocol(H11Protocol):
         elif now - self._since > self._allowed_seconds():
             self._time_out()
         self._check_unsent(now)
+
+    def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve a request; the connection is told which part of a body is the last."""
+
+        def send_part(message: Message) -> Awaitable[None]:
+            body = message["type"] == "http.response.body"
+            self._strict.sends_last = body and not message.get("more_body", False)
+            return send(message)
+
+        return self._loaded_app(scope, receive, send_part)
 
     def _should_upgrade(self) -> bool:
         return False

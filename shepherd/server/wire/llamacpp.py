@@ -1,5 +1,6 @@
 """Parts of answers that llama.cpp's clients look for in every API."""
 
+from functools import lru_cache
 from hashlib import sha256
 
 from shepherd.backends.base import GenerationStats, ModelInfo
@@ -12,7 +13,12 @@ _DIGITS = 12
 
 def fingerprint(model: ModelInfo) -> str:
     """A name for what answers; it changes with Shepherd, the backend, and the model."""
-    parts = (__version__, model.backend, model.id, str(model.context_size))
+    return _digest(model.backend, model.id, str(model.context_size))
+
+
+@lru_cache(maxsize=64)
+def _digest(*model: str) -> str:
+    parts = (__version__, *model)
     return "b" + sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
 
 
@@ -39,6 +45,12 @@ def progress_fields(progress: PromptProgress) -> JsonObject:
         "processed": progress.done,
         "time_ms": round(progress.seconds * 1000),
     }
+
+
+def prompt_timings(progress: PromptProgress) -> JsonObject:
+    """The `timings` of a prompt that is being read."""
+    seconds = progress.seconds if progress.done > progress.cached else 0.0
+    return timings(GenerationStats(progress.done, progress.cached, prefill_seconds=seconds))
 
 
 def _pace(name: str, tokens: int, seconds: float) -> JsonObject:

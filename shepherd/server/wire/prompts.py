@@ -5,12 +5,15 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from shepherd.backends.base import ModelInfo
+from shepherd.errors import ImageError
+from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import JsonObject
 from shepherd.sampling import choice_seed
 from shepherd.server.errors import ApiError, unsupported
-from shepherd.session import Infill, RawPrompt, Session
+from shepherd.session import MEDIA_MARK, Infill, RawPrompt, Session
 
 MAX_PROMPTS = 128
+_IMAGES = "multimodal_data"
 _FORM = "must be a text, a list of tokens, or a list of such prompts"
 
 
@@ -40,6 +43,13 @@ def prompts_of(value: object, where: str = "prompt", limit: int = MAX_PROMPTS) -
         raise _wrong(where, f"takes at most {limit} prompts")
     prompts = [_single(item, f"{where}.{index}") for index, item in enumerate(items)]
     return Prompts(tuple(prompts), many=True)
+
+
+def check_images(model: ModelInfo, prompts: Sequence[RawPrompt | Infill]) -> None:
+    """Raise ApiError for images that the model can't see."""
+    with_images = any(isinstance(prompt, RawPrompt) and prompt.images for prompt in prompts)
+    if with_images and model.vision is not True:
+        raise unsupported(_IMAGES, f"{_IMAGES}: {model.id} takes text only")
 
 
 def check_raw(model: ModelInfo, where: str = "prompt") -> None:
@@ -80,14 +90,26 @@ def _single(value: object, where: str) -> RawPrompt:
 
 
 def _object(fields: JsonObject, where: str) -> RawPrompt:
-    """llama.cpp's form of a prompt with images, without images."""
-    if fields.get("multimodal_data"):
-        param = f"{where}.multimodal_data"
-        raise unsupported(param, f"{param}: raw prompts take text only")
+    """llama.cpp's form of a prompt with images."""
     text: object = fields.get("prompt_string")
     if not isinstance(text, str):
         raise _wrong(where, "needs a text in prompt_string")
-    return RawPrompt((text,))
+    images = _images(fields.get(_IMAGES) or [], f"{where}.{_IMAGES}")
+    if images and text.count(MEDIA_MARK) != len(images):
+        raise _wrong(where, f"needs a {MEDIA_MARK} in prompt_string for each image")
+    return RawPrompt((text,), images=images)
+
+
+def _images(value: object, where: str) -> tuple[Image, ...]:
+    items = cast(list[object], value) if isinstance(value, list) else [None]
+    texts = [item for item in items if isinstance(item, str)]
+    if len(texts) < len(items):
+        raise _wrong(where, "must be a list of images in base64")
+    try:
+        check_count(texts)
+        return tuple(map(decode_image, texts))
+    except ImageError as error:
+        raise _wrong(where, f"can't be used: {error}") from error
 
 
 def _is_token(item: object) -> bool:

@@ -1,6 +1,5 @@
 """The fields of a request that control sampling, with the names of OpenAI and llama.cpp."""
 
-from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, cast, get_args
 
@@ -12,7 +11,14 @@ from pydantic import (
     model_validator,
 )
 
-from shepherd.sampling import MAX_BIASES, MAX_STOP_STRINGS, RANGES, SAMPLERS, Sampling
+from shepherd.sampling import (
+    EXTRA_SAMPLERS,
+    MAX_BIASES,
+    MAX_STOP_STRINGS,
+    RANGES,
+    SAMPLERS,
+    Sampling,
+)
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError
 from shepherd.server.wire.unsupported import check_fields
@@ -45,8 +51,19 @@ _SAME_NAMES = (
     "mirostat_eta",
     "logit_bias",
     "ignore_eos",
+    "seed",
 )
 _TEXTS = ("stop", "samplers", "dry_sequence_breakers")
+_PARAMETERS = {
+    **{name: name for name in (*_SAME_NAMES, *_TEXTS)},
+    "repetition_penalty": "penalty_repeat",
+    "frequency_penalty": "penalty_freq",
+    "presence_penalty": "penalty_present",
+    "repeat_last_n": "penalty_last_n",
+}
+"""The names in `Sampling` by the names of fields."""
+
+_UNSET = Sampling()
 
 
 RANDOM_SEED = -1
@@ -184,7 +201,10 @@ class DecodingFields(RequestModel):
     samplers: Annotated[
         list[str] | None,
         BeforeValidator(_sampler_names),
-        Field(description=f"The samplers that are applied, in order: {', '.join(SAMPLERS)}."),
+        Field(
+            description="The samplers that are applied, in order: "
+            f"{', '.join((*SAMPLERS, *EXTRA_SAMPLERS))}."
+        ),
     ] = None
     seed: Annotated[
         int | None, Field(description="Random seed; taken modulo 2^32, -1: another one each time.")
@@ -225,18 +245,20 @@ class DecodingFields(RequestModel):
 
     def to_sampling(self) -> Sampling:
         """The parameters that the request sets; raises ApiError if two exclude each other."""
-        values = {name: getattr(self, name) for name in _SAME_NAMES}
-        for name in _TEXTS:
-            texts: list[str] | None = getattr(self, name)
-            values[name] = None if texts is None else tuple(texts)
-        return Sampling(
-            **values,
-            penalty_repeat=self.repetition_penalty,
-            penalty_freq=self.frequency_penalty,
-            penalty_present=self.presence_penalty,
-            penalty_last_n=self.repeat_last_n,
-            seed=None if self.seed in (None, RANDOM_SEED) else self.seed % 2**32,
-        )
+        values = self._parameters()
+        return Sampling(**values) if values else _UNSET
+
+    def _parameters(self) -> dict[str, Any]:
+        """The values that the request sets, by the names of `Sampling`."""
+        values: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if value is not None and name in _PARAMETERS:
+                values[_PARAMETERS[name]] = tuple(value) if name in _TEXTS else value
+        if self.seed == RANDOM_SEED:
+            del values["seed"]
+        elif self.seed is not None:
+            values["seed"] = self.seed % 2**32
+        return values
 
 
 class SamplingFields(DecodingFields):
@@ -249,10 +271,11 @@ class SamplingFields(DecodingFields):
         "logprobs", "Tell so many of the likeliest tokens too; `logprobs` must be true."
     )
 
-    def to_sampling(self) -> Sampling:
-        """The parameters that the request sets; raises ApiError where two do not fit together."""
+    def _parameters(self) -> dict[str, Any]:
         if self.top_logprobs and not self.logprobs:
             message = "top_logprobs: logprobs must be true with it"
             raise ApiError(400, message, "invalid_value", "top_logprobs")
-        logprobs = (self.top_logprobs or 0) if self.logprobs else None
-        return replace(super().to_sampling(), logprobs=logprobs)
+        values = super()._parameters()
+        if self.logprobs:
+            values["logprobs"] = self.top_logprobs or 0
+        return values

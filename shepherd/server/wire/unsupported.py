@@ -60,8 +60,10 @@ def refuse_unsupported(fields: Mapping[str, Any], others: Mapping[str, str] | No
 
     A value that changes nothing is accepted.
     """
-    for name, reason in {**_CONTROLS, **_LIMITS, **(others or {})}.items():
-        value = fields.get(name)
+    for name, value in fields.items():
+        reason = _CONTROLS.get(name) or _LIMITS.get(name) or (others or {}).get(name)
+        if reason is None:
+            continue
         off = name in _LIMITS and isinstance(value, int | float) and value <= 0
         if not (off or value in _NEUTRAL):
             raise unsupported(name, f"{name} is not supported. {reason}")
@@ -74,7 +76,8 @@ def check_fields(model: type[BaseModel], value: object) -> object:
     """
     if isinstance(value, dict):
         fields = cast(dict[str, Any], value)
-        refuse_unsupported(fields)
+        own = names_of(model)
+        refuse_unsupported({name: value for name, value in fields.items() if name not in own})
         refuse_foreign(model, fields)
     return cast(object, value)
 

@@ -97,10 +97,32 @@ def test_requests_that_are_nearly_right(client: httpx.Client, body: dict[str, An
 
 @settings(max_examples=examples(120))
 @given(mutated(EXAMPLE))
-def test_counts_of_requests_that_are_nearly_right(
-    client: httpx.Client, body: dict[str, Any]
-) -> None:
-    check(client.post(COUNT, json=body))
+def test_a_count_is_as_strict_as_a_message(client: httpx.Client, body: dict[str, Any]) -> None:
+    body |= {"max_tokens": 5, "stream": None}
+    message, count = client.post(MESSAGES, json=body), client.post(COUNT, json=body)
+    check(count)
+    assert count.status_code == message.status_code, body
+    if count.status_code == 400:
+        assert count.json()["error"] == message.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"temperature": "hot"},
+        {"stop_sequences": 5},
+        {"response_format": {"type": "json_object"}},
+        {"n": 2},
+        {"guided_regex": "a+"},
+        {"thinking": {"type": "loud"}},
+        {"tool_choice": {"type": "tool", "name": "missing"}},
+    ],
+)
+def test_a_count_refuses_a_field_by_its_name(client: httpx.Client, field: dict[str, Any]) -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}], "tools": [READ]} | field
+    answer = client.post(COUNT, json=body)
+    assert answer.status_code == 400
+    assert list(field)[-1] in answer.json()["error"]["message"]
 
 
 @settings(max_examples=examples(240))

@@ -142,6 +142,15 @@ async def test_a_conversation_in_two_tabs(tmp_path: Path) -> None:
             prompts = "[...document.querySelectorAll('.message.user')].length"
             assert await view.value(prompts) == 1
 
+        # a command of the user: all see it and its output, which is its text here; the output of
+        # a private one is only in this tab
+        await ask(tab, "!shared command")
+        for view in (tab, other):
+            await log_has(view, "!shared command\n!shared command")
+        await ask(tab, "!!private command")
+        await log_has(tab, "!!private command")
+        assert "private" not in await other.value("document.getElementById('log').innerText")
+
         # a prompt waits in the other tab, and the running one is stopped there
         await ask(tab, "second")
         await tab.until("document.getElementById('live').innerText.includes('two')")

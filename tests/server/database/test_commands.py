@@ -69,3 +69,15 @@ async def test_what_was_in_files_is_used_from_the_database(
     await shared.count_request(key)
     with pytest.raises(ApiError, match="requests per day"):
         await shared.count_request(key)
+
+
+def test_a_server_does_not_start_without_its_database(program: Program) -> None:
+    """Not even one without keys, which would need the database only later."""
+    place = "server.database=postgresql://127.0.0.1:1/none"
+    refused = program.run("--set", place, "--server", "--port", "0")
+    assert refused.returncode == 1
+    assert "127.0.0.1:1" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    checked = program.run("--set", place, "doctor")
+    assert checked.returncode == 1
+    assert "\nBroken: database." in checked.stdout

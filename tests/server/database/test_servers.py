@@ -170,6 +170,7 @@ class Load:
     def _post(self, server: Scripted, key: str) -> None:
         while not self._stop.is_set():
             self.answers.append(post(server, key))
+            self._stop.wait(POLL)
 
 
 def test_a_killed_database_returns_and_nothing_counts_twice(
@@ -214,3 +215,4 @@ def test_a_wrong_password_is_an_error_without_the_password(address: Address) -> 
     with pytest.raises(KeyStoreError, match="password authentication failed") as caught:
         keys_in(PostgresServer(wrong)).keys()
     assert "secret-word" not in str(caught.value)
+    assert "`shepherd database password` stores the password" in str(caught.value)

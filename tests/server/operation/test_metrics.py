@@ -145,6 +145,18 @@ def test_the_state_of_the_server_is_there(server: Scripted) -> None:
     assert samples.of("process_resident_memory_bytes") > 0
 
 
+def test_totals_have_the_names_of_llama_cpps_server(server: Scripted) -> None:
+    samples = read(server)
+    read_tokens = samples.of("shepherd_tokens_total", kind="prompt")
+    cached = samples.of("shepherd_tokens_total", kind="cached")
+    generated = samples.of("shepherd_tokens_total", kind="generated")
+    assert samples.of("llamacpp:prompt_tokens_total") == read_tokens - cached
+    assert samples.of("llamacpp:prompt_tokens_cached_total") == cached
+    assert samples.of("llamacpp:tokens_predicted_total") == generated
+    assert samples.of("llamacpp:requests_processing") == 0
+    assert samples.of("llamacpp:requests_deferred") == 0
+
+
 def test_names_that_clients_invent_add_no_series() -> None:
     metrics = Metrics(lambda: ["known"])
     labels = {metrics.label(name) for name in ("known", "", *(f"x{n}" for n in range(1000)))}

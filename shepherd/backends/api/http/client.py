@@ -5,7 +5,7 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 from urllib.request import getproxies
@@ -103,6 +103,7 @@ class ApiClient:
             **adapter.auth(endpoint.api_key),
         }
         self._prepared_requests: dict[object, PreparedRequest | None] = {}
+        self._target: RequestTarget | None = None
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -111,6 +112,12 @@ class ApiClient:
 
     def target(self, model: str = "") -> RequestTarget:
         """The provider and the model of a request, for messages to the user."""
+        target = self._target
+        if target is None or target.model != model:
+            target = self._target = self._new_target(model)
+        return target
+
+    def _new_target(self, model: str) -> RequestTarget:
         values = (self._endpoint.api_key, *self._endpoint.headers.values())
         secrets = tuple(v for v in values if len(v) >= _MIN_SECRET_LENGTH)
         endpoint = self._endpoint
@@ -142,7 +149,7 @@ class ApiClient:
         """
         target = self.target(model)
         try:
-            async with self._sent(request) as response:
+            async with await self._sent(request) as response:
                 if not response.is_success:
                     await self._refuse(target, response)
                 if response.headers.get("content-type", "").startswith("text/html"):
@@ -157,21 +164,14 @@ class ApiClient:
         except httpx.RequestError as error:
             raise unreachable(target, f"the connection broke ({reason(error)})") from error
 
-    @asynccontextmanager
-    async def _sent(self, request: ApiRequest) -> AsyncGenerator[StreamedResponse, None]:
+    async def _sent(self, request: ApiRequest) -> AbstractAsyncContextManager[StreamedResponse]:
         """The answer of the connections, of whatever status."""
         http, content = self._http, None if request.body is None else write(request.body)
         prepared = self._prepared(http, request) if isinstance(http, Client) else None
         if prepared is not None and isinstance(http, Client):
-            response = await http.open(prepared, content)
-            try:
-                yield response
-            finally:
-                await response.aclose()
-            return
+            return aclosing(await http.open(prepared, content))
         url, headers = self._endpoint.url(request), self._all_headers(request)
-        async with http.stream(request.method, url, content=content, headers=headers) as answer:
-            yield answer
+        return http.stream(request.method, url, content=content, headers=headers)
 
     def _prepared(self, http: Client, request: ApiRequest) -> PreparedRequest | None:
         """The prepared request, which is made once for each path and its headers."""

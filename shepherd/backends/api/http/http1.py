@@ -10,6 +10,8 @@ from typing import Any
 import httpcore
 import httptools
 
+from shepherd.backends.api.http.network import Connection
+
 MAX_HEAD_BYTES = 100 * 1024
 """The maximum of bytes of an answer's headers, and of its trailers."""
 
@@ -275,6 +277,8 @@ async def _write(stream: httpcore.AsyncNetworkStream, request: Http1Request) -> 
     try:
         if isinstance(body, bytes):
             await stream.write(request.head + body, timeout)
+            if isinstance(stream, Connection):
+                stream.flush()  # nothing follows, so nothing must wait
             return
         await stream.write(request.head, timeout)
         async for piece in body:

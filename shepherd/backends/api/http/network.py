@@ -163,7 +163,8 @@ class Connection(httpcore.AsyncNetworkStream):
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send; raises WriteError and WriteTimeout.
 
-        Small buffers that follow each other at once, a request's head and body, are sent together.
+        Small buffers that follow each other at once, a request's head and body, are sent together:
+        in the next turn of the event loop, or by `flush`.
         """
         inbox = self._inbox
         if inbox.lost or self._transport.is_closing():
@@ -171,15 +172,16 @@ class Connection(httpcore.AsyncNetworkStream):
                 in_words(inbox.error or ConnectionResetError("it was closed"))
             )
         if not self._held:
-            asyncio.get_running_loop().call_soon(self._send_held)
+            asyncio.get_running_loop().call_soon(self.flush)
         self._held.append(buffer)
         if len(buffer) <= MAX_HELD and inbox.may_write:
             return
-        self._send_held()
+        self.flush()
         async with _raised(httpcore.WriteError, httpcore.WriteTimeout, timeout):
             await inbox.room()
 
-    def _send_held(self) -> None:
+    def flush(self) -> None:
+        """Send the buffers that are held."""
         held, self._held = self._held, []
         if held and not self._transport.is_closing():
             self._transport.write(b"".join(held))

@@ -1,0 +1,107 @@
+"""Ends an answer at a line, as clients that complete code ask for."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from shepherd.backends.base import Generation, Prefilled
+from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, FinishReason
+from shepherd.server.generation import GenerationSource
+from shepherd.session import Session
+
+_BLANKS = " \t"
+
+
+@dataclass(frozen=True, slots=True)
+class LineLimits:
+    """Each new line has at least `indent` blanks; after `seconds` a new line ends the answer.
+
+    0 is no limit.
+    """
+
+    indent: int = 0
+    seconds: float = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.indent or self.seconds)
+
+    def limited(self, source: GenerationSource) -> GenerationSource:
+        """What generates, with these limits."""
+        return _LimitedSource(source, self)
+
+
+@dataclass(frozen=True, slots=True)
+class _LimitedSource:
+    source: GenerationSource
+    limits: LineLimits
+
+    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+        return await self.source.prefill_session(session, callback)
+
+    async def prefill_choices(
+        self, session: Session, callback: EventCallback, count: int
+    ) -> list[Prefilled]:
+        return await self.source.prefill_choices(session, callback, count)
+
+    async def generate_from_prefilled(
+        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        """See `Backend`; an answer that was ended at a line has the reason LENGTH."""
+        lines = LineText(self.limits)
+        prefilled.wants_pieces = True
+
+        def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+            if event not in TEXT_EVENTS or event is CallbackEvent.THINKING:
+                return callback(event, content, name, id)
+            kept = lines.add(content)
+            goes_on = callback(event, kept, name, id) if kept else True
+            return goes_on and not lines.ended
+
+        generation = await self.source.generate_from_prefilled(prefilled, listen, max_tokens)
+        if not lines.ended:
+            return generation
+        message = replace(generation.message, content=lines.text)
+        return replace(generation, message=message, finish_reason=FinishReason.LENGTH)
+
+
+class LineText:
+    """The text of an answer up to the line that ends it."""
+
+    def __init__(self, limits: LineLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._clock = limits, clock
+        self._started: float | None = None
+        self._line: int | None = None
+        self.text = ""
+        self.ended = False
+
+    def add(self, content: str) -> str:
+        """The part of more text that belongs to the answer."""
+        now = self._clock()
+        if self._started is None:
+            self._started = now
+        if self.ended:
+            return ""
+        late = bool(self._limits.seconds) and now - self._started > self._limits.seconds
+        start, self.text = len(self.text), self.text + content
+        end = self._indent_end(start)
+        if end is not None:
+            self.text, self.ended = self.text[:end], True
+        elif late and "\n" in content:
+            self.ended = True
+        return self.text[start:]
+
+    def _indent_end(self, start: int) -> int | None:
+        """The place of the first character of a line with too few blanks, None without one."""
+        if not self._limits.indent:
+            return None
+        if self._line is None:
+            self._line = self.text.find("\n", start) + 1 or None
+        while self._line is not None:
+            rest = self.text[self._line :]
+            blanks = len(rest) - len(rest.lstrip(_BLANKS))
+            if blanks == len(rest):
+                return None
+            if blanks < self._limits.indent:
+                return self._line + blanks
+            self._line = self.text.find("\n", self._line) + 1 or None
+        return None

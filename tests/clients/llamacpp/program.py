@@ -1,0 +1,116 @@
+"""A server that is started with the command line of `llama-server`."""
+
+import argparse
+import hashlib
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import gguf
+
+from shepherd.backends.base import Backend
+from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
+from shepherd.backends.llamacpp.embedding.kind import pooling_of
+from shepherd.config.sections import LlamaCppSection
+from shepherd.models import builtin_model
+from shepherd.sampling import Sampling
+from shepherd.server.access.key import ApiKey, KeyScope
+from shepherd.server.app import create_app
+from shepherd.server.keys import KeyStore
+from shepherd.server.listen import bind
+from shepherd.server.run import DrainingServer
+from shepherd.server.settings import ServerSettings
+from tests.backends.llamacpp import embedders
+from tests.backends.llamacpp.tiny import write_llama
+
+MIN_CONTEXT = 256
+EMBEDDED_TOKENS = 2048
+INFILL = {"pre": 3, "suf": 4, "mid": 5}
+"""Three control tokens of the small model as its infill tokens."""
+
+
+def one_key(key: str, home: Path) -> KeyStore:
+    """A key store with the key of the command line, which may do all."""
+    store = KeyStore(home / f"{os.getpid()}.json")
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    scopes = frozenset(KeyScope)
+    store.insert([ApiKey("one", key[:4], digest, datetime.now(UTC), scopes=scopes)])
+    return store
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options that the tests use and this server can have; others are ignored."""
+    options = argparse.ArgumentParser(allow_abbrev=False)
+    for name, kind, default in (
+        ("port", int, 8080),
+        ("temp", float, 0.8),
+        ("seed", int, None),
+        ("ctx-size", int, 2048),
+        ("parallel", int, 1),
+        ("alias", str, "tinyllama-2"),
+        ("n-predict", int, 0),
+        ("api-key", str, None),
+        ("cors-origins", str, "*"),
+        ("chat-template-file", str, None),
+        ("pooling", str, None),
+        ("reasoning", str, "off"),
+        ("hf-repo", str, ""),
+    ):
+        options.add_argument(f"--{name}", type=kind, default=default)
+    for name in ("embedding", "reranking", "kv-unified"):
+        options.add_argument(f"--{name}", action="store_true")
+    return options
+
+
+async def run(arguments: list[str], models: Path) -> None:
+    """Serve until a signal; `models` is the folder of the models that are written."""
+    args, _ = parser().parse_known_args(arguments)
+    backend = await _model(args, models)
+    settings = ServerSettings(
+        port=args.port,
+        max_tokens=max(args.n_predict, 0),
+        thinking=args.reasoning in ("on", "auto"),
+        insecure=True,
+        cors_origins=tuple(args.cors_origins.split(",")),
+    )
+    keys = one_key(args.api_key, models) if args.api_key else None
+    app = create_app(backend, settings, keys)
+    await DrainingServer(app, "started", settings=settings).serve(sockets=[bind(settings)])
+
+
+async def _model(args: argparse.Namespace, models: Path) -> Backend:
+    alias = args.alias.split(",")[0]
+    if args.embedding or args.reranking:
+        pooling = "rank" if args.reranking else args.pooling or "mean"
+        path = models / f"{pooling}.gguf"
+        if not path.exists():
+            embedders.CONTEXT = EMBEDDED_TOKENS
+            embedders.write_bert(path, gguf.PoolingType[pooling.upper()])
+        section = LlamaCppSection(threads=1)
+        known = pooling_of(path)
+        assert known is not None
+        return await LlamaEmbeddingBackend.load(path, section, known, name=alias)
+    size = args.ctx_size if args.kv_unified else args.ctx_size // args.parallel
+    section = LlamaCppSection(threads=1, context_size=max(MIN_CONTEXT, size), speculation="off")
+    if args.chat_template_file:
+        _use_template(args.chat_template_file)
+    sampling = Sampling(temperature=args.temp, seed=args.seed)
+    path = builtin_model()
+    if args.hf_repo.endswith("infill"):
+        path = models / "infill.gguf"
+        if not path.exists():
+            write_llama(path, context=2048, infill=INFILL)
+    return await LlamaCppBackend.load(path, section, sampling, parallel=args.parallel, name=alias)
+
+
+def _use_template(path: str) -> None:
+    """Give the model another chat template, which only an option of llama.cpp's server can."""
+    from shepherd.backends.llamacpp.native.model import NativeModel
+
+    source = Path(path).read_text(encoding="utf-8")
+
+    def template(self: NativeModel, name: str | None = None) -> str:
+        return source
+
+    NativeModel.chat_template = template
