@@ -1,15 +1,13 @@
 """Ten turns after a system prompt of 4,000 tokens: time to first token, cold and warm."""
 
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
-from typing import Any
 
 import httpx
 
+from bench.chat_stream import ChatStream
 from bench.engine.model import pup_with_context
 from bench.peers import Load, llama_server, shepherd_server
 from bench.table import markdown, milliseconds, ratio
@@ -112,25 +110,16 @@ def _ask(client: httpx.Client, messages: list[dict[str, str]]) -> Turn:
         "temperature": 0,
         "max_tokens": ANSWER_TOKENS,
     }
-    usage: dict[str, Any] = {}
-    started, first, text = perf_counter(), 0.0, ""
+    answer = ChatStream()
     with client.stream("POST", "/v1/chat/completions", json=body) as response:
         response.raise_for_status()
         for line in response.iter_lines():
-            if not line.startswith("data: {"):
-                continue
-            chunk = json.loads(line[6:])
-            usage = chunk.get("usage") or usage
-            for choice in chunk.get("choices", []):
-                piece = choice["delta"].get("content") or ""
-                first = first or (perf_counter() if piece else 0.0)
-                text += piece
-    ended = perf_counter()
-    details: dict[str, int] = usage.get("prompt_tokens_details") or {}
+            answer.feed(line)
+    answer.end()
     return Turn(
-        (first or ended) - started,
-        ended - started,
-        usage.get("prompt_tokens", 0),
-        details.get("cached_tokens", 0),
-        text,
+        answer.first_token,
+        answer.total,
+        answer.prompt_tokens,
+        answer.cached_tokens,
+        answer.text,
     )

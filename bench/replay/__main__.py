@@ -3,54 +3,35 @@
 import argparse
 import asyncio
 import json
-import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from bench.packages import server_packages
 from bench.peers import Load, llama_cpp_python_server, llama_server, shepherd_server, threads
-from bench.replay.drive import Step, play
+from bench.replay.drive import Result, play
+from bench.replay.plot import draw
 from bench.replay.sessions import Session, sessions
-from bench.table import machine, markdown, milliseconds
+from bench.table import machine, markdown
 from bench.weights import GEMMA, PACKAGES, PUP, SMOLLM2, model_file, with_context
 
 OURS = "Shepherd"
 PLAIN = "llama.cpp's server"
 NGRAMS = "llama.cpp's server, n-grams"
+TUNED = "llama.cpp's server, n-grams, no flash attention"
 PYTHON_SERVER = "llama-cpp-python's server"
 CONTEXT = 32_768
 """Tokens that each agent may use; the longest session has about 20,000."""
 
+PICTURE = Path(__file__).parents[2] / "docs" / "replay.svg"
+
 Serve = Callable[[Load], AbstractContextManager[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a side needed for all sessions."""
-
-    side: str
-    seconds: float
-    steps: list[Step]
-
-    def row(self, best: float) -> list[str]:
-        """The row of a table; `best` are the seconds of the best other server."""
-        firsts = sorted(step.first for step in self.steps)
-        read = sum(step.prompt - step.cached for step in self.steps)
-        return [
-            self.side,
-            f"{self.seconds:.1f} s",
-            f"{self.seconds / best:.2f} ×" if best else "–",
-            milliseconds(statistics.median(firsts)),
-            milliseconds(firsts[int(len(firsts) * 0.9)]),
-            f"{read:,}",
-            f"{sum(step.cached for step in self.steps):,}",
-            f"{sum(step.answer for step in self.steps):,}",
-        ]
 
 
 HEADER = (
@@ -66,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.quick:
         played = [replace(s, system=s.system[:800], turns=s.turns[:2]) for s in played[:2]]
     print(f"{machine()}; {threads()} threads for all; {len(played)} sessions")
-    saved: dict[str, list[dict[str, object]]] = {}
+    groups: dict[str, list[Result]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models:
             file = model_file(name)
@@ -77,12 +58,25 @@ def main(arguments: Sequence[str]) -> int:
             for agents in options.agents:
                 results = [_measure(s, model, played, agents) for s in options.sides]
                 print(f"\n## {name}, {_agents(agents)}\n\n{table(results)}", flush=True)
-                saved[f"{name}, {agents}"] = [
-                    {"side": r.side, "seconds": r.seconds} for r in results
-                ]
-    if options.json:
-        options.json.write_text(json.dumps(saved, indent=1))
+                groups[f"{name}, {_agents(agents)}"] = results
+                if options.json:
+                    add_to_file(options.json, groups)
+    if options.plot:
+        PICTURE.write_text(draw(load_file(options.json) if options.json else groups))
     return 0
+
+
+def add_to_file(file: Path, groups: Mapping[str, Sequence[Result]]) -> None:
+    """Add results to a file, which another run may have begun."""
+    merged = {**load_file(file), **groups} if file.exists() else groups
+    saved = {title: [asdict(result) for result in results] for title, results in merged.items()}
+    file.write_text(json.dumps(saved, indent=1) + "\n")
+
+
+def load_file(file: Path) -> dict[str, list[Result]]:
+    """What `add_to_file` wrote."""
+    saved = TypeAdapter(dict[str, list[Result]])
+    return saved.validate_json(file.read_bytes())
 
 
 def table(results: Sequence[Result]) -> str:
@@ -113,6 +107,7 @@ SIDES: dict[str, Serve] = {
     f"{OURS} without drafts": partial(shepherd_server, settings=["speculation=off"]),
     PLAIN: llama_server,
     NGRAMS: partial(llama_server, ngrams=True),
+    TUNED: partial(llama_server, ngrams=True, flash=False),
     PYTHON_SERVER: _python_server,
 }
 
@@ -123,9 +118,11 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", choices=names, default=names)
     parser.add_argument("--agents", nargs="+", type=int, default=[1, 4], help="at a time")
     parser.add_argument("--sessions", type=int, default=10, help="only the first so many")
-    parser.add_argument("--sides", nargs="+", choices=[*SIDES], default=[OURS, PLAIN, NGRAMS])
+    usual = [OURS, PLAIN, NGRAMS, TUNED]
+    parser.add_argument("--sides", nargs="+", choices=[*SIDES], default=usual)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
-    parser.add_argument("--json", type=Path, help="also write the seconds there")
+    parser.add_argument("--json", type=Path, help="add the results to this file")
+    parser.add_argument("--plot", action="store_true", help="draw docs/replay.svg, from the file")
     return parser.parse_args(arguments)
 
 

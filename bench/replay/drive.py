@@ -1,7 +1,7 @@
 """Plays sessions back to a server that must give exactly the recorded answers."""
 
 import asyncio
-import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -9,7 +9,9 @@ from typing import Any
 
 import httpx
 
+from bench.chat_stream import ChatStream
 from bench.replay.sessions import Session
+from bench.table import milliseconds
 
 TIMEOUT = 600.0
 _ROOM = 1024
@@ -24,6 +26,35 @@ class Step:
     prompt: int
     cached: int
     answer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a side needed for all sessions."""
+
+    side: str
+    seconds: float
+    steps: list[Step]
+
+    def row(self, best: float) -> list[str]:
+        """The row of a table; `best` are the seconds of the best other server."""
+        firsts = sorted(step.first for step in self.steps)
+        read = sum(step.prompt - step.cached for step in self.steps)
+        return [
+            self.side,
+            f"{self.seconds:.1f} s",
+            f"{self.seconds / best:.2f} ×" if best else "–",
+            milliseconds(statistics.median(firsts)),
+            milliseconds(firsts[int(len(firsts) * 0.9)]),
+            f"{read:,}",
+            f"{sum(step.cached for step in self.steps):,}",
+            f"{sum(step.answer for step in self.steps):,}",
+        ]
+
+    @property
+    def share_until_first(self) -> float:
+        """The share of the answers' time that passes before their first text."""
+        return sum(step.first for step in self.steps) / sum(step.total for step in self.steps)
 
 
 async def play(url: str, sessions: Sequence[Session], agents: int) -> tuple[float, list[Step]]:
@@ -65,30 +96,23 @@ async def _answer(client: httpx.AsyncClient, messages: list[dict[str, str]], exp
         "grammar": literal(expected),
         "chat_template_kwargs": {"enable_thinking": False},
     }
-    usage: dict[str, Any] = {}
-    started, first, text = perf_counter(), 0.0, ""
+    answer = ChatStream()
     async with client.stream("POST", "/v1/chat/completions", json=body) as response:
         if response.is_error:
             raise RuntimeError(f"{response.status_code}: {(await response.aread())[:400]!r}")
         async for line in response.aiter_lines():
-            if not line.startswith("data: {"):
-                continue
-            chunk = json.loads(line[6:])
-            usage = chunk.get("usage") or usage
-            for choice in chunk.get("choices", []):
-                piece = choice["delta"].get("content") or ""
-                first = first or (perf_counter() if piece else 0.0)
-                text += piece
-    ended = perf_counter()
-    if text != expected:
-        raise RuntimeError(f"the server wrote {text[-200:]!r} instead of {expected[-200:]!r}")
-    details: dict[str, int] = usage.get("prompt_tokens_details") or {}
+            answer.feed(line)
+    answer.end()
+    if answer.text != expected:
+        raise RuntimeError(
+            f"the server wrote {answer.text[-200:]!r} instead of {expected[-200:]!r}"
+        )
     return Step(
-        (first or ended) - started,
-        ended - started,
-        usage.get("prompt_tokens", 0),
-        details.get("cached_tokens", 0),
-        usage.get("completion_tokens", 0),
+        answer.first_token,
+        answer.total,
+        answer.prompt_tokens,
+        answer.cached_tokens,
+        answer.completion_tokens,
     )
 
 

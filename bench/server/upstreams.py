@@ -32,11 +32,11 @@ _QUESTION = "Question {turn} about topic {topic}: what is there to know, in a fe
 class Sizes:
     """The load: conversations in parallel, `rounds` after each other, and servers."""
 
-    conversations: int = 9
-    turns: int = 6
-    rounds: int = 2
+    conversations: int = 4
+    turns: int = 5
+    rounds: int = 1
     servers: int = 3
-    context: int = 16384
+    context: int = 4096
 
 
 QUICK = Sizes(conversations=2, turns=2, rounds=1, servers=2, context=4096)

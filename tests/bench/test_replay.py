@@ -1,9 +1,14 @@
 """The replayed sessions have the stated sizes, and grammars allow exactly their answers."""
 
 import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
 
-from bench.replay.__main__ import OURS, PLAIN, Result, table
-from bench.replay.drive import Step, literal
+import pytest
+
+from bench.replay.__main__ import OURS, PLAIN, add_to_file, load_file, table
+from bench.replay.drive import Result, Step, literal
+from bench.replay.plot import draw
 from bench.replay.sessions import PLANS, sessions
 from shepherd.backends.inprocess.grammar.lark import Rules
 from shepherd.backends.inprocess.grammar.matcher import BYTES, compile_grammar, tokenizer_for
@@ -18,7 +23,7 @@ def test_there_are_ten_sessions_of_the_stated_sizes() -> None:
         assert len(session.system) == plan.system
         assert len(session.turns) == plan.answers
         assert {turn.assistant for turn in session.turns}
-    assert max(len(turn.user) for session in played for turn in session.turns) > 10_000
+    assert max(len(turn.user) for session in played for turn in session.turns) > 5_000
 
 
 def test_calls_are_json_and_edits_repeat_what_was_read() -> None:
@@ -42,9 +47,29 @@ def test_a_grammar_allows_exactly_its_answer() -> None:
         assert matcher.compute_ff_bytes() == text.encode()
 
 
+STEPS = [Step(0.1, 0.2, 100, 60, 9), Step(0.3, 0.5, 100, 100, 9)]
+RESULTS = [Result(OURS, 5.0, STEPS), Result(PLAIN, 10.0, STEPS)]
+
+
 def test_the_table_compares_with_the_best_other_server() -> None:
-    steps = [Step(0.1, 0.2, 100, 60, 9), Step(0.3, 0.5, 100, 100, 9)]
-    lines = table([Result(OURS, 5.0, steps), Result(PLAIN, 10.0, steps)]).splitlines()
+    lines = table(RESULTS).splitlines()
     assert "0.50 ×" in lines[2]
     assert "1.00 ×" in lines[3]
     assert "| 40 | 160 | 18 |" in lines[2]
+
+
+def test_the_plot_has_two_parts_of_a_bar_for_each_server() -> None:
+    picture = ET.fromstring(draw({"a <model>, one agent": RESULTS, "another": RESULTS}))
+    (_, *bars) = picture.findall("{*}rect")
+    widths = [float(bar.attrib["width"]) for bar in bars]
+    assert len(widths) == 8
+    assert widths[0] / (widths[0] + widths[1]) == pytest.approx(0.4 / 0.7, abs=0.01)
+    assert sum(widths[2:4]) == pytest.approx(2 * sum(widths[:2]), abs=0.5)
+    assert "a <model>, one agent" in [text.text for text in picture.findall("{*}text")]
+
+
+def test_results_are_added_to_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    add_to_file(file, {"one": RESULTS})
+    add_to_file(file, {"two": RESULTS[:1], "one": RESULTS[1:]})
+    assert load_file(file) == {"one": RESULTS[1:], "two": RESULTS[:1]}

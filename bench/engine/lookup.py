@@ -1,0 +1,122 @@
+"""`python -m bench.engine.lookup [MODEL…]`: what drafts from the conversation gain and cost.
+
+Compares `llamacpp.speculation` "lookup" with "off" in one process and with one thread for
+llama.cpp: one new text, eight new texts at once, and a call that edits a file which the prompt has.
+The call is forced by a grammar, and sampled token by token. Numbers are speeds with drafts, as
+multiples of those without; processor time counts, the fastest of several runs.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench.replay.drive import literal
+from bench.table import machine, markdown, ratio
+from bench.weights import PUP, SMOLLM2, model_file
+from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.config.sections import LlamaCppSection
+from shepherd.messages import Message
+from shepherd.sampling import Sampling
+from shepherd.session import Session
+from shepherd.structure import OutputFormat
+
+RUNS = 3
+STREAMS = 8
+TOKENS = 48
+_CONTEXT = 8192
+_SOURCE = Path(__file__).with_name("overhead.py")
+_NEW = "Write a long story about {} and the sea. Never repeat yourself."
+_TOPICS = ("sheep", "rain", "clocks", "salt", "bees", "chess", "moons", "wolves")
+CASES: tuple[str, ...] = ("one new text", "eight new texts", "an edit of a file")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print one row for each model."""
+    parser = argparse.ArgumentParser(prog="python -m bench.engine.lookup", description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL")
+    parser.add_argument("--runs", type=int, default=RUNS)
+    options = parser.parse_args(arguments)
+    names = options.models or [PUP, *([SMOLLM2] if model_file(SMOLLM2) else [])]
+    rows: list[Sequence[str]] = []
+    for name in names:
+        model = model_file(name)
+        if model is None:
+            print(f"{name} is not installed", file=sys.stderr)
+            return 1
+        times = asyncio.run(_measure(model, options.runs))
+        rows.append((name, *(ratio(times["off"][c], times["lookup"][c]) for c in CASES)))
+    print(f"{machine()}; one thread\n\n{markdown(('model', *CASES), rows)}")
+    return 0
+
+
+async def _measure(model: Path, runs: int) -> Mapping[str, Mapping[str, float]]:
+    """Seconds per token by setting and case; the settings take turns."""
+    backends = {mode: await _load(model, mode) for mode in ("off", "lookup")}
+    best = {mode: dict.fromkeys(CASES, float("inf")) for mode in backends}
+    try:
+        for _ in range(runs):
+            for mode, backend in backends.items():
+                for case in CASES:
+                    seconds = await _run(backend, _sessions(case))
+                    best[mode][case] = min(best[mode][case], seconds)
+    finally:
+        for backend in backends.values():
+            await backend.aclose()
+    return best
+
+
+async def _load(model: Path, mode: str) -> LlamaCppBackend:
+    settings = LlamaCppSection.model_validate(
+        {"speculation": mode, "threads": 1, "context_size": _CONTEXT, "jump_ahead": False}
+    )
+    return await LlamaCppBackend.load(model, settings, Sampling(), parallel=STREAMS)
+
+
+def _sessions(case: str) -> list[Session]:
+    if case == CASES[2]:
+        return [_edit()]
+    topics = _TOPICS if case == CASES[1] else _TOPICS[:1]
+    sampling = Sampling(temperature=1.0, seed=3, ignore_eos=True)
+    return [_session(_NEW.format(topic), sampling) for topic in topics]
+
+
+def _edit() -> Session:
+    """A file, and a grammar that allows only a call which changes one word of it."""
+    source = _SOURCE.read_text()[:3000]
+    old = source[1000:2000]
+    arguments = {"path": _SOURCE.name, "old": old, "new": old.replace("self", "own", 1)}
+    session = _session(f"Change a word in this file:\n{source}", Sampling(temperature=0.0))
+    call = json.dumps({"name": "edit_file", "arguments": arguments})
+    session.output_format = OutputFormat(grammar=literal(call))
+    return session
+
+
+def _session(text: str, sampling: Sampling) -> Session:
+    session = Session("You are a helpful assistant.", sampling=sampling)
+    session.add(Message.user(text))
+    return session
+
+
+async def _run(backend: LlamaCppBackend, sessions: Sequence[Session]) -> float:
+    """The processor time of a token. The prompts are read before."""
+    limit = TOKENS if len(sessions) > 1 or sessions[0].output_format is None else 0
+    if limit == 0:
+        await backend.generate_from_session(sessions[0], _accept, 1)
+    started = time.process_time()
+    answers = await asyncio.gather(
+        *(backend.generate_from_session(session, _accept, limit) for session in sessions)
+    )
+    seconds = time.process_time() - started
+    return seconds / sum(answer.stats.completion_tokens for answer in answers)
+
+
+def _accept(_event: object, _content: str, _name: str, _id: str) -> bool:
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
