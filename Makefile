@@ -5,6 +5,7 @@ BIN := .venv/bin
 export UV_SYSTEM_CERTS ?= true
 export UV_NATIVE_TLS ?= true
 # `make chat RPC=1` builds llama.cpp with its RPC backend; later runs keep it
+# `make chat IMAGES=1` builds it again with its library for images, for an older install
 export RPC
 # a worker for each core and one more, if there is memory; an idle one takes tests over from others
 PARALLEL := -n auto --dist worksteal

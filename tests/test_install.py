@@ -8,12 +8,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RECORD = """#!/bin/sh
-env | grep -E '^(UV_|PIP_CERT|SSL_CERT)' | sort > "$RECORDS/$(basename "$0")"
+env | grep -E '^(UV_|PIP_CERT|SSL_CERT|CMAKE_ARGS)' | sort > "$RECORDS/$(basename "$0")"
+echo "$*" >> "$RECORDS/$(basename "$0").calls"
 """
 MAKE_VENV = """#!/bin/sh
 case "$*" in "-m venv .venv")
     mkdir -p .venv/bin
-    for name in python pip; do cp "$RECORDS/record" .venv/bin/$name; done
+    for name in python pip shepherd; do cp "$RECORDS/record" .venv/bin/$name; done
 esac
 """
 
@@ -75,3 +76,35 @@ def test_pip_which_fetches_uv_has_the_same_certificates(project: Path, tmp_path:
     with pytest.raises(subprocess.CalledProcessError):  # this pip fetches nothing
         set_up(project, "scripts/install", "requirements.lock", SSL_CERT_FILE=str(own))
     assert seen_by(project, "pip")["PIP_CERT"] == str(own)
+
+
+def test_images_are_compiled_in_and_an_older_build_is_made_again_on_request(project: Path) -> None:
+    calls = project.parent / "uv.calls"
+    set_up(project, "scripts/install", "requirements.lock")
+    assert "-DLLAVA_BUILD=ON" in seen_by(project, "uv")["CMAKE_ARGS"]
+    assert "--reinstall" not in calls.read_text()
+    set_up(project, "scripts/install", "requirements.lock", IMAGES="1")
+    assert "--reinstall-package=llama-cpp-python" in calls.read_text()
+    calls.write_text("")
+    library = project / ".venv/lib/python3.11/site-packages/llama_cpp/lib/libmtmd.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    set_up(project, "scripts/install", "requirements.lock", IMAGES="1")
+    assert calls.read_text() == "", "a build with images stays"
+
+
+def test_rpc_is_compiled_in_on_request_and_kept(project: Path) -> None:
+    calls = project.parent / "uv.calls"
+    set_up(project, "make", "chat")
+    assert "-DGGML_RPC=ON" not in seen_by(project, "uv")["CMAKE_ARGS"]
+    calls.write_text("")
+    set_up(project, "make", "chat", "RPC=1")
+    assert "-DGGML_RPC=ON" in seen_by(project, "uv")["CMAKE_ARGS"]
+    assert "--reinstall-package=llama-cpp-python" in calls.read_text()
+    calls.write_text("")
+    set_up(project, "make", "chat", "RPC=1")
+    assert calls.read_text() == "", "a build with RPC stays"
+    (project / "requirements.lock").write_text("some-package==2.0\n")
+    set_up(project, "make", "chat")
+    assert "-DGGML_RPC=ON" in seen_by(project, "uv")["CMAKE_ARGS"]
+    assert len((project.parent / "shepherd.calls").read_text().splitlines()) == 4

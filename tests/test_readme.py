@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import write_forking
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[1]
@@ -22,6 +23,11 @@ SERVERS = [line for line in SHELL if "--server" in line]
 TASKS = [line for line in SHELL if line.startswith("make ")]
 OF_SESSIONS = [line for line in SHELL if "--continue" in line or "sessions" in line]
 PLAIN = [line for line in SHELL if line not in {*SERVERS, *TASKS, *OF_SESSIONS}]
+
+ONE_FILE = {
+    "PYTEST_ADDOPTS": "tests/test_messages.py -p no:cacheprovider",
+    "PYTEST_XDIST_AUTO_NUM_WORKERS": "1",
+}
 
 
 @pytest.fixture
@@ -34,10 +40,18 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where programs are; `shepherd` runs in a fork, but for `make` and servers."""
+    folder = tmp_path_factory.mktemp("programs")
+    write_forking(folder / "shepherd")
+    return f"{folder}:{os.environ['PATH']}"
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory, path: str) -> Path:
     """A home in which a session was held."""
     home = tmp_path_factory.mktemp("held")
-    run("shepherd -e hello", home, home)
+    run("shepherd -e hello", home, home, PATH=path)
     return home
 
 
@@ -69,9 +83,9 @@ def test_the_readme_holds_what_is_tested_here() -> None:
 
 
 @pytest.mark.parametrize("line", PLAIN)
-def test_each_command_succeeds(line: str, home: Path) -> None:
+def test_each_command_succeeds(line: str, home: Path, path: str) -> None:
     (home / "seen.txt").touch()
-    done = run(line, home, home)
+    done = run(line, home, home, PATH=path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() or "provider" in line
     if line.startswith("echo "):  # a question from a pipe is answered
@@ -79,8 +93,8 @@ def test_each_command_succeeds(line: str, home: Path) -> None:
 
 
 @pytest.mark.parametrize("line", OF_SESSIONS)
-def test_each_command_about_earlier_sessions_succeeds(line: str, held: Path) -> None:
-    done = run(line, held, held)
+def test_each_command_about_earlier_sessions_succeeds(line: str, held: Path, path: str) -> None:
+    done = run(line, held, held, PATH=path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 
@@ -91,7 +105,7 @@ def test_the_two_set_up_commands(home: Path) -> None:
     answered = run(chat, home, ROOT)
     assert answered.returncode == 0, answered.stderr
     assert "Pup" in answered.stdout
-    tested = run(test, home, ROOT, PYTEST_ADDOPTS="tests/test_messages.py -p no:cacheprovider")
+    tested = run(test, home, ROOT, **ONE_FILE)
     assert tested.returncode == 0, tested.stdout
     assert " passed" in tested.stdout
 
