@@ -67,8 +67,13 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: one more than there are cores, because many tests wait, if there is memory."""
+def pytest_xdist_auto_num_workers() -> int | None:
+    """`-n auto`: one more than there are cores, because many tests wait, if there is memory.
+
+    xdist itself reads the environment's number.
+    """
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
     from shepherd.backends.llamacpp.native.devices import available_memory
 
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

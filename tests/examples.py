@@ -10,11 +10,14 @@ from random import Random
 from typing import TypeVar
 
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 T = TypeVar("T")
 
 PROFILE = os.environ.get("SHEPHERD_EXAMPLES", "same")
 SEED = os.environ.get("SHEPHERD_SEED", "0") if PROFILE == "search" else "0"
+NO_CONSTANTS = Constants()
 SHARE = 8
 """All but the long run try one in so many."""
 
@@ -48,3 +51,5 @@ def register() -> None:
     settings.register_profile("search", patient, max_examples=examples(100), print_blob=True)
     settings.register_profile("long", patient, max_examples=examples(100), derandomize=True)
     settings.load_profile(PROFILE)
+    if PROFILE == "same":  # which constants are known depends on what is imported, by each worker
+        providers.__dict__["_get_local_constants"] = lambda: NO_CONSTANTS

@@ -11,6 +11,7 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -22,25 +23,36 @@ from tests import forkserver
 SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
 _KILLED = -9
 
+_FORKING = """#!{python} -IS
+import json, os, socket, sys
+connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+connection.connect({address!r})
+status, report = os.pipe()
+request = dict(argv=[{program!r}, *sys.argv[1:]], cwd=os.getcwd(), env=dict(os.environ))
+request |= dict(terminal=False, namespaces=0)
+socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2, report])
+connection.recv(32)
+os.close(report)
+sys.exit(int(os.read(status, 32) or 1))
+"""
+
+
+def write_forking(path: Path) -> None:
+    """Write a program for shells that runs Shepherd in a fork; signals do not get to it."""
+    text = _FORKING.format(python=sys.executable, address=fork_server().address, program=SHEPHERD)
+    path.write_text(text, "utf-8")
+    path.chmod(0o755)
+
 
 class ForkServer:
-    """The process that forks; it lives as long as this one."""
+    """A connection to the process that forks, which lives as long as it has one."""
 
     def __init__(self) -> None:
-        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with other:
-            number = other.fileno()
-            command = [sys.executable, "-m", forkserver.__name__, str(number)]
-            root = Path(__file__).parent.parent
-            self._process = subprocess.Popen(command, pass_fds=[number], cwd=root)
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+        self.address = str(Path(tempfile.gettempdir(), f"shepherd-fork-{run}"))
+        self._socket = _connect(self.address)
         self._lock = threading.Lock()
-        atexit.register(self.end)
-
-    def end(self) -> None:
-        """End the process; what it has started goes on."""
-        self._socket.close()
-        self._process.kill()
-        self._process.wait()
+        atexit.register(self._socket.close)
 
     def fork(self, request: Mapping[str, Any], files: list[int]) -> int:
         """The id of a process that runs the program, see `tests.forkserver`."""
@@ -52,20 +64,47 @@ class ForkServer:
         return int(reply)
 
 
+def _connect(address: str) -> socket.socket:
+    """Connect to the process that forks for all workers of this run; start it if there is none."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with forkserver.alone():
+        try:
+            connection.connect(address)
+        except (FileNotFoundError, ConnectionRefusedError):
+            Path(address).unlink(missing_ok=True)
+            _start(address)
+            connection.connect(address)
+    return connection
+
+
+def _start(address: str) -> None:
+    """Start the process; it takes connections at once, and requests when it has imported all."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address)
+        listener.listen()
+        listener.set_inheritable(True)
+        command = [sys.executable, "-P", forkserver.__file__, str(listener.fileno())]
+        os.posix_spawn(sys.executable, command, os.environ)
+
+
 @cache
 def fork_server() -> ForkServer:
-    """The fork server of this process, started when it is first needed."""
+    """The connection of this process, made when it is first needed."""
     return ForkServer()
 
 
 class ForkedProgram(subprocess.Popen[Any]):
     """`subprocess.Popen` of the program; with `terminal`, it makes its stdin its own terminal.
 
+    With `namespaces`, it joins the user and mount namespaces of the process with this id.
     It overrides private methods of CPython's Popen: how a process is started and waited for.
     """
 
-    def __init__(self, argv: Sequence[str], *, terminal: bool = False, **options: Any) -> None:
+    def __init__(
+        self, argv: Sequence[str], *, terminal: bool = False, namespaces: int = 0, **options: Any
+    ) -> None:
         self._terminal = terminal
+        self._namespaces = namespaces
         self._status, self._to_report = os.pipe2(os.O_CLOEXEC)
         self._waiting = threading.Lock()
         super().__init__(argv, **options)
@@ -79,6 +118,7 @@ class ForkedProgram(subprocess.Popen[Any]):
             "cwd": os.fspath(cwd or Path.cwd()),
             "env": dict(os.environ if env is None else env),
             "terminal": self._terminal,
+            "namespaces": self._namespaces,
         }
         self.pid = fork_server().fork(request, [*streams, self._to_report])
         self._child_created = True

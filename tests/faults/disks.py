@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked import SHEPHERD
+from tests.forked import SHEPHERD, run_forked
 from tests.patience import PATIENCE
 
 _NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -17,11 +17,9 @@ set -e
 mount -t tmpfs -o size="$DISK_BYTES" none "$HOME"
 if [ -n "$PREPARE" ]; then sh -c "$PREPARE" >/dev/null 2>&1 || true; fi
 if [ -n "$READ_ONLY" ]; then mount -o remount,ro "$HOME"; fi
-set +e
-"$@"
-status=$?
+echo mounted
+read -r _
 cp -a "$HOME/." "$KEPT/"
-exit $status
 """
 
 
@@ -38,25 +36,29 @@ class Disk:
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run `shepherd` there; what it left in its home is then in `kept`."""
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.home),
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.home)}
+        disk = {
             "KEPT": str(self.kept),
             "DISK_BYTES": str(self.size),
             "PREPARE": self.prepare,
             "READ_ONLY": "yes" if self.read_only else "",
         }
-        return subprocess.run(
-            [*_NAMESPACE, "sh", "-c", _MOUNT, "sh", SHEPHERD, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            cwd=self.work,
-            env=environment,
-            timeout=3 * PATIENCE,
-            check=False,
-        )
+        pipe = subprocess.PIPE
+        command = [*_NAMESPACE, "sh", "-c", _MOUNT]
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment | disk) as mounted:
+            assert mounted.stdout is not None
+            assert mounted.stdout.readline() == b"mounted\n"
+            done = run_forked(
+                [SHEPHERD, *arguments],
+                environment,
+                stdin,
+                3 * PATIENCE,
+                cwd=self.work,
+                namespaces=mounted.pid,
+            )
+            mounted.communicate(b"\n", timeout=PATIENCE)
+        assert mounted.returncode == 0
+        return done
 
 
 def need_namespaces() -> None:

@@ -64,7 +64,6 @@ def test_the_files_of_a_setting_are_those_that_change(tmp_path: Path) -> None:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    python("-m", "scripts.generate_reference", cwd=tmp_path, path=tmp_path)
     changed, *generated = RECIPES["setting"]
     source = tmp_path / changed
     text, mark = source.read_text("utf-8"), '    """The plugins of installed packages."""\n'
