@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shepherd.backends.base import Backend
 from shepherd.errors import ContextFullError, InvalidRequestError, MemoryStoreError
-from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
 from shepherd.eviction import message_groups
 from shepherd.memory import Memory, Place
 from shepherd.memory.records import MAX_KEY, MAX_VALUE
@@ -58,20 +58,25 @@ class SuggestedFact:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """The result: how many messages and tokens became a summary of how many tokens."""
+    """The result: how many messages and tokens became a summary of how many tokens.
+
+    The end of the summary is missing if it was `cut` at its limit.
+    """
 
     messages: int
     tokens: int
     summary: str
     summary_tokens: int
     facts: tuple[SuggestedFact, ...] = ()
+    cut: bool = False
 
     @property
     def text(self) -> str:
-        """The result as a sentence for the user."""
+        """The result as sentences for the user."""
+        messages = pluralize(self.messages, "message")
+        end = " It was cut at its limit: its end is missing." if self.cut else ""
         return (
-            f"{pluralize(self.messages, 'message')} of {self.tokens:,} tokens became a summary of "
-            f"{self.summary_tokens:,}."
+            f"{messages} of {self.tokens:,} tokens became a summary of {self.summary_tokens:,}.{end}"
         )
 
 
@@ -102,10 +107,11 @@ async def compact(
     if not span:
         raise InvalidRequestError("There is nothing to summarise: only the last turns are left.")
     counts = await message_counts(session, backend)
+    summariser = _Summariser(session, backend, keep, callback)
     if backend.info.trained_tools is not None:
         text = digest(session.messages[span.start : span.stop])
     else:
-        text = await _Summariser(session, backend, keep, callback).summary(span)
+        text = await summariser.summary(span)
     facts = tuple(SuggestedFact(m[1], m[2].strip()) for m in _FACT.finditer(text))[:MAX_FACTS]
     text = _FACT.sub("", text).strip()
     if not text:
@@ -120,17 +126,21 @@ async def compact(
             "the conversation is as it was."
         )
     session.compact([span], message)
-    return Compaction(len(span), tokens, text, size, facts)
+    return Compaction(len(span), tokens, text, size, facts, summariser.cut)
 
 
 @dataclass(slots=True)
 class _Summariser:
-    """Asks for summaries in requests of their own; the session is only read."""
+    """Asks for summaries in requests of their own; the session is only read.
+
+    The last answer was `cut` if it reached its limit of tokens.
+    """
 
     session: Session
     backend: Backend
     keep: str
     callback: EventCallback
+    cut: bool = False
 
     async def summary(self, span: range) -> str:
         """The summary of the messages; in one request if they fit, otherwise in pieces."""
@@ -211,6 +221,7 @@ class _Summariser:
             )
         if stopped:
             raise InvalidRequestError("The summary was stopped; the conversation is as it was.")
+        self.cut = generation.finish_reason is FinishReason.LENGTH
         return generation.message.content.strip()
 
     def _request(self, text: str, before: str) -> Session:

@@ -109,7 +109,6 @@ def nothing(event: CallbackEvent, _content: str, _name: str, _id: str) -> bool:
         ("context: 600\ntext: short\n---\ntext: a\ndelay: 90\n", asyncio.CancelledError),
         ("error: upstream is gone\n", BackendError),
         ('call: read_file {"path": "a"}\n', InvalidRequestError),
-        (f"text: {'word ' * 3000}\n", InvalidRequestError),
     ],
 )
 async def test_what_fails_or_is_stopped_changes_nothing(
@@ -129,6 +128,22 @@ async def test_what_fails_or_is_stopped_changes_nothing(
         await task
     assert (session.messages, session.numbers, session.next_number) == before
     assert archive.messages == []
+
+
+async def test_a_summary_that_is_not_shorter_changes_nothing() -> None:
+    session, backend = conversation(8), scripted(f"text: {'word ' * 800}\n")
+    before = list(session.messages)
+    with pytest.raises(InvalidRequestError, match="not shorter"):
+        await compact(session, backend)
+    assert session.messages == before
+
+
+@pytest.mark.parametrize(("words", "cut"), [(3000, True), (20, False)])
+async def test_a_summary_that_was_cut_says_so(words: int, cut: bool) -> None:
+    session = conversation(8, words=400)
+    done = await compact(session, scripted(f"text: {'word ' * words}\n"))
+    assert done.cut is cut
+    assert ("its end is missing" in done.text) is cut
 
 
 async def test_a_callback_stops_it() -> None:

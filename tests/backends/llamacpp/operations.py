@@ -90,11 +90,19 @@ class World:
             "put away": self.swap_out,
             "restore": self.restore,
         }
-        self._weights = [1, 5, 2, 1, 2, 2, 2, 1, 2]
+        self._shares = [1, 5, 2, 1, 2, 2, 2, 1, 2]
+        self._deck: list[str] = []
 
     def operate(self) -> str:
-        """Do one random thing, then let the scheduler work a little; what it was."""
-        name = self.random.choices(list(self.operations), self._weights)[0]
+        """Do one random thing, then let the scheduler work a little; what it was.
+
+        Each operation comes as often as its share says, however many numbers a step draws.
+        """
+        if not self._deck:
+            self._deck = self.random.sample(
+                list(self.operations), sum(self._shares), counts=self._shares
+            )
+        name = self._deck.pop()
         self.operations[name]()
         for _ in range(self.random.randrange(6)):
             self._step(start=0.5)
@@ -104,6 +112,19 @@ class World:
         """Let everything come to its end."""
         while self.requests:
             self._step(start=1.0)
+
+    def leave_gap(self) -> None:
+        """A conversation loses messages while it is in memory, which chance may never bring."""
+        self.drain()
+        self.new()
+        talk = self.talks[-1]
+        for _ in range(3):
+            self.drain()
+            self._ask(talk)
+        self.drain()
+        del talk.messages[2:4]
+        self._ask(talk)
+        self.drain()
 
     def close(self) -> None:
         for part in (self.reference, self._context, self._model):

@@ -32,7 +32,7 @@ def test_random_operations(
     try:
         for _ in range(share):
             done[world.operate()] += 1
-        world.drain()
+        world.leave_gap()
     except AssertionError as error:
         where = f"{kind}, seed {seed}, operation {done.total() + 1}"
         raise AssertionError(f"{where}: {error}") from error
