@@ -73,11 +73,11 @@ class Compaction:
     @property
     def text(self) -> str:
         """The result as sentences for the user."""
-        messages = pluralize(self.messages, "message")
-        end = " It was cut at its limit: its end is missing." if self.cut else ""
-        return (
-            f"{messages} of {self.tokens:,} tokens became a summary of {self.summary_tokens:,}.{end}"
+        text = (
+            f"{pluralize(self.messages, 'message')} of {self.tokens:,} tokens became a summary of "
+            f"{self.summary_tokens:,}."
         )
+        return f"{text} It was cut at its limit: its end is missing." if self.cut else text
 
 
 def old_turns(messages: list[Message]) -> range:
