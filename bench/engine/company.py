@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.table import machine, markdown
-from bench.weights import PUP, SMOLLM2, model_file
+from bench.weights import PUP, SMOLLM2, chosen_models, model_file
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.sections import LlamaCppSection
 from shepherd.messages import Message
@@ -65,13 +65,9 @@ class Answers:
 def main(arguments: Sequence[str]) -> int:
     """Print a table for each model."""
     options = _options(arguments)
-    names = options.models or [SMOLLM2 if model_file(SMOLLM2) else PUP]
+    default = [SMOLLM2 if model_file(SMOLLM2) else PUP]
     print(f"{machine()}; {options.questions} questions, {options.tokens} tokens per answer")
-    for name in names:
-        path = model_file(name)
-        if path is None:
-            print(f"{name} is not installed", file=sys.stderr)
-            return 1
+    for name, path in chosen_models(options.models, default).items():
         plan = Plan(path, QUESTIONS[: options.questions], options.tokens, options.threads)
         rows = [
             (title, *asyncio.run(_compare(plan, changes)))

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from bench.table import machine, markdown, milliseconds, ratio
-from bench.weights import PUP, SMOLLM2, model_file
+from bench.weights import PUP, SMOLLM2, chosen_models
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.sections import LlamaCppSection
 from shepherd.messages import Message
@@ -38,13 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--runs", type=int, default=RUNS)
     options = parser.parse_args(arguments)
-    names = options.models or [PUP, *([SMOLLM2] if model_file(SMOLLM2) else [])]
     rows: list[Sequence[str]] = []
-    for name in names:
-        model = model_file(name)
-        if model is None:
-            print(f"{name} is not installed", file=sys.stderr)
-            return 1
+    for name, model in chosen_models(options.models, [PUP, SMOLLM2]).items():
         rows += [(name, *asyncio.run(_row(model, words, options.runs))) for words in SIZES]
     print(f"{machine()}; one thread\n\n{markdown(HEADER, rows)}")
     return 0

@@ -22,7 +22,7 @@ from jsonschema import ValidationError, validate
 
 from bench.peers import Load, llama_server, shepherd_server
 from bench.table import machine, markdown
-from bench.weights import SMOLLM2, model_file
+from bench.weights import SMOLLM2, chosen_models
 
 RUNS = 4
 _CONTEXT = 4096
@@ -105,10 +105,7 @@ class Answer:
 def main(arguments: Sequence[str]) -> int:
     """Print one table of tokens per second, and of valid answers."""
     options = _options(arguments)
-    model = model_file(options.model)
-    if model is None:
-        print(f"{options.model} is not installed", file=sys.stderr)
-        return 1
+    model = chosen_models([options.model], [])[options.model]
     load = Load(model, _CONTEXT, threads=1)
     sides = [
         Side("Shepherd", shepherd_server(load)),
