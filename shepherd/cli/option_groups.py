@@ -84,8 +84,8 @@ class ModelOptions:
     rpc: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="HOST:PORT",
-            help="RPC worker that computes a part of the model; may be repeated.",
+            metavar="HOST:PORT,...",
+            help="RPC workers that compute parts of the model; may be repeated.",
             rich_help_panel=MODEL,
         ),
     ] = None
@@ -108,7 +108,7 @@ class ModelOptions:
             "model.max_tokens": self.max_tokens,
             "llamacpp.context_size": self.context_size,
             "llamacpp.gpu_layers": self.gpu_layers,
-            "llamacpp.rpc_servers": self.rpc or None,
+            "llamacpp.rpc_servers": ",".join(self.rpc).split(",") if self.rpc else None,
             "sampling.temperature": self.temperature,
             "sampling.seed": self.seed,
         }
