@@ -1,6 +1,8 @@
 """The log probabilities of an answer's tokens."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from shepherd.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What tokens cost: the prices of models, and sums in US dollars."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from shepherd.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

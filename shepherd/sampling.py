@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
+from shepherd.dataclass import dataclass
 from shepherd.errors import InvalidRequestError
 
 SAMPLERS = (

@@ -1,7 +1,6 @@
 """The required structure of an answer: a tool call, JSON of a schema, or text of a grammar."""
 
-from dataclasses import dataclass
-
+from shepherd.dataclass import dataclass
 from shepherd.messages import JsonObject
 
 

@@ -1,7 +1,7 @@
 """`ask_NAME`: another provider's model answers a question, with the same tools."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import PurePath
 from typing import Annotated
 
@@ -11,6 +11,7 @@ from shepherd.agents.backends import DelegateBackends
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of
 from shepherd.backends.base import ModelInfo
 from shepherd.config.providers import Provider
+from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError, ShepherdError, ToolError
 from shepherd.messages import Role, ToolSpec
 from shepherd.session import Session

@@ -1,7 +1,8 @@
 """The turn of a model that a tool calls: its lines for the user, its last round, its answer."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from shepherd.dataclass import dataclass
 from shepherd.events import (
     TEXT_EVENTS,
     CallbackEvent,

@@ -11,10 +11,11 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from stat import S_ISREG
+
+from shepherd.dataclass import dataclass
 
 MIN_BYTES = 1_048_576
 """Smaller files in other programs' directories are vocabularies and tests."""

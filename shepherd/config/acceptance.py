@@ -9,12 +9,12 @@ import hashlib
 import json
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shepherd.config.files import exclusive, read_text, write_private
+from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
 
 MAX_BYTES = 1_048_576

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import cast, get_args
 
@@ -22,6 +22,7 @@ from shepherd.config.fields import (
 from shepherd.config.files import read_text
 from shepherd.config.locate import line_of
 from shepherd.config.settings import Config, LayerName, Source
+from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
 from shepherd.validation import describe_problem, key_of, nearest
 

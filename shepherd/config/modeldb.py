@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +16,7 @@ from shepherd.config.files import read_text
 from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.locate import line_of
 from shepherd.config.sections import Section
+from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
 from shepherd.validation import describe_problem, did_you_mean
 

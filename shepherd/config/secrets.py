@@ -5,13 +5,14 @@ import stat
 import tomllib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from shepherd.config.files import read_text
 from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.providers import Provider
 from shepherd.config.vendors import vendor_of
+from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
 
 SERVICE = "shepherd"

@@ -1,7 +1,6 @@
 """All settings of one run, and the source of each value."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
@@ -23,6 +22,7 @@ from shepherd.config.sections import (
 )
 from shepherd.config.server import ServerSection
 from shepherd.config.terminal import TerminalSection
+from shepherd.dataclass import dataclass
 
 
 class MemorySection(Section):

@@ -1,10 +1,10 @@
 """Well-known services: their address, and the variable of their key."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from shepherd.config.providers import Provider, ProviderType
+from shepherd.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

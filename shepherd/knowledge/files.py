@@ -2,10 +2,10 @@
 
 import os
 import re
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.files.access import FileAccess

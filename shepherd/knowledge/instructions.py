@@ -3,9 +3,10 @@
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
+from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.knowledge.files import FileText, KnowledgeFiles
 from shepherd.knowledge.project import Project

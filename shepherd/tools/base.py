@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback, ignore_events
 from shepherd.images import Image

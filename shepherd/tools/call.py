@@ -1,10 +1,10 @@
 """A call that is ready to run, and the steps around it."""
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall

@@ -3,10 +3,11 @@
 import asyncio
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from shepherd.config.choices import ApproveMode, SandboxMode
+from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.tools.base import Access, AccessKind, Claim

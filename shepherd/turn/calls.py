@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import takewhile
 
 from shepherd.backends.base import Backend
+from shepherd.dataclass import dataclass
 from shepherd.errors import ShepherdError
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import INTERRUPTED, Message, ToolCall

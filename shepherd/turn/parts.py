@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import takewhile
 from typing import Protocol
 
 from shepherd.backends.base import GenerationStats
+from shepherd.dataclass import dataclass
 from shepherd.errors import ShepherdError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, ignore_events
 from shepherd.messages import Message, ToolCall

@@ -1,6 +1,8 @@
 """The limits of undo, and the result of undo and its like, as plain data."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from shepherd.dataclass import dataclass
 
 MAX_LISTED = 20
 

@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -120,6 +122,18 @@ def test_a_question_loads_the_model_and_no_terminal() -> None:
     assert modules & HEAVY <= {"jinja2", "llguidance", "pydantic"}
     assert modules & {*AT_CALLS, "shepherd.cli.options", "shepherd.cli.repl"} == set()
     assert "shepherd.backends.llamacpp" in modules
+
+
+@pytest.mark.parametrize("start", [{"more": FIRST_PROMPT}, {"arguments": ("-e", "hello")}], ids=str)
+def test_a_start_uses_dataclasses_whose_methods_are_made_when_used(start: dict[str, Any]) -> None:
+    modules = loaded(*start.get("arguments", ("--version",)), more=start.get("more", ""))
+    paths = [Path(*name.split(".")) for name in modules if name.startswith("shepherd.")]
+    files = [path.with_suffix(".py") for path in paths]
+    text = {str(file): file.read_text("utf-8") for file in files if file.is_file()}
+
+    assert len(text) > 100
+    imports = r"^from dataclasses import .*\bdataclass\b"
+    assert {file for file, code in text.items() if re.search(imports, code, re.MULTILINE)} == set()
 
 
 QUESTIONS = st.lists(

@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from shepherd.backends.base import (
@@ -49,6 +49,7 @@ from shepherd.backends.output import OutputFilter, PlainOutput
 from shepherd.backends.text_model import TextModel
 from shepherd.backends.vision import cannot_see, earlier_images, refuse_images
 from shepherd.config.sections import LlamaCppSection
+from shepherd.dataclass import dataclass
 from shepherd.errors import BusyError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message

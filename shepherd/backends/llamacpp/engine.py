@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -39,6 +39,7 @@ from shepherd.backends.llamacpp.scheduling.speculator import (
 from shepherd.backends.llamacpp.vision.encoder import ImageEncoder, VisionSetup
 from shepherd.backends.llamacpp.vision.projector import ProjectorChoice, choose_projector
 from shepherd.config.sections import LlamaCppSection
+from shepherd.dataclass import dataclass
 from shepherd.errors import ModelLoadError
 from shepherd.tasks import in_daemon_thread
 

@@ -1,8 +1,10 @@
 """How a model family writes reasoning and tool calls, and which family a model belongs to."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
+
+from shepherd.dataclass import dataclass
 
 
 class CallFormat(StrEnum):

@@ -1,8 +1,9 @@
 """The kinds of Markdown lines, also of lines that have only begun."""
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+
+from shepherd.dataclass import dataclass
 
 
 class LineKind(StrEnum):

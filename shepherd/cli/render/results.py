@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from shepherd.dataclass import dataclass
 
 MAX_RESULTS = 200
 MAX_CHARACTERS = 4_000_000

@@ -1,7 +1,8 @@
 """Sums of tokens and seconds over generations."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from shepherd.dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -6,10 +6,11 @@ Text goes into the message, an image beside it.
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 
+from shepherd.dataclass import dataclass
 from shepherd.errors import ImageError
 from shepherd.images import SUFFIXES, Image, check_count, load_image
 from shepherd.messages import Message, ToolCall

@@ -4,8 +4,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from shepherd.dataclass import dataclass
 from shepherd.messages import ToolSpec
 
 SATURATION, LENGTH_SHARE = 1.2, 0.75

@@ -3,11 +3,11 @@
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
+from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.messages import Message, Role, ToolSpec
 from shepherd.tools.base import Access, AnyTool, Arguments, Tool, ToolContext, ToolResult

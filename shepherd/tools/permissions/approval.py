@@ -1,11 +1,12 @@
 """Requests for approval, the answers, and the objects that answer them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol
 
 from shepherd.config.choices import ApproveMode
+from shepherd.dataclass import dataclass
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, ToolResult
 from shepherd.tools.permissions.content import holds_private_key

@@ -5,9 +5,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from shepherd.dataclass import dataclass
 from shepherd.tools.paths import expand_home
 
 _MAX_FILES = 500

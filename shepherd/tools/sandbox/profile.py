@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from shepherd.dataclass import dataclass
 
 SHARED_MEMORY = 1 << 30
 """Size of /dev/shm in bytes."""

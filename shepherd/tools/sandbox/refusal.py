@@ -2,10 +2,10 @@
 
 import os
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from shepherd.dataclass import dataclass
 from shepherd.tools.sandbox.profile import Profile, git_directories
 from shepherd.tools.sandbox.view.toolchains import SYSTEM
 

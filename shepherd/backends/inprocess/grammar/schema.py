@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 from shepherd.backends.inprocess.grammar.properties import Closing
+from shepherd.dataclass import dataclass
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
 

@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shepherd.backends.inprocess.prompt.conversation import Conversation, Dialect
+from shepherd.dataclass import dataclass
 from shepherd.messages import Message, Role, ToolCall, ToolSpec
 
 _INTRODUCTION = """\

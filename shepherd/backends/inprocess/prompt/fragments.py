@@ -3,10 +3,10 @@
 import codecs
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from shepherd.backends.inprocess.prompt.special import CUT, SEAL, SpecialTexts
 from shepherd.backends.inprocess.prompt.vocabulary import ATTR_LSTRIP, ATTR_RSTRIP, Vocabulary
+from shepherd.dataclass import dataclass
 
 _MAX_CHARACTERS = 4_000_000
 """With their tokens these take about 40 MB."""

@@ -3,7 +3,6 @@
 import ctypes
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error
 from shepherd.backends.llamacpp.native.pooled import PooledContext
 from shepherd.config.sections import LlamaCppSection
+from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError, ModelLoadError
 
 

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from shepherd.backends.device_memory import Memory
@@ -18,6 +18,7 @@ from shepherd.backends.llamacpp.native.params import (
 from shepherd.backends.llamacpp.native.sizes import ModelSizes, model_sizes
 from shepherd.backends.llamacpp.rpc.workers import open_workers
 from shepherd.config.sections import LlamaCppSection
+from shepherd.dataclass import dataclass
 
 logger = logging.getLogger(__name__)
 

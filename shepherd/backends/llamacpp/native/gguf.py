@@ -4,10 +4,11 @@ import mmap
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shepherd.dataclass import dataclass
 from shepherd.errors import ModelLoadError
 
 _MAGIC = b"GGUF"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Jobs
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
@@ -13,6 +13,7 @@ from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, shares
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.backends.llamacpp.speculation.drafts import Draft
 from shepherd.backends.llamacpp.vision.parts import image_span
+from shepherd.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Whether drafting pays off: acceptance rates, and the cost of larger batches."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shepherd.backends.llamacpp.native.limits import CPU_LIMITS
+from shepherd.dataclass import dataclass
 
 MARGIN = 1.05
 """A draft must promise an increase of the speed by this factor."""

@@ -5,7 +5,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -23,6 +23,7 @@ from shepherd.backends.llamacpp.vision.parts import (
     PromptImages,
     TextPart,
 )
+from shepherd.dataclass import dataclass
 from shepherd.errors import BackendError, ImageError
 from shepherd.images import Image
 

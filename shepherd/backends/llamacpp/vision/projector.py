@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from shepherd.backends.llamacpp.native.bindings import reads_images
 from shepherd.backends.llamacpp.native.gguf import GgufHeader, check_model_file
 from shepherd.catalog.model_files import SUFFIX, is_projector_name, model_name
 from shepherd.config.sections import LlamaCppSection
+from shepherd.dataclass import dataclass
 from shepherd.errors import ModelLoadError
 
 NONE = "none"
