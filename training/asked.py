@@ -45,7 +45,7 @@ class _Conversation:
     def pup(self, wanted: str, got: str) -> None:
         """What Pup should have said stands in the history from here on."""
         first = wanted.split(" || ")[0]
-        self.call = _call(first)
+        self.call = call_of(first)
         said = BEYOND if first == "beyond" else got
         self.messages.append(Message("assistant", "" if self.call else said, self.call))
 
@@ -56,7 +56,8 @@ class _Conversation:
             self.told.append(report(self.call.name, self.call.args, text))
 
 
-def _call(wanted: str) -> Call | None:
+def call_of(wanted: str) -> Call | None:
+    """The call that would be right; None for what needs none."""
     if wanted in ("beyond", "talk"):
         return None
     name, args = wanted.split(" ", 1)
@@ -69,7 +70,7 @@ def as_wanted(wanted: str, got: str) -> bool:
 
 
 def _is(wanted: str, got: str) -> bool:
-    call = _call(wanted)
+    call = call_of(wanted)
     if call is None:
         return got in ((BEYOND, NO_TOOL) if wanted == "beyond" else CANNED)
     return is_call(call, got)
@@ -84,7 +85,8 @@ def is_call(call: Call, got: str) -> bool:
     return made == {"name": call.name, "arguments": call.args}
 
 
-def _seen(text: str) -> bool:
+def was_seen(text: str) -> bool:
+    """Whether this belongs to the half whose failures have been looked at."""
     return bool(zlib.crc32(text.encode()) % 2)
 
 
@@ -93,7 +95,7 @@ def requests(reply: Reply) -> Iterator[Asked]:
     for line in lists.sections("asked")["requests"]:
         said, wanted = line.split(" => ", 1)
         got = reply([Message("user", said)])
-        yield Asked(said, wanted, got, as_wanted(wanted, got), _seen(said))
+        yield Asked(said, wanted, got, as_wanted(wanted, got), was_seen(said))
 
 
 def conversations(reply: Reply) -> Iterator[Asked]:
@@ -107,7 +109,7 @@ def conversations(reply: Reply) -> Iterator[Asked]:
             elif kind == "CALL":
                 got = reply(talk.messages)
                 said = talk.messages[-1].content
-                yield Asked(said, text, got, as_wanted(text, got), _seen(block))
+                yield Asked(said, text, got, as_wanted(text, got), was_seen(block))
                 talk.pup(text, got)
             else:
                 talk.result(text)

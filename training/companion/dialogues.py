@@ -36,8 +36,9 @@ class Group:
 
 
 def questions(*, held: bool) -> tuple[str, ...]:
-    """The open questions."""
-    return lists.sections("open")["held out" if held else "train"]
+    """The open questions; words of a right answer follow those held out, after ` => `."""
+    lines = lists.sections("open")["held out" if held else "train"]
+    return tuple(line.partition(" => ")[0] for line in lines)
 
 
 def offered(words: Words) -> list[Tool]:
