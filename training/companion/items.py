@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.session import Session
-from training import asked, clients, lists
+from training import asked, clients, lists, talk
 from training.companion.specs import messages, spec, typed
 from training.dialogue import Call
 from training.dialogue import Message as Said
@@ -18,7 +18,8 @@ UNSEEN_SEED = FIRST_SEED + 50_000
 PUP_ONLY = frozenset({"beyond", "small talk"})
 """Replies in which Pup speaks of itself."""
 
-ONLY_CLIENTS: dict[SceneMaker, float] = {clients.client: 1.0}
+# The second is for dialogues without a client's tool.
+ONLY_CLIENTS: dict[SceneMaker, float] = {clients.client: 1.0, talk.ask: 1e-6}
 Measure = Callable[[str], int]
 
 
