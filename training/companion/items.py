@@ -112,8 +112,8 @@ def in_own_words(count: int) -> Iterator[Item]:
     tools = [spec(tool) for tool in OWN]
     lines = [line.split(" => ", 1) for line in lists.sections("asked")["requests"]]
     counted = [(said, wanted) for said, wanted in lines if not asked.was_seen(said)]
-    step = max(1, len(counted) // count)
-    for said, wanted in counted[::step][:count]:
+    for number in range(count):
+        said, wanted = counted[number * len(counted) // count]
         calls = [asked.call_of(each.strip()) for each in wanted.split(" || ")]
         right = tuple(_typed(call, tools) for call in calls if call is not None)
         kind = "requests in people's own words" if right else "beyond tools: no call"

@@ -95,8 +95,8 @@ async def own_answers(backend: LlamaCppBackend, asked: Sequence[str]) -> dict[st
     found: dict[str, str] = {}
     for question in asked:
         session = Session(BRIEFLY, [Message.user(question)], sampling=Sampling(temperature=0.0))
-        prefilled = await backend.prefill_session(session, ignore_events)
-        done = await backend.generate_from_prefilled(prefilled, ignore_events, LONGEST_ANSWER)
+        async with await backend.prefill_session(session, ignore_events) as prefilled:
+            done = await backend.generate_from_prefilled(prefilled, ignore_events, LONGEST_ANSWER)
         if done.finish_reason is FinishReason.STOP and done.message.content:
             found[question] = done.message.content
     return found
