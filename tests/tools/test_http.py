@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 
 import pytest
@@ -31,7 +31,7 @@ from tests.tools.workshop import Workshop, open_workshop
 
 
 class Handler(BaseHTTPRequestHandler):
-    seen: list[tuple[str, str, dict[str, str], bytes]]
+    seen: ClassVar[list[tuple[str, str, dict[str, str], bytes]]] = []
     left: threading.Event
 
     def log_message(self, format: str, *args: Any) -> None:
