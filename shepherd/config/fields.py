@@ -1,7 +1,6 @@
 """Describes the values that a setting accepts, for errors and the reference, and parses text."""
 
 import json
-import tomllib
 from enum import StrEnum
 from types import NoneType
 from typing import Literal, get_args, get_origin
@@ -108,6 +107,8 @@ def parse_bool(text: str) -> bool | str:
 
 
 def _toml_value(text: str) -> object:
+    import tomllib
+
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:

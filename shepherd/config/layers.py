@@ -1,6 +1,5 @@
 """The layers of settings: a TOML file, the environment, flags."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
@@ -70,6 +69,8 @@ def read_file_layer(name: LayerName, path: Path) -> Layer:
 
 def parse_file_layer(name: LayerName, path: Path, text: str) -> Layer:
     """The settings in `text`, the current or future content of `path`; raises ConfigError."""
+    import tomllib
+
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

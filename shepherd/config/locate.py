@@ -1,6 +1,5 @@
 """Line numbers of settings in a TOML file, which tomllib does not provide."""
 
-import tomllib
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -16,6 +15,8 @@ def line_of(text: str, path: Sequence[Key]) -> int:
     If it is missing, its nearest existing parent counts, or line 1. `text` is valid TOML. For
     messages only, because it is slow (it parses beginnings of the file).
     """
+    import tomllib
+
     lines = text.splitlines()
     while path and not _contains(tomllib.loads(text), path):
         path = path[:-1]
@@ -50,6 +51,8 @@ def _first_statement(lines: Sequence[str], start: int) -> int:
 
 
 def _parse(text: str) -> dict[str, Any] | None:
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:

@@ -1,6 +1,5 @@
 """Facts about models by their names: context, output limit, vision, thinking, parameters."""
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
@@ -113,6 +112,8 @@ def _fits(pattern: str, names: Sequence[str]) -> bool:
 
 
 def _entries(text: str, name: str) -> list[ModelEntry]:
+    import tomllib
+
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

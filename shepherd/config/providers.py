@@ -1,7 +1,6 @@
 """Providers: the services that answer, by name, in one file of the user."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
@@ -353,6 +352,8 @@ class ProviderStore:
         return provider
 
     def _parse(self, text: str) -> list[Provider]:
+        import tomllib
+
         try:
             data = tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -2,7 +2,6 @@
 
 import os
 import stat
-import tomllib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
@@ -123,6 +122,8 @@ class Secrets:
         return Secret(key, place)
 
     def _stored(self, *, private: bool = True) -> dict[str, str]:
+        import tomllib
+
         if private:
             self._check_private()
         try:

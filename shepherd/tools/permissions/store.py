@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-import tomllib
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +27,8 @@ class PermissionStore:
         """
         try:
             with self.path.open("rb") as file:
+                import tomllib
+
                 _check_owner(self.path, os.fstat(file.fileno()))
                 data = tomllib.load(file)
         except FileNotFoundError:

@@ -8,19 +8,20 @@ from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
 from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
 from shepherd.backends.output.calls.repair import loads, repair_json
 from shepherd.messages import JsonObject
+from shepherd.pattern import lazy_pattern
 
 BEGIN = "<|open|>call tool="
-_CALL = re.compile(
+_CALL = lazy_pattern(
     r"\s*<\|open\|>call\b(?P<attributes>[^|]*)<\|sep\|>(?P<body>.*?)"
     r"(?:<\|close\|>call<\|sep\|>|\Z|(?=<\|open\|>call\b))\s*",
     re.DOTALL,
 )
-_PART = re.compile(
+_PART = lazy_pattern(
     r"\s*<\|open\|>(?P<tag>argument|json)\b(?P<attributes>[^|]*)<\|sep\|>(?P<text>.*?)"
     r"<\|close\|>(?P=tag)<\|sep\|>\s*",
     re.DOTALL,
 )
-_ATTRIBUTE = re.compile(r"([\w-]+)=\"([^\"]*)\"")
+_ATTRIBUTE = lazy_pattern(r"([\w-]+)=\"([^\"]*)\"")
 _ENTITIES = (("&quot;", '"'), ("&amp;", "&"))
 
 

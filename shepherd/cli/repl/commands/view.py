@@ -1,8 +1,8 @@
 """Commands about the terminal itself."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
 from shepherd.cli.render.totals import Totals
@@ -11,6 +11,9 @@ from shepherd.cli.terminal.sanitize import one_line
 from shepherd.config.choices import ApproveMode
 from shepherd.prices import dollars
 from shepherd.tools.text import pluralize
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _KEYS = (
     ("Enter", "send; while the model works the message waits its turn"),
@@ -139,8 +142,10 @@ def _tokens_in(tokens: int, seconds: float) -> str:
     return f"{pluralize(tokens, 'token', ',')}{speed}"
 
 
-def two_columns(rows: Iterable[tuple[str, str]]) -> Table:
+def two_columns(rows: Iterable[tuple[str, str]]) -> "Table":
     """A table of names and their meanings."""
+    from rich.table import Table
+
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
