@@ -93,5 +93,5 @@ def test_on_a_gpu_the_measured_cost_of_a_cell_decides() -> None:
 
 def test_on_a_cpu_it_is_a_fixed_product() -> None:
     crowding = Crowding(CPU_LIMITS.crowding)
-    assert crowding.pays(256, 256, lambda: 1e9)
-    assert not crowding.pays(256, 255, lambda: 0.0)
+    assert crowding.pays(64, 64, lambda: 1e9)
+    assert not crowding.pays(64, 63, lambda: 0.0)

@@ -39,11 +39,11 @@ CPU_LIMITS = DeviceLimits(
     answers_show_pace=True,
     token_share=0.25,
     draft_chunk=128,
-    crowding=64 * 1024,
+    crowding=4 * 1024,
 )
 """Measured on two cores. Below 240 tokens per second two steps take longer than 0.2 s. Swapping
-out costs less than attention over masked tokens, by far: 530 new tokens beside seven idle
-conversations of 1,074 take a third of the time, and the next turn of those is not slower."""
+out costs less than attention over masked tokens: where six conversations take turns, a turn takes
+0.4 to 0.9 times as long as if they stay, and with two of them 0.97 to 1.1 times."""
 
 CPU_FLASH_LIMITS = replace(CPU_LIMITS, min_chunk=64)
 """With flash attention. Behind 3,000 tokens a step of 64 tokens takes 1.1 s and one of 63 takes
