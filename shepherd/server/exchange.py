@@ -167,6 +167,7 @@ class Exchanges:
             exchange = prepared.exchange
             if exchange.progress is None:
                 async with self._open(prepared) as choices:
+                    choices.start()
                     yield _reported(exchange.answer.frames(choices), info)
                 return
             stream = ProgressStream(exchange.progress)

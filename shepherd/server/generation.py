@@ -76,7 +76,8 @@ def log_warnings(event: CallbackEvent, content: str, name: str = "", _id: str = 
 class Choices:
     """Several parallel generations: their text as it arrives, then their results.
 
-    Iterate it once. A failed choice ends too; `result` raises its error.
+    Iterate it once. A failed choice ends too; `result` raises its error. A choice that is alone
+    waits for `start`, or for the first reader: `results` then needs no task for it.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Choices:
         self._queue: asyncio.Queue[ChoicePiece] = asyncio.Queue()
         self._running: set[int] = set()
         self._tasks: list[asyncio.Task[Generation]] = []
+        self._alone: Generation | None = None
         self._source = source
         self._max_tokens = max_tokens
         self._turns = asyncio.Semaphore(MAX_PROMPTS_AT_ONCE)
@@ -98,10 +100,17 @@ class Choices:
         self._characters: defaultdict[int, int] = defaultdict(int)
         self._begun = asyncio.Event()
         self._wants_pieces = True
-        for index, handle in enumerate(handles):
-            self._start(index, self._generate(index, handle))
+        self._count = len(handles) + len(later)
+        if self._count > 1:
+            self.start()
         for index, session in enumerate(later, len(handles)):
             self._start(index, self._prefill(index, session))
+
+    def start(self) -> None:
+        """Generate in the background from now on."""
+        if not self._tasks and self._alone is None:
+            for index, handle in self._handles.items():
+                self._start(index, self._generate(index, handle))
 
     @property
     def prompt(self) -> GenerationStats:
@@ -116,10 +125,11 @@ class Choices:
     @property
     def count(self) -> int:
         """How many choices there are."""
-        return len(self._tasks)
+        return self._count
 
     async def __aiter__(self) -> AsyncIterator[ChoicePiece]:
-        running = len(self._tasks)
+        self.start()
+        running = self._count
         while running:
             pieces = [await self._queue.get()]
             while not self._queue.empty():  # the reader is slower than the model, so join more text
@@ -132,6 +142,7 @@ class Choices:
 
     async def begun(self) -> None:
         """Wait for the first text or call; raises the error of a choice that failed before it."""
+        self.start()
         await self._begun.wait()
         for task in self._tasks:
             if task.done():
@@ -139,16 +150,21 @@ class Choices:
 
     async def result(self, index: int) -> Generation:
         """The generation; raises the error of the backend."""
-        return await self._tasks[index]
+        self.start()
+        return self._alone or await self._tasks[index]
 
     def stats(self) -> list[GenerationStats]:
         """The measures of all choices so far; those of a running answer are an estimate."""
-        return [self._stats(index) for index in range(len(self._tasks))]
+        return [self._stats(index) for index in range(self._count)]
 
     async def results(self) -> list[Generation]:
         """The results of all choices, whose text need not come before; re-raises a failure."""
         self._wants_pieces = False
-        if len(self._tasks) == 1:  # gathering takes another turn of the event loop
+        if self._alone is None and not self._tasks:  # a task takes two more turns of the event loop
+            self._alone = await self._generate(0, self._handles[0])
+        if self._alone is not None:
+            return [self._alone]
+        if len(self._tasks) == 1:  # and so does gathering
             return [await self._tasks[0]]
         return await asyncio.gather(*self._tasks)
 
@@ -187,8 +203,11 @@ class Choices:
         return log_warnings(event, content, name)
 
     def _stats(self, index: int) -> GenerationStats:
-        task, handle = self._tasks[index], self._handles.get(index)
-        if task.done() and not task.cancelled() and task.exception() is None:
+        handle = self._handles.get(index)
+        if self._alone is not None:
+            return self._alone.stats
+        task = self._tasks[index] if self._tasks else None
+        if task and task.done() and not task.cancelled() and task.exception() is None:
             return task.result().stats
         if handle is None:
             return GenerationStats()
