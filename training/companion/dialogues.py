@@ -23,6 +23,7 @@ SCENES: dict[SceneMaker, float] = {
 }
 LONGEST = 500  # characters of a dialogue
 QUESTIONS = 0.15  # share of the dialogues that are an open question
+MISSING = 0.3  # share that is kept of the dialogues in which a tool is missing
 PLAIN = SYSTEM.partition(" Working directory")[0]
 
 
@@ -46,8 +47,8 @@ def offered(words: Words) -> list[Tool]:
     rng = words.rng
     kind = rng.random()
     tools = list(OWN)
-    if kind < 0.75:
-        tools = rng.sample(tools, rng.randint(1, 4) if kind < 0.45 else rng.randint(5, 9))
+    if kind < 0.5:
+        tools = rng.sample(tools, rng.randint(1, 4) if kind < 0.3 else rng.randint(5, 9))
     if kind < 0.15:
         tools = []
     if rng.random() < 0.15:
@@ -89,7 +90,12 @@ def _fitting(tools: list[Tool]) -> dict[Callable[[Scene], None], float]:
 
 
 def _dialogue(scene: Scene, makers: dict[Callable[[Scene], None], float]) -> list[Message]:
-    """One dialogue; empty if it came out too long or with nothing in it."""
+    """One dialogue; empty if it came out too long or with nothing in it.
+
+    Most of those in which a tool is missing are left out: else the model misses tools that it has.
+    """
     scene.rng.choices(list(makers), list(makers.values()))[0](scene)
     length = sum(len(message.body()) for message in scene.messages)
-    return scene.messages if length <= LONGEST else []
+    missing = any(message.label == "no tool" for message in scene.messages)
+    skipped = missing and scene.rng.random() > MISSING
+    return scene.messages if length <= LONGEST and not skipped else []

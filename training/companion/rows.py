@@ -104,7 +104,7 @@ async def own_answers(backend: LlamaCppBackend, asked: Sequence[str]) -> dict[st
 
 async def write(args: argparse.Namespace) -> None:
     """Makes the rows and writes them."""
-    section = LlamaCppSection(context_size=4096, cache_disk_mib=0)
+    section = LlamaCppSection(context_size=4096, cache_disk_mib=0, threads=1)
     backend = await LlamaCppBackend.load(args.model, section)
     try:
         answers = await own_answers(backend, questions(held=args.held))
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=model_file(SMOLLM2))
     parser.add_argument("--count", type=int, default=800)
     parser.add_argument("--first", type=int, default=0, help="the first row's number")
-    parser.add_argument("--dialogues", type=int, default=5, help="of a row")
+    parser.add_argument("--dialogues", type=int, default=8, help="of a row")
     parser.add_argument("--held", action="store_true", help="of held-out words and tools")
     asyncio.run(write(parser.parse_args()))
 
