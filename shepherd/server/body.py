@@ -80,8 +80,13 @@ class BodyReader:
     async def _receive(self, request: Request, body: bytearray) -> None:
         """Fill `body`.
 
-        A body that is slightly too long is read to its end: clients write before they read.
+        A body that is slightly too long is read to its end: clients write before they read. The
+        others do not begin, or say in a header that they are much too long.
         """
+        size = _announced_bytes(request)
+        waits = request.headers.get("expect", "").lower() == "100-continue"
+        if size > self._limit * (1 if waits else _DRAIN_FACTOR):
+            raise self._too_large()
         size = 0
         async for chunk in request.stream():
             size += len(chunk)
@@ -90,17 +95,25 @@ class BodyReader:
             elif size > _DRAIN_FACTOR * self._limit:
                 break
         if size > self._limit:
-            message = (
-                f"The request is larger than the {self._limit:,} bytes that this server takes: "
-                "send less at once, or smaller images, or raise server.max_body_bytes there."
-            )
-            raise ApiError(413, message, "request_too_large", headers={"Connection": "close"})
+            raise self._too_large()
+
+    def _too_large(self) -> ApiError:
+        message = (
+            f"The request is larger than the {self._limit:,} bytes that this server takes: "
+            "send less at once, or smaller images, or raise server.max_body_bytes there."
+        )
+        return ApiError(413, message, "request_too_large", headers={"Connection": "close"})
 
     def _take(self, chunk: bytes, body: bytearray) -> None:
         if self._buffered + len(chunk) > _BUFFER_FACTOR * self._limit:
             raise BusyError("Too many large requests are being read; try again later.")
         body += chunk
         self._buffered += len(chunk)
+
+
+def _announced_bytes(request: Request) -> int:
+    """The length of the body in the headers, 0 if it comes in chunks."""
+    return int(request.headers.get("content-length") or 0)
 
 
 def _check_headers(request: Request, *, any_type: bool) -> None:

@@ -208,3 +208,14 @@ def test_requests_in_one_write_are_answered_in_order(server: Scripted) -> None:
     received = server.raw(get + get + last)
     assert received.count(b"HTTP/1.1 200 OK") == 3
     assert received.endswith(b"}]}")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [b"Content-Length: 1000000000\r\n", b"Content-Length: 17000000\r\nExpect: 100-continue\r\n"],
+)
+def test_large_body_is_refused_before_it_is_sent(server: Scripted, headers: bytes) -> None:
+    start = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+    received = server.raw(start + headers + b"Content-Type: application/json\r\n\r\n")
+    assert received.startswith(b"HTTP/1.1 413 ")
+    assert b"request_too_large" in received
