@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+_LENGTHS = frozenset({"too_short", "too_long", "string_too_short", "string_too_long"})
 _VALUE_ERROR, _EXPECTATION = "Value error, ", "Input should be "
 
 _SCHEMES = ("postgresql", "postgres")
@@ -42,11 +43,18 @@ def describe_problem(
         return unknown or f"{key} is unknown"
     if problem["type"] == "missing":
         return f"{key} is missing"
+    if problem["type"] in _LENGTHS and not expected:
+        return f"{key} must {_length_of(message)}"
     own_words = problem["type"] in ("value_error", "string_pattern_mismatch")
     if own_words or not (expected or message.startswith(_EXPECTATION)):
         return f"{key}: {message}" if key else message
     value = f", got {_json_text(problem['input'])}" if show_value else ""
     return f"{key} must be {expected or message.removeprefix(_EXPECTATION)}{value}".strip()
+
+
+def _length_of(message: str) -> str:
+    """`have at least 1 item`, without the name of the type in Python."""
+    return message.partition(" should ")[2].partition(" after validation")[0]
 
 
 def check_web_address(url: str, advice: str) -> None:

@@ -41,15 +41,15 @@ def sentence(data: dict[str, object], expected: str = "", *, show_value: bool = 
         ({"count": 10}, "count must be less than or equal to 9"),
         ({"count": 1, "names": ["a", 2]}, "names.1 must be a valid string"),
         ({"count": 1, "word": "long"}, "word: is too long"),
+        ({"count": 1, "names": ["a", "b", "c"]}, "names must have at most 2 items"),
     ],
 )
 def test_each_kind_of_problem_has_its_sentence(data: dict[str, object], text: str) -> None:
     assert sentence(data) == text
 
 
-def test_pydantics_own_sentences_stay_whole() -> None:
+def test_what_is_expected_replaces_pydantics_sentence() -> None:
     data: dict[str, object] = {"count": 1, "names": ["a", "b", "c"]}
-    assert sentence(data).startswith("names: List should have at most 2 items")
     assert sentence(data, "two names", show_value=True) == (
         'names must be two names, got ["a", "b", "c"]'
     )
