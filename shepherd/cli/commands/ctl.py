@@ -53,7 +53,9 @@ class ServerAddress:
                 response = client.request(method, f"/admin/{path}", json=body)
                 answer: dict[str, Any] = response.json()
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                message = f"The server at {name} can't be reached: {error}"
+                reason = f"{error}".rstrip(".")
+                advice = "Is it running, and is the address right?"
+                message = f"The server at {name} can't be reached: {reason}. {advice}"
                 raise UnreachableError(message) from error
             except ValueError as error:
                 message = f"{name} is not a server of Shepherd."
@@ -79,7 +81,7 @@ class ServerAddress:
     def _place(self) -> tuple[Path | None, str]:
         """The socket, or None and the address."""
         if self.socket is not None or self.url is not None:
-            return self.socket, self.url or ""
+            return self.socket, _without_api_path(self.url or "")
         from shepherd.config.load import load_config
 
         section = load_config(Path.cwd(), os.environ).server
@@ -88,6 +90,11 @@ class ServerAddress:
         scheme = "https" if section.tls_cert else "http"
         host = f"[{section.host}]" if ":" in section.host else section.host
         return None, f"{scheme}://{host}:{section.port}"
+
+
+def _without_api_path(url: str) -> str:
+    """The server's address without the `/v1` that OpenAI's clients need."""
+    return url.rstrip("/").removesuffix("/v1")
 
 
 @ctl.command("status")

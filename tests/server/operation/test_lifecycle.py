@@ -262,12 +262,15 @@ def test_ctl_reaches_a_server_with_an_admin_key(tmp_path: Path) -> None:
         ended = program.run("ctl", "status", "--url", server.url)
         assert (ended.returncode, ended.stderr) == (0, "")
         assert "ready" in ended.stdout
+        printed = program.run("ctl", "status", "--url", f"{server.url}/v1")
+        assert (printed.returncode, printed.stderr) == (0, "")
         wrong = Program(tmp_path, tmp_path).run("ctl", "status", "--url", server.url)
         assert wrong.returncode == 1
         assert wrong.stderr.startswith("shepherd: An API key is needed")
     gone = Program(tmp_path, tmp_path).run("ctl", "status", "--url", server.url)
     assert gone.returncode == 1
     assert f"{server.url} can't be reached" in gone.stderr
+    assert gone.stderr.endswith("Is it running, and is the address right?\n")
     gone = Program(tmp_path, tmp_path).run("ctl", "status", "--socket", str(tmp_path / "none"))
     assert f"The server at {tmp_path / 'none'} can't be reached" in gone.stderr
 
