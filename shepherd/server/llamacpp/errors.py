@@ -12,6 +12,7 @@ _TYPES: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "authentication_error",
     HTTPStatus.FORBIDDEN: "permission_error",
     HTTPStatus.NOT_FOUND: "not_found_error",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
     HTTPStatus.INTERNAL_SERVER_ERROR: "server_error",
     HTTPStatus.BAD_GATEWAY: "server_error",
     HTTPStatus.SERVICE_UNAVAILABLE: "unavailable_error",

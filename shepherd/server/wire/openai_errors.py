@@ -11,6 +11,7 @@ INVALID_REQUEST = "invalid_request_error"
 EXCEEDS_CONTEXT = "exceed_context_size_error"
 _TYPES: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "authentication_error",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
     HTTPStatus.INTERNAL_SERVER_ERROR: "server_error",
     HTTPStatus.BAD_GATEWAY: "server_error",
     HTTPStatus.SERVICE_UNAVAILABLE: "server_error",

@@ -114,6 +114,7 @@ def test_of_50_parallel_requests_only_the_allowed_ones_run(
     assert refused.headers["x-ratelimit-limit-requests"] == "7"
     assert refused.headers["x-ratelimit-remaining-requests"] == "0"
     assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+    assert refused.json()["error"]["type"] == "rate_limit_error"
 
 
 @pytest.mark.parametrize("body", [{}, {"max_tokens": 3}, {"stream": True}])
