@@ -19,6 +19,7 @@ from shepherd.errors import (
     SessionStorageError,
     ShepherdError,
 )
+from shepherd.server.seal import SealKeyError
 from shepherd.validation import describe_problem, key_of
 
 INTERNAL_ERROR = "internal_error"
@@ -112,6 +113,11 @@ def _shepherd_error(error: ShepherdError) -> ApiError:
             return ApiError(503, str(error), "model_not_loaded")
         case SessionStorageError():
             message = "Saved sessions can't be used at the moment; the server's log says why."
+            return ApiError(503, message, STORE_UNAVAILABLE)
+        case SealKeyError():
+            message = (
+                "The key for signatures can't be used at the moment; the server's log says why."
+            )
             return ApiError(503, message, STORE_UNAVAILABLE)
         case _:
             status = 502 if code else 500

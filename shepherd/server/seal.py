@@ -20,11 +20,15 @@ class SealError(ValueError):
     """The text was not signed by this server, or was changed."""
 
 
+class SealKeyError(ConfigError):
+    """The file of the key can't be used; the message names it."""
+
+
 class Seal:
     """Signs texts with the key in the file at `path`, which is made at the first use.
 
     None keeps a random key in memory. `purpose` separates signatures: one for reasoning is not
-    valid for anything else. Every method raises ConfigError when the file can't be used.
+    valid for anything else. Every method raises SealKeyError when the file can't be used.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -65,7 +69,7 @@ class Seal:
             with exclusive(self._path):
                 return _stored_key(self._path)
         except OSError as error:
-            raise ConfigError(f"{self._path}: can't be used: {error}") from error
+            raise SealKeyError(f"{self._path}: can't be used: {error}") from error
 
 
 def _stored_key(path: Path) -> bytes:
@@ -76,9 +80,9 @@ def _stored_key(path: Path) -> bytes:
         key = secrets.token_bytes(KEY_BYTES)
         write_private(path, f"{key.hex()}\n")
     except ValueError as error:
-        raise ConfigError(f"{path}: is damaged; delete it, and a new key is made") from error
+        raise SealKeyError(f"{path}: is damaged; delete it, and a new key is made") from error
     if len(key) != KEY_BYTES:
-        raise ConfigError(f"{path}: is damaged; delete it, and a new key is made")
+        raise SealKeyError(f"{path}: is damaged; delete it, and a new key is made")
     return key
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from shepherd.messages import Message, ToolCall
 from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.seal import Seal
+from shepherd.server.settings import ServerSettings
 from tests.server.anthropic.support import HI, THINK, Server, ask, client_of, post, stream
 from tests.server.harness import scripted
 
@@ -88,3 +90,17 @@ def test_what_a_provider_wants_back_travels_with_the_message() -> None:
     )
     assert THOUGHTS.with_extras(plain, THOUGHTS.redacted(message)) == message
     assert THOUGHTS.redacted(plain) == ""
+
+
+def test_without_a_key_for_signatures_the_place_of_its_file_stays_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "state").write_text("a file in the place of the folder")
+    settings = ServerSettings(port=0, signing_key=tmp_path / "state" / "signing.key")
+    with scripted("think: Let me see.\ntext: fine", settings) as server:
+        response = post(server, {"messages": HI, "thinking": THINK})
+    assert response.status_code == 503
+    error = response.json()["error"]
+    assert error["details"]["error_code"] == "store_unavailable"
+    assert str(tmp_path) not in response.text
+    assert str(tmp_path) in caplog.text
