@@ -226,12 +226,18 @@ class ModelPool:
         if not name:
             return [self._model]
         targets = self._aliases.order(name) if name in self._aliases else [name]
-        models = [model for target in targets if (model := await self._find_one(target))]
+        models: list[OpenableModel] = []
+        for target in targets:
+            if model := await self._find_one(target):
+                models.append(model)
+            elif name in self._aliases:
+                text = f"The alias {name!r} names {target!r}, which is not a model of this server"
+                self._log(text, logging.WARNING)
         if models:
             return models
         if not self._any_model:
             raise unknown_model(name, self.listed())
-        self._log(name)
+        self._log(f"The default model answers requests for the model {name[:200]!r}")
         return [self._model]
 
     async def _find_one(self, name: str) -> OpenableModel | None:
@@ -244,11 +250,11 @@ class ModelPool:
     def _is_default(self, name: str) -> bool:
         return name in (DEFAULT, self._info.id, self.default.info.id)
 
-    def _log(self, name: str) -> None:
-        """Note once that a name is unknown."""
-        if name not in self._logged and len(self._logged) < MAX_LOGGED_NAMES:
-            self._logged.add(name)
-            logger.info("The default model answers requests for the model %r", name[:200])
+    def _log(self, text: str, level: int = logging.INFO) -> None:
+        """Log a text about an unknown name once."""
+        if text not in self._logged and len(self._logged) < MAX_LOGGED_NAMES:
+            self._logged.add(text)
+            logger.log(level, "%s", text)
 
 
 async def open_pool(config: Config, providers: ProviderBook, opener: BackendOpener) -> ModelPool:

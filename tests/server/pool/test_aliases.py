@@ -124,3 +124,13 @@ def test_weights_decide_how_often_each_comes_first() -> None:
     assert {tuple(sorted(aliases.order("a"))) for _ in range(20)} == {("x", "y")}
     assert aliases.order("b") == ["y", "x"]
     assert aliases.order("c") == ["z"]
+
+
+def test_a_target_that_does_not_exist_is_logged_once(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    aliases = {"smart": ["cluod", "relay"]}
+    with serving(home, {}, aliases=aliases) as server, server.client() as client:
+        for _ in range(2):
+            assert ask(client, model="smart").choices[0].message.content == "I am relay."
+    assert caplog.text.count("The alias 'smart' names 'cluod', which is not a model") == 1
