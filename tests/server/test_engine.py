@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -12,6 +13,7 @@ from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.sections import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import Sampling
+from tests.patience import PATIENCE
 from tests.server.harness import HI, RunningServer, ask, joined, stream
 
 GREEDY = Sampling(temperature=0.0)
@@ -139,6 +141,23 @@ def test_a_bad_schema_or_grammar_is_a_400(
 ) -> None:
     with server.client() as client, pytest.raises(openai.BadRequestError, match=reason):
         how(client, **options)
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "body"),
+    [
+        ("/v1/chat/completions", "response_format", {"messages": HI}),
+        ("/v1/completions", "json_schema", {"prompt": "Hi"}),
+    ],
+)
+def test_a_bad_schema_is_refused_with_its_field(
+    server: Engine, path: str, field: str, body: dict[str, Any]
+) -> None:
+    schema: Any = {"type": "thing"}
+    if field == "response_format":
+        schema = {"type": "json_object", "schema": schema}
+    refused = httpx.post(server.url + path, json=body | {field: schema}, timeout=PATIENCE)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
 
 
 @pytest.mark.parametrize("how", [ask, stream])

@@ -7,6 +7,8 @@ from shepherd.server.api import ErrorReply
 from shepherd.server.errors import ApiError
 from shepherd.server.wire.openai_errors import error_body
 
+_FIELDS = {"messages": "input", "response_format": "text.format"}
+
 
 class ResponsesErrors:
     """The `ErrorShape` of the Responses API: OpenAI's, and an event of type `error`."""
@@ -23,5 +25,5 @@ class ResponsesErrors:
 
 
 def _about_input(error: ApiError) -> ApiError:
-    """The error with this API's name for the messages."""
-    return replace(error, param="input") if error.param == "messages" else error
+    """The error with this API's name for the field."""
+    return replace(error, param=_FIELDS.get(error.param or "", error.param))

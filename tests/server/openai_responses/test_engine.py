@@ -138,6 +138,12 @@ def test_the_answer_has_the_form_of_the_schema(server: Engine) -> None:
     assert response["output"][-1]["content"][0]["text"] in ('{"ok": true}', '{"ok": false}')
 
 
+def test_a_bad_schema_is_refused_with_its_place(server: Engine) -> None:
+    form = {"type": "json_schema", "name": "s", "schema": {"type": "thing"}}
+    refused = post(server, {"text": {"format": form}})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "text.format")
+
+
 def test_log_probabilities_of_the_text(server: Engine) -> None:
     options: dict[str, Any] = {
         "include": ["message.output_text.logprobs"],

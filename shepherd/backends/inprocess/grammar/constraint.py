@@ -103,7 +103,11 @@ class Constrainer:
             from shepherd.backends.inprocess.grammar.translate import add_gbnf
 
             return add_gbnf(rules, output_format.grammar), ()
-        schema = prepare(output_format.schema, strict=output_format.strict)
+        try:
+            schema = prepare(output_format.schema, strict=output_format.strict)
+        except InvalidRequestError as error:
+            field = "json_schema" if session.raw_prompt else "response_format"
+            raise InvalidRequestError(str(error), field) from error
         answer = rules.add("answer", json_value(schema.value, strict=output_format.strict))
         if session.tools:
             answer = f"({answer} | {self._calls(rules, session)})"
