@@ -229,6 +229,6 @@ GEMINI_MODELS = Api(
     paths=(),
     errors=GEMINI.errors,
     routers=lambda context: [models_router(context, STABLE, routes_with(CLIENT_HEADER))],
-    pattern=re.compile(r"/v1/models(/.*)?"),
+    pattern=re.compile(r"/v1/(models|files|cachedContents|tunedModels|batches|operations)(/.*)?"),
     header=CLIENT_HEADER,
 )

@@ -110,6 +110,9 @@ def test_errors_of_every_kind_have_google_s_shape(server: Server, client: httpx.
     assert failed(client.post("/v1beta/models/m:predict", json=body)) == (404, "NOT_FOUND")
     assert failed(client.get("/v1beta/models/m")) == (404, "NOT_FOUND")
     assert failed(client.get("/v1beta/nothing")) == (404, "NOT_FOUND")
+    google = {"x-goog-api-client": "google-genai-sdk"}
+    for path in ("/v1/files", "/v1/cachedContents/a"):
+        assert failed(client.get(path, headers=google)) == (404, "NOT_FOUND")
     assert failed(client.post(f"{STREAM_PATH}?alt=proto", json=body)) == (400, "INVALID_ARGUMENT")
     assert failed(client.post("/v1/models/m:generateContent", json={})) == (400, "INVALID_ARGUMENT")
     assert failed(client.post(PATH, content=b"[")) == (400, "INVALID_ARGUMENT")
