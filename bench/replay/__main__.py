@@ -5,8 +5,9 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -56,11 +57,12 @@ def main(arguments: Sequence[str]) -> int:
                 continue
             model = with_context(file, Path(folder) / "model.gguf", CONTEXT)
             for agents in options.agents:
-                results = [_measure(s, model, played, agents) for s in options.sides]
-                print(f"\n## {name}, {_agents(agents)}\n\n{table(results)}", flush=True)
-                groups[f"{name}, {_agents(agents)}"] = results
-                if options.json:
-                    add_to_file(options.json, groups)
+                title = f"{name}, {_agents(agents)}"
+                for results in measure(options.sides, model, played, agents):
+                    groups[title] = results
+                    if options.json:
+                        add_to_file(options.json, groups)
+                print(f"\n## {title}\n\n{table(groups[title])}", flush=True)
     if options.plot:
         PICTURE.write_text(draw(load_file(options.json) if options.json else groups))
     return 0
@@ -85,12 +87,30 @@ def table(results: Sequence[Result]) -> str:
     return markdown(HEADER, [result.row(best) for result in results])
 
 
-def _measure(side: str, model: Path, played: Sequence[Session], agents: int) -> Result:
-    print(f"{side}, {_agents(agents)}", file=sys.stderr, flush=True)
+def measure(
+    sides: Sequence[str], model: Path, played: Sequence[Session], agents: int
+) -> Iterator[list[Result]]:
+    """The results so far after each round, in which all sides play the same sessions in turn.
+
+    A round has as many sessions as there are agents. The order of the sides rotates, so that a
+    machine whose speed changes favours none.
+    """
     load = Load(model, CONTEXT * agents, agents)
-    with SIDES[side](load) as url:
-        seconds, steps = asyncio.run(play(url, played, agents))
-    return Result(side, seconds, steps)
+    results = {side: Result(side, 0.0, []) for side in sides}
+    order = deque(sides)
+    with ExitStack() as stack:
+        urls = {side: stack.enter_context(SIDES[side](load)) for side in sides}
+        for start in range(0, len(played), agents):
+            for side in order:
+                more = asyncio.run(play(urls[side], played[start : start + agents], agents))
+                results[side] = results[side].with_more(*more)
+            order.rotate()
+            print(f"{start + agents} sessions, {_seconds(results)}", file=sys.stderr, flush=True)
+            yield list(results.values())
+
+
+def _seconds(results: Mapping[str, Result]) -> str:
+    return ", ".join(f"{side} {result.seconds:.1f} s" for side, result in results.items())
 
 
 def _agents(count: int) -> str:

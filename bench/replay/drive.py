@@ -36,6 +36,10 @@ class Result:
     seconds: float
     steps: list[Step]
 
+    def with_more(self, seconds: float, steps: Sequence[Step]) -> "Result":
+        """The result with further sessions."""
+        return Result(self.side, self.seconds + seconds, [*self.steps, *steps])
+
     def row(self, best: float) -> list[str]:
         """The row of a table; `best` are the seconds of the best other server."""
         firsts = sorted(step.first for step in self.steps)

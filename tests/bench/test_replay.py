@@ -73,3 +73,8 @@ def test_results_are_added_to_a_file(tmp_path: Path) -> None:
     add_to_file(file, {"one": RESULTS})
     add_to_file(file, {"two": RESULTS[:1], "one": RESULTS[1:]})
     assert load_file(file) == {"one": RESULTS[1:], "two": RESULTS[:1]}
+
+
+def test_further_sessions_add_to_a_result() -> None:
+    more = RESULTS[0].with_more(2.0, STEPS[:1])
+    assert more == Result(OURS, 7.0, [*STEPS, STEPS[0]])
