@@ -21,41 +21,66 @@ from tests.backends.llamacpp.support import GREEDY, PUP, settings
 from tests.patience import PATIENCE, POLL
 
 REASON = "it closed the connection"
+ANSWER = 16
+"""Tokens."""
+
+
+class FailingWorkers(Workers):
+    """Workers that are lost within an answer: before the third step of the engine from `doom` on.
+
+    The test's own thread would be too late when the machine is busy.
+    """
+
+    steps_left: int | None = None
+
+    def doom(self) -> None:
+        """Lose the workers within the next answer."""
+        self.steps_left = 3
+
+    def check(self) -> None:
+        if self.steps_left is not None:
+            self.steps_left -= 1
+            if self.steps_left == 0:
+                self.relays[0].lose(REASON)
+        super().check()
 
 
 @pytest.fixture
-def relay(monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
+def relay() -> Iterator[Relay]:
     with scripted_worker() as worker:
-        relay = Relay(probe(worker.address), PATIENCE)
-
-        def open_workers(_: LlamaCppSection) -> Workers:
-            return Workers((relay,), (), ())
-
-        monkeypatch.setattr(engine, "open_workers", open_workers)
-        yield relay
+        yield Relay(probe(worker.address), PATIENCE)
 
 
 @pytest.fixture
-async def backend(relay: Relay) -> AsyncIterator[LlamaCppBackend]:
+def workers(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> FailingWorkers:
+    workers = FailingWorkers((relay,), (), ())
+
+    def open_workers(_: LlamaCppSection) -> Workers:
+        return workers
+
+    monkeypatch.setattr(engine, "open_workers", open_workers)
+    return workers
+
+
+@pytest.fixture
+async def backend(workers: FailingWorkers) -> AsyncIterator[LlamaCppBackend]:
     own = settings(context_size=512)
     backend = await LlamaCppBackend.load(PUP, own, GREEDY)
     yield backend
     await backend.aclose()
 
 
-async def answer(backend: LlamaCppBackend, relay: Relay | None = None) -> str:
-    """A short answer; the worker of `relay` is lost after the first event."""
+async def answer(backend: LlamaCppBackend) -> str:
+    """A short answer."""
     texts: list[str] = []
 
     def receive(_event: object, content: str, *_: object) -> bool:
         texts.append(content)
-        if relay is not None:
-            relay.lose(REASON)
         return True
 
     session = Session(messages=[Message.user("Say hello.")])
     prefilled = await backend.prefill_session(session, receive)
-    await backend.generate_from_prefilled(prefilled, receive, 16)
+    await backend.generate_from_prefilled(prefilled, receive, ANSWER)
     return "".join(texts)
 
 
@@ -67,10 +92,11 @@ async def ended(backend: LlamaCppBackend) -> bool:
 
 
 async def test_a_loss_ends_the_answer_with_one_sentence(
-    backend: LlamaCppBackend, relay: Relay
+    backend: LlamaCppBackend, relay: Relay, workers: FailingWorkers
 ) -> None:
+    workers.doom()
     with pytest.raises(BackendError, match=f"{relay.address} was lost: {REASON}") as first:
-        await answer(backend, relay)
+        await answer(backend)
     assert "The conversation is kept" in str(first.value)
     assert await ended(backend)
     with pytest.raises(BackendError, match="was lost"):
@@ -85,6 +111,7 @@ async def test_a_loss_while_nothing_runs_ends_the_engine(
     assert await ended(backend)
 
 
+@pytest.mark.usefixtures("workers")
 async def test_a_loss_during_loading_is_the_reason(relay: Relay) -> None:
     relay.lose(REASON)
     with pytest.raises(BackendError, match=REASON):
