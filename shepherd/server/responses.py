@@ -25,11 +25,15 @@ class JsonResponse(JSONResponse):
 
 
 class ErrorResponse(Response):
-    """An error in the shape of the request's API."""
+    """An error in the shape of the request's API.
+
+    It takes the traceback away, because a frame of that may hold this response: the cycle would
+    keep the whole request until the next collection.
+    """
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(status_code=error.status)
-        self._error = error
+        self._error = error.with_traceback(None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = error_reply(scope, self._error)

@@ -85,6 +85,7 @@ class OutputFilter:
             while rest:
                 finished = None
                 rest = self._machine.mode.feed(rest)
+        self._machine.end()
         return self._machine.sink.take()
 
     @property

@@ -108,6 +108,10 @@ class Machine:
         self.prose.resume(line_start=line_start, after_call=after_call, newlines=newlines)
         self.mode = self.prose
 
+    def end(self) -> None:
+        """Let go of the modes, which hold this machine: no more text follows."""
+        del self.mode, self.prose
+
 
 def without_separator(machine: Machine, lead: Lead) -> str:
     """The whitespace before a call, without the part that the template itself writes."""

@@ -39,7 +39,7 @@ class Creation:
     owner: str = ""
     max_tokens: int = 0
     opening: Sequence[str] = OPENING
-    answer: ResponseAnswer | None = None
+    output: OutputWriter | None = None
     built: Future[None] = field(default_factory=Future[None])
     events: EventWriter = field(init=False)
 
@@ -79,10 +79,10 @@ class Creation:
 
     def _partial_output(self) -> Sequence[JsonObject]:
         """The items so far; the one to which text was added is incomplete."""
-        if self.answer is None:
+        if self.output is None:
             return ()
-        list(self.answer.output.close(INCOMPLETE))
-        return self.answer.output.items
+        list(self.output.close(INCOMPLETE))
+        return self.output.items
 
     def _build(self, model: ModelInfo) -> Exchange:
         """The exchange; raises ApiError."""
@@ -92,14 +92,13 @@ class Creation:
         view = reasoning_view(request, thinking=conversation.session.thinking)
         seal = self.translator.sign
         one_call = request.parallel_tool_calls is False
-        output = OutputWriter(conversation.tools, view, seal, one_call)
-        self.answer = ResponseAnswer(self.record, output, self.keep, self.events, self.opening)
+        self.output = OutputWriter(conversation.tools, view, seal, one_call)
         if not self.built.done():
             self.built.set_result(None)
         truncates = request.truncation == "auto"
         return Exchange(
             conversation.session,
-            self.answer,
+            ResponseAnswer(self.record, self.output, self.keep, self.events, self.opening),
             max_tokens=min(request.max_output_tokens or self.max_tokens, MAX_TOKENS),
             on_evicted=partial(self._evicted, conversation.sources) if truncates else None,
             tools_allowed=request.tool_choice != "none",

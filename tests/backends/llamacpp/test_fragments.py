@@ -1,5 +1,6 @@
 """Pieces put together are what the whole text gives, whatever the vocabulary."""
 
+import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -11,8 +12,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from shepherd.backends.inprocess.prompt import fragments
 from shepherd.backends.inprocess.prompt.conversation import Conversation
+from shepherd.backends.inprocess.prompt.fragments import FragmentTokenizer
 from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
+from shepherd.backends.inprocess.prompt.special import SpecialTexts
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import model_params
 from shepherd.messages import Message
@@ -48,6 +52,9 @@ WORDS = [
     ".",
     "\t",
 ]
+BOUND = 2_000_000
+"""Bytes."""
+
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=12).map("".join)
 
 
@@ -170,3 +177,22 @@ def test_an_earlier_runs_answers_give_their_tokens_again(
     for end in ([], ["the"]):
         again = talk("in", ["hello", answer, *end])
         assert two.build(again).tokens == one.build(again).tokens
+
+
+@pytest.mark.parametrize("words", [1, 500], ids=["short", "long"])
+def test_the_memory_for_earlier_text_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, words: int
+) -> None:
+    """Short texts count with what their entries take, which is more than their characters."""
+    monkeypatch.setattr(fragments, "MAX_BYTES", BOUND)
+    model = open_model(PUP)
+    tokenizer = FragmentTokenizer(model.vocab, SpecialTexts(model.vocab, ""))
+    tracemalloc.start()
+    try:
+        for number in range(2 * BOUND // (200 * words)):
+            tokenizer.fragment(f"{number}" + " word" * words)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        model.close()
+    assert BOUND / 2 < taken < BOUND * 1.5

@@ -8,8 +8,12 @@ from shepherd.backends.inprocess.prompt.special import CUT, SEAL, SpecialTexts
 from shepherd.backends.inprocess.prompt.vocabulary import ATTR_LSTRIP, ATTR_RSTRIP, Vocabulary
 from shepherd.dataclass import dataclass
 
-_MAX_CHARACTERS = 4_000_000
-"""With their tokens these take about 40 MB."""
+MAX_BYTES = 40_000_000
+"""Of texts with their tokens: about a million tokens of long messages."""
+
+_ENTRY_BYTES = 250
+_TOKEN_BYTES = 36
+"""What one entry and one token take, measured with tracemalloc."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class FragmentTokenizer:
         self._vocab = vocab
         self._specials = specials
         self._known: OrderedDict[str, tuple[int, ...]] = OrderedDict()
-        self._characters = 0
+        self._bytes_known = 0
         self._newline = vocab.tokenize("\n") if vocab.is_sentencepiece else []
 
     def tokenize(self, rendered: str, *, begins: bool = True) -> tuple[list[int], Tail]:
@@ -141,12 +145,10 @@ class FragmentTokenizer:
             generated, tokens = generated[: -len(last)], tokens[:-1]
 
     def _remember(self, key: str, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        if key not in self._known:
-            self._characters += len(key)
+        self._bytes_known += _size(key, tokens) - _size(key, self._known.get(key))
         self._known[key] = tokens
-        while self._characters > _MAX_CHARACTERS:
-            oldest, _ = self._known.popitem(last=False)
-            self._characters -= len(oldest)
+        while self._bytes_known > MAX_BYTES:
+            self._bytes_known -= _size(*self._known.popitem(last=False))
         return tokens
 
     def _continuation(self, text: str) -> list[int]:
@@ -158,3 +160,8 @@ class FragmentTokenizer:
 
 def _key(fragment: str) -> str:
     return fragment.replace(SEAL, "")
+
+
+def _size(key: str, tokens: tuple[int, ...] | None) -> int:
+    """The memory of an entry in bytes, if there is one."""
+    return 0 if tokens is None else _ENTRY_BYTES + len(key) + _TOKEN_BYTES * len(tokens)

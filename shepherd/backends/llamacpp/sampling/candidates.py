@@ -30,7 +30,7 @@ class Candidates:
         self._data = (lib.llama_token_data * size).from_buffer(memory)
         self._ids = np.frombuffer(memory, np.int32)[0::_FIELDS]
         self._logits = np.frombuffer(memory, np.float32)[1::_FIELDS]
-        self._pointer: Any = ctypes.cast(self._data, lib.llama_token_data_p)
+        self._pointer = ctypes.pointer(self._data[0])  # `cast` would make a cycle of references
         self._array = lib.llama_token_data_array(self._data, size, -1, False)
 
     def fill(self, row: "Row") -> None:

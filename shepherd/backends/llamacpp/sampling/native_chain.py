@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.vocab import Vocab
@@ -32,18 +32,6 @@ class NativeChain:
         self._vocab = vocab
         self._context_size = context_size
         self._seed = RANDOM_SEED if sampling.seed is None else sampling.seed
-        self._makers: dict[str, Callable[[], Any]] = {
-            "dry": self._dry,
-            "top_n_sigma": self._top_n_sigma,
-            "top_k": self._top_k,
-            "typical_p": self._typical_p,
-            "top_p": self._top_p,
-            "min_p": self._min_p,
-            "xtc": self._xtc,
-            "penalties": self._penalties,
-            "temperature": self._temperature,
-            "infill": self._infill,
-        }
 
     def build(self) -> Any:
         """The chain; the caller must free it."""
@@ -121,7 +109,7 @@ class NativeChain:
         for name in self._active:
             if name == "typical_p":
                 yield self._possible_only()
-            yield self._makers[name]()
+            yield self._MAKERS[name](self)
         greedy = not s.temperature
         yield lib.llama_sampler_init_greedy() if greedy else lib.llama_sampler_init_dist(self._seed)
 
@@ -203,3 +191,16 @@ class NativeChain:
         """Never more than the context has, because the memory is reserved."""
         last_n = -1 if setting is None else setting
         return self._context_size if last_n < 0 else min(last_n, self._context_size)
+
+    _MAKERS: ClassVar[dict[str, Callable[["NativeChain"], Any]]] = {
+        "dry": _dry,
+        "top_n_sigma": _top_n_sigma,
+        "top_k": _top_k,
+        "typical_p": _typical_p,
+        "top_p": _top_p,
+        "min_p": _min_p,
+        "xtc": _xtc,
+        "penalties": _penalties,
+        "temperature": _temperature,
+        "infill": _infill,
+    }
