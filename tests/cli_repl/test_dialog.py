@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from shepherd.cli.approval.dialog import Dialog
+from shepherd.cli.approval.dialog import MARKED, Dialog
 from shepherd.cli.approval.dialog_view import lay_out
 from shepherd.cli.approval.pager import Gutter, Pager
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, approval_question
@@ -156,6 +156,16 @@ def test_enter_is_carried_out_after_the_quiet_time() -> None:
         assert user.dialog.answer is None
         user.look(QUIET_SECONDS * 0.2)
         assert user.dialog.answer is answer
+
+
+def test_a_digit_or_letter_says_that_enter_chooses() -> None:
+    for key in "14n":
+        user = _reader()
+        user.press(key)
+        assert user.dialog.note == MARKED
+        assert user.dialog.answer is None
+        user.press("down")
+        assert user.dialog.note == ""
 
 
 def test_no_is_immediate() -> None:

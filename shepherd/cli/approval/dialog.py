@@ -10,6 +10,7 @@ from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Entry, Questio
 WAITING = "In a moment. Any key takes it back."
 WITHDRAWN = "A key was pressed: nothing was approved."
 TOO_SOON = "Too soon after the last key: nothing was approved. Press Enter again."
+MARKED = "This answer is marked. Enter chooses it."
 PAGED = "Enter shows what follows; a yes counts when the end was shown."
 TYPED = "Typing was seen: it is in the prompt, nothing was approved."
 SENT = "The message waits for the answer to this question."
@@ -146,7 +147,7 @@ class Dialog:
         elif entry is not None:
             self._marked_before = self._marked
             self._mark(entry)
-            self.disturb()
+            self.disturb(MARKED)
         else:
             return self._as_typing(self._typed)
         return ""
