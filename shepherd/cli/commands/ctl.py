@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ctl = typer.Typer(name="ctl", help="Steer a running `shepherd --server`.", no_args_is_help=True)
 
 KEY_VARIABLE = "SHEPHERD_ADMIN_KEY"
+_KEY_ADVICE = f"Give a key with the scope admin: --api-key KEY, or {KEY_VARIABLE}."
 _TIMEOUT = 120.0
 _POLL_SECONDS = 0.2
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -64,7 +65,7 @@ class ServerAddress:
             return answer
         message = _message_of(answer) or f"The server refused: {response.status_code}"
         if response.status_code in (401, 403):
-            raise AccessError(message)
+            raise AccessError(f"{message} {_KEY_ADVICE}")
         raise BackendError(message)
 
     def _client(self, path: Path | None, url: str) -> "httpx.Client":

@@ -28,6 +28,7 @@ from shepherd.server.transport.protocol import HttpProtocol
 from shepherd.server.transport.table import ConnectionTable
 from shepherd.server.transport.tls import ServerTls
 from shepherd.tasks import end_tasks
+from shepherd.tools.text import pluralize
 
 logger = logging.getLogger("shepherd.server")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -163,7 +164,8 @@ class DrainingServer(uvicorn.Server):
         limit = self._settings.shutdown_seconds or None if seconds is None else seconds
         running = len(self.server_state.tasks)
         if running and not self.should_exit:
-            logger.info("Waiting for %d running requests; a second signal ends them", running)
+            requests = pluralize(running, "running request")
+            logger.info("Waiting for %s; a second signal ends all", requests)
         self.end()
         if limit is not None:
             asyncio.get_running_loop().call_later(limit, partial(self.end, force=True))

@@ -105,7 +105,7 @@ class Lifecycle:
         """Take no new requests; running ones go on."""
         if not self.draining:
             self.draining = True
-            logger.info("Draining: new requests are refused, %d run", self.running())
+            logger.info("Draining: new requests are refused, running ones go on")
 
     def begin_stop(self, seconds: float | None = None) -> None:
         """Drain, and end the server when nothing runs, at the latest after `seconds`.

@@ -267,6 +267,7 @@ def test_ctl_reaches_a_server_with_an_admin_key(tmp_path: Path) -> None:
         wrong = Program(tmp_path, tmp_path).run("ctl", "status", "--url", server.url)
         assert wrong.returncode == 1
         assert wrong.stderr.startswith("shepherd: An API key is needed")
+        assert "SHEPHERD_ADMIN_KEY" in wrong.stderr
     gone = Program(tmp_path, tmp_path).run("ctl", "status", "--url", server.url)
     assert gone.returncode == 1
     assert f"{server.url} can't be reached" in gone.stderr
