@@ -21,7 +21,7 @@ from shepherd.backends.llamacpp.native.context import Span
 from shepherd.backends.llamacpp.native.devices import gpus
 from shepherd.backends.llamacpp.native.locate import locate_model
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling
 

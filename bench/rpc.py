@@ -20,7 +20,7 @@ from shepherd.backends.base import GenerationStats
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.rpc.address import Address
 from shepherd.backends.llamacpp.rpc.probe import WorkerError, probe
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import ignore_events
 from shepherd.messages import Message
 from shepherd.sampling import Sampling

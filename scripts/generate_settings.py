@@ -10,8 +10,8 @@ from pydantic.fields import FieldInfo
 
 from shepherd.config.fields import aliases, expected, section_class
 from shepherd.config.load import show_value
-from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config
+from shepherd.config.tools import PermissionRule
 from shepherd.config.trust import STRICTNESS, UNRESTRICTED
 from shepherd.sampling import DEFAULT_SAMPLING
 
@@ -21,7 +21,7 @@ WIDTH = 96
 
 _PAGE_HEAD = """# Settings
 
-Generated from `shepherd/config/sections.py`; do not edit. Where they are set and which one wins:
+Generated from `shepherd/config/`; do not edit. Where they are set and which one wins:
 [configuration](../configuration.md). The last column says what a project's file may do.
 """
 _SAMPLE_HEAD = """# Shepherd's settings with their defaults. Generated; copy what you change to

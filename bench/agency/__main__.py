@@ -12,7 +12,7 @@ from bench.agency.tasks import Task, all_tasks
 from bench.table import machine, markdown
 from bench.weights import SMOLLM2, model_file
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 
 CONTEXT = 8192
 AREAS = ("files", "git", "text")

@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.table import machine, markdown
 from bench.weights import PUP, SMOLLM2, chosen_models, model_file
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.messages import Message
 from shepherd.sampling import Sampling
 from shepherd.session import Session

@@ -47,7 +47,7 @@ def _inside(model: Path) -> tuple[float, float]:
     from shepherd.backends.llamacpp.engine import Engine
     from shepherd.backends.llamacpp.native.context import Span
     from shepherd.backends.llamacpp.scheduling.job import Job
-    from shepherd.config.sections import LlamaCppSection
+    from shepherd.config.llamacpp import LlamaCppSection
     from shepherd.sampling import DEFAULT_SAMPLING, Sampling
 
     settings = LlamaCppSection(threads=1, context_size=CONTEXT, speculation="off")
@@ -75,7 +75,7 @@ def _inside(model: Path) -> tuple[float, float]:
 async def _backend(model: Path) -> float:
     """Seconds per token up to the callback, on both threads."""
     from shepherd.backends.llamacpp import LlamaCppBackend
-    from shepherd.config.sections import LlamaCppSection
+    from shepherd.config.llamacpp import LlamaCppSection
     from shepherd.messages import Message
     from shepherd.sampling import Sampling
     from shepherd.session import Session

@@ -18,7 +18,7 @@ from bench.table import machine, markdown
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.messages import Message
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling

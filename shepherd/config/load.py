@@ -19,8 +19,8 @@ from shepherd.config.layers import (
 )
 from shepherd.config.locate import line_of
 from shepherd.config.paths import Paths, project_file
-from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config, LayerName, Provenance, Source
+from shepherd.config.tools import PermissionRule
 from shepherd.config.trust import admit
 from shepherd.errors import ConfigError
 from shepherd.sampling import DEFAULT_SAMPLING

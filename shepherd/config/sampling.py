@@ -4,7 +4,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field, model_validator
 
-from shepherd.config.sections import Section
+from shepherd.config.section import Section
 from shepherd.errors import InvalidRequestError
 from shepherd.sampling import RANGES, Sampling, check_sampling
 

@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias, cast
 from pydantic import Field, field_validator
 
 from shepherd.config.choices import AuthMode, LogFormat, ShowToolCalls
-from shepherd.config.sections import Section
+from shepherd.config.section import Section
 from shepherd.durations import parse_duration
 from shepherd.validation import check_database_url
 

@@ -10,18 +10,13 @@ from pydantic_core import CoreSchema, core_schema
 
 from shepherd.config.agent.hooks import HooksSection
 from shepherd.config.agent.knowledge import KnowledgeSection
+from shepherd.config.llamacpp import LlamaCppSection
+from shepherd.config.model import ModelSection
 from shepherd.config.sampling import SamplingSection
-from shepherd.config.sections import (
-    LlamaCppSection,
-    ModelSection,
-    PermissionRule,
-    PermissionsSection,
-    PluginsSection,
-    Section,
-    ToolsSection,
-)
+from shepherd.config.section import Section
 from shepherd.config.server import ServerSection
 from shepherd.config.terminal import TerminalSection
+from shepherd.config.tools import PermissionRule, PermissionsSection, PluginsSection, ToolsSection
 from shepherd.dataclass import dataclass
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shepherd.config.sections import Section
+from shepherd.config.section import Section
 
 
 class TerminalSection(Section):

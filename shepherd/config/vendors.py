@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from shepherd.config.providers import Provider, ProviderType
+from shepherd.config.provider import Provider
+from shepherd.config.provider_types import ProviderType
 from shepherd.dataclass import dataclass
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.conversation.build import CONVERSATION
 from shepherd.events import CallbackEvent, ignore_events
 from shepherd.models import builtin_model

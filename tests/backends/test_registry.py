@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.registry import open_backend
-from shepherd.config.sections import LlamaCppSection, ModelSection
+from shepherd.config.llamacpp import LlamaCppSection
+from shepherd.config.model import ModelSection
 from shepherd.config.settings import Config
 from shepherd.errors import ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.llamacpp.native.bindings import reads_images
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.server.pool.files import ModelFolder
 from tests.backends.llamacpp import projectors, tiny
 from tests.cli.program import Program

@@ -14,7 +14,7 @@ from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.embedding import Embedder
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.scripted import Script, ScriptedBackend, parse_script
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Message, Role
 from shepherd.models import builtin_model

@@ -11,7 +11,7 @@ import shepherd
 from shepherd.backends.base import GenerationStats
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.conversation.compaction import SuggestedFact, compact, old_turns
 from shepherd.errors import BackendError, ContextFullError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback, ignore_events

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from shepherd.backends.base import Backend
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.conversation.context_use import ContextUse, measure_context, measure_tools
 from shepherd.conversation.session_start import SYSTEM_MESSAGE
 from shepherd.events import CallbackEvent, Topic

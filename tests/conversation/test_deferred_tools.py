@@ -10,8 +10,8 @@ from typing import Any
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.load import load_config
-from shepherd.config.sections import LlamaCppSection
 from shepherd.config.settings import Config
 from shepherd.conversation.build import build_conversation, unsaved
 from shepherd.conversation.conversation import Conversation

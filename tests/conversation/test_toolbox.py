@@ -4,8 +4,8 @@ from pathlib import Path
 
 from shepherd.backends.base import ModelInfo
 from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.load import load_config
-from shepherd.config.sections import LlamaCppSection
 from shepherd.config.settings import Config
 from shepherd.conversation.toolbox import ToolOffer, build_registry, offered_tools
 from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS, builtin_model

@@ -8,7 +8,7 @@ import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.choices import ApproveMode
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import CallbackEvent
 from shepherd.messages import Message, Role
 from shepherd.models import builtin_model

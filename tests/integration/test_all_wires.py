@@ -16,7 +16,7 @@ from shepherd.backends.base import Backend
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
 from shepherd.backends.llamacpp.native.pooled import Pooling
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.settings import Config
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import Sampling

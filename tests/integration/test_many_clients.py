@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import CallbackEvent
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import Sampling
 from shepherd.server.settings import ServerSettings

@@ -10,7 +10,7 @@ import pytest
 
 from bench.server.requests import BAD_REQUESTS
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, RunningServer, Scripted, scripted

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import builtin_model
 from tests.examples import some
 from tests.patience import PATIENCE, POLL

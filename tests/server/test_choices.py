@@ -10,7 +10,7 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import Sampling, choice_seed
 from shepherd.server.settings import ServerSettings

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import Sampling
 from tests.patience import PATIENCE

@@ -13,7 +13,7 @@ import pytest
 
 from shepherd.backends.base import Prefilled
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.messages import Message
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling

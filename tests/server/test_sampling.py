@@ -10,7 +10,7 @@ import pytest
 from openai.types.chat import ChatCompletionTokenLogprob
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
 from tests.server.harness import RunningServer, ask, joined, scripted, stream

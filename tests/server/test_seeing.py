@@ -9,7 +9,7 @@ import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.native.bindings import reads_images
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp import projectors, tiny
 from tests.backends.llamacpp.projectors import IMAGE_TOKENS

@@ -9,7 +9,7 @@ import pytest
 
 from shepherd.backends.inprocess.threads import Heartbeat
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import builtin_model
 from tests.patience import PATIENCE
 from tests.server.harness import RunningServer, ask

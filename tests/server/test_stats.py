@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
 from shepherd.server.app import create_app

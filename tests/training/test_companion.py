@@ -15,7 +15,7 @@ from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.text_model import TextModel
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.models import builtin_model
 from shepherd.session import Session

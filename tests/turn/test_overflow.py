@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.backends.base import Generation, Prefilled
-from shepherd.config.sections import MIN_CONTEXT
+from shepherd.config.llamacpp import MIN_CONTEXT
 from shepherd.errors import ContextFullError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
 from shepherd.messages import Message, Role, ToolCall

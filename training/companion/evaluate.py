@@ -18,7 +18,7 @@ import llama_cpp
 
 from bench.weights import PUP, SMOLLM2, model_file
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import ignore_events
 from shepherd.messages import JsonObject, Message
 from shepherd.sampling import Sampling

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.weights import SMOLLM2, model_file
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.text_model import TextModel
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import FinishReason, ignore_events
 from shepherd.messages import Message, Role
 from shepherd.sampling import Sampling

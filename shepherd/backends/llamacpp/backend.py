@@ -14,48 +14,24 @@ from shepherd.backends.base import (
     Prefilled,
 )
 from shepherd.backends.inprocess.answer import Answer
-from shepherd.backends.inprocess.grammar.compiler import GrammarCompiler
-from shepherd.backends.inprocess.grammar.constraint import (
-    CompiledConstraint,
-    Constrainer,
-    Constraint,
-)
-from shepherd.backends.inprocess.grammar.matcher import TokenBytes
-from shepherd.backends.inprocess.prompt.conversation import Conversation
-from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
-from shepherd.backends.inprocess.prompt.raw import raw_prompt
-from shepherd.backends.inprocess.sessions import (
-    SessionMemory,
-    check_continuable,
-    check_prompt_size,
-    continued_text,
-    with_thinking,
-)
+from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.engine import Engine
-from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.prefilled import LengthLimit, LlamaPrefilled, Request
-from shepherd.backends.llamacpp.sampling.parameters import recommended_sampling, resolve_biases
-from shepherd.backends.llamacpp.sampling.thought import (
-    EFFORT_TOKENS,
-    ThoughtBudget,
-    thought_budget,
-)
+from shepherd.backends.llamacpp.prefilled import LlamaPrefilled, Request
+from shepherd.backends.llamacpp.request_builder import RequestBuilder
+from shepherd.backends.llamacpp.sampling.parameters import recommended_sampling
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.text_model import LlamaText
-from shepherd.backends.llamacpp.vision.parts import PromptImages, raw_images
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.backends.output import OutputFilter, PlainOutput
 from shepherd.backends.text_model import TextModel
-from shepherd.backends.vision import cannot_see, earlier_images, refuse_images
-from shepherd.config.sections import LlamaCppSection
-from shepherd.dataclass import dataclass
-from shepherd.errors import BusyError, InvalidRequestError
+from shepherd.config.llamacpp import LlamaCppSection
+from shepherd.errors import BusyError
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.messages import Message
 from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling, choice_seed
-from shepherd.session import RawPrompt, Session
+from shepherd.session import Session
 
 
 class LlamaCppBackend(Backend):
@@ -72,22 +48,18 @@ class LlamaCppBackend(Backend):
         self._defaults = check_sampling(sampling.over(defaults))
         self._worker = worker
         self._text = text
-        self._vocab = vocab = engine.model.vocab
-        self._files = engine.model.files
+        self._vocab = engine.model.vocab
         self._images = engine.images
         self._prompts = PromptBuilder(engine.model)
         self._style = self._prompts.output_style()
-        syntax = self._prompts.call_syntax(self._style)
-        self._constrainer = Constrainer(self._style, syntax, free_calls=engine.checks_calls)
+        self._requests = RequestBuilder(
+            engine, self._prompts, self._style, text, self._defaults, name
+        )
         self._scheduler = engine.scheduler
         self._pool = engine.scheduler.pool
         self._context_size = engine.context.size
-        self._limit = LengthLimit(self._vocab, self._context_size)
         self._capacity = engine.context.sequences + engine.max_queue
-        self._grammars = GrammarCompiler(lambda: text.run(_token_bytes, vocab))
-        self._thinking_tokens = engine.max_thinking_tokens
         self._jobs: set[Job] = set()
-        self._sessions = SessionMemory()
         self._text_model = LlamaText(engine, self._prompts, text, self._defaults, self._jobs)
         self._notices = engine.notices()
         self._text.post(self._prompts.learn, self._pool.saved_prompts())
@@ -132,7 +104,7 @@ class LlamaCppBackend(Backend):
             trained_tools=tools,
             vision=self._images is not None,
             raw_prompts=True,
-            checks_calls=self._constrainer.checks_calls,
+            checks_calls=self._requests.checks_calls,
         )
 
     @property
@@ -161,7 +133,9 @@ class LlamaCppBackend(Backend):
         return len(self._jobs)
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        return await self._prefill(await self._request(session), session, callback)
+        return await self._prefill(
+            await self._requests.build(session, thinking=self.thinking), session, callback
+        )
 
     async def prefill_choices(
         self, session: Session, callback: EventCallback, count: int
@@ -200,50 +174,17 @@ class LlamaCppBackend(Backend):
         return answer.complete(prefilled.stats())
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
-        if self._images is None or not message.images:
-            return await self._text.run(self._prompts.count_message, message)
-        prepared = [await self._images.prepare(image) for image in message.images]
-        text = await self._text.run(self._prompts.count_message, replace(message, images=()))
-        return text + sum(len(image.tokens) for image in prepared)
+        return await self._requests.count_message(message)
 
     async def count_session_tokens(self, session: Session) -> int:
         """The tokens of the session's whole prompt, exactly."""
-        session = with_thinking(session, thinking=self.thinking)
-        conversation = self._conversation(session)
-        images = await self._prepared_images(session, conversation)
-        return len((await self._text.run(self._build, session, conversation, images)).tokens)
+        return await self._requests.count_session(session, thinking=self.thinking)
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self._shut_down)
 
     async def _request(self, session: Session) -> Request:
-        self._files.check()
-        session = with_thinking(session, thinking=self.thinking)
-        check_continuable(session)
-        if self._images is None:
-            refuse_images(session.messages, self._name)
-        sampling = check_sampling(session.sampling.over(self._defaults))
-        conversation = self._conversation(session)
-        tools = list(session.callable_tools)
-        images = await self._prepared_images(session, conversation)
-        # one visit of the text thread: each costs as much as a token of a small model
-        prepared = await self._text.run(self._prepare, session, conversation, sampling, images)
-        sampling, prompt = prepared.sampling, prepared.prompt
-        constraint = await self._compiled(prepared.constraint)
-        request = Request(
-            prompt,
-            sampling,
-            tools,
-            constraint,
-            thought=prepared.thought,
-            continued=continued_text(session),
-            images=tuple(images.values()),
-        )
-        raw = session.raw_prompt
-        if raw is None:
-            return request
-        measured = isinstance(raw, RawPrompt) and raw.measured
-        return replace(request, raw=True, measured=measured)
+        return await self._requests.build(session, thinking=self.thinking)
 
     async def _prefill(
         self, request: Request, session: Session, callback: EventCallback
@@ -272,76 +213,6 @@ class LlamaCppBackend(Backend):
             self._style, request.tools, prompt_tail=tail, continued=request.continued
         )
 
-    def _conversation(self, session: Session) -> Conversation | None:
-        """The session at this moment; None if a raw prompt replaces its messages."""
-        if session.raw_prompt is not None:
-            return None
-        return self._sessions.conversation(session, sees=self._images is not None)
-
-    async def _prepared_images(
-        self, session: Session, conversation: Conversation | None
-    ) -> PromptImages:
-        """The images of the prompt with their tokens, by their marks; raises ImageError."""
-        images = raw_images(session) if conversation is None else conversation.images
-        if not images:
-            return {}
-        if self._images is None:
-            raise cannot_see(self._name)
-        earlier = [] if conversation is None else earlier_images(session.messages)
-        return await self._images.prepare_all(images, earlier)
-
-    def _prepare(
-        self,
-        session: Session,
-        conversation: Conversation | None,
-        sampling: Sampling,
-        images: PromptImages,
-    ) -> "_Prepared":
-        """Check, render and tokenize a session. Text thread only."""
-        self._limit.check_session(session)
-        if sampling.logit_bias or sampling.ignore_eos:
-            sampling = resolve_biases(sampling, self._vocab)
-        prompt = self._build(session, conversation, images)
-        check_prompt_size(len(prompt.tokens), self._context_size)
-        constraint = self._constrainer.constraint(session, prompt.text_tail)
-        return _Prepared(sampling, prompt, constraint, self._thought(session, prompt))
-
-    def _thought(self, session: Session, prompt: Prompt) -> ThoughtBudget | None:
-        """The limit of the reasoning; None for a raw prompt, whose text has no markers."""
-        if session.raw_prompt is not None:
-            return None
-        tokens = session.thinking_budget
-        if tokens is None and "reasoning_effort" not in self._prompts.source:
-            tokens = EFFORT_TOKENS.get(session.thinking_effort, self._thinking_tokens or None)
-        return thought_budget(tokens, self._style.think, prompt.text_tail)
-
-    def _build(
-        self,
-        session: Session,
-        conversation: Conversation | None,
-        images: PromptImages,
-    ) -> Prompt:
-        """The prompt; `conversation` is None for a raw prompt. Text thread only."""
-        check = self._limit.check_text
-        if conversation is None:
-            assert session.raw_prompt is not None
-            runs = [tokens.tokens for _, tokens in images.values()]
-            return raw_prompt(self._vocab, session.raw_prompt, check, runs)
-        tokens = {mark: entry.tokens for mark, (_, entry) in images.items()}
-        return self._prompts.build(conversation, check, tokens)
-
-    async def _compiled(self, constraint: Constraint | None) -> CompiledConstraint | None:
-        if constraint is None:
-            return None
-        own = not constraint.foreign
-        try:
-            matcher = await self._grammars.matcher(constraint.grammar, own=own)
-        except InvalidRequestError:
-            if constraint.enforced:
-                raise
-            return None
-        return CompiledConstraint(constraint, matcher)
-
     async def _run(self, prefilled: LlamaPrefilled, answer: Answer, max_tokens: int) -> None:
         if not answer.cancelled:
             prefilled.start(max_tokens)
@@ -359,27 +230,13 @@ class LlamaCppBackend(Backend):
     def _warn(self, session: Session, request: Request, callback: EventCallback) -> bool:
         """Send notices and warnings; returns False if the callback cancelled."""
         notices, self._notices = self._notices, []
-        if request.prompt.warning and self._sessions.is_first_warning(session):
+        if request.prompt.warning and self._requests.is_first_warning(session):
             notices = [*notices, request.prompt.warning]
         compiled = request.constraint
         if compiled is not None and compiled.constraint.unenforced:
             keywords = ", ".join(compiled.constraint.unenforced)
             notices = [*notices, f"The answer may not follow all of its JSON schema: {keywords}."]
         return all(callback(CallbackEvent.SYSTEM, text, Topic.WARNING, "") for text in notices)
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A session as the engine needs it; the constraint's grammar is not compiled yet."""
-
-    sampling: Sampling
-    prompt: Prompt
-    constraint: Constraint | None
-    thought: ThoughtBudget | None
-
-
-def _token_bytes(vocab: Vocab) -> TokenBytes:
-    return vocab.token_bytes
 
 
 def _shut_down(text: TextThread, worker: Worker) -> None:

@@ -38,7 +38,7 @@ from shepherd.backends.llamacpp.scheduling.speculator import (
 )
 from shepherd.backends.llamacpp.vision.encoder import ImageEncoder, VisionSetup
 from shepherd.backends.llamacpp.vision.projector import ProjectorChoice, choose_projector
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.dataclass import dataclass
 from shepherd.errors import ModelLoadError
 from shepherd.tasks import in_daemon_thread

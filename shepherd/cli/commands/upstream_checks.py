@@ -3,8 +3,9 @@
 import asyncio
 
 from shepherd.backends.connect import check_answer
+from shepherd.config.provider import Provider
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.providers import PROVIDER_TYPES, Provider
+from shepherd.config.provider_types import PROVIDER_TYPES
 from shepherd.errors import ShepherdError
 
 SECONDS = 5.0

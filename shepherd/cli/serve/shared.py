@@ -72,7 +72,7 @@ async def _open_service(
 
     def notice(text: str) -> None:
         warn(text)
-        shared.notice(text)
+        shared.publisher.notice(text)
 
     conversation.notices.listen(notice)
     async with AsyncExitStack() as opened:

@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, Self, cast
+from typing import Self
 
 from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
@@ -18,76 +16,25 @@ from shepherd.conversation.shared.protocol import (
     RefusalCode,
     SharedSessionError,
     UpdateKind,
-    from_event,
 )
+from shepherd.conversation.shared.publisher import Publisher
 from shepherd.conversation.shared.requests import PromptRequest, RequestQueue, State
+from shepherd.conversation.shared.shareable import SessionActions, SharedConversation
 from shepherd.errors import BusyError, SessionError, SessionStorageError, ShepherdError
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.images import Image
-from shepherd.knowledge.knowledge import Knowledge
-from shepherd.messages import JsonObject, Message, Role
-from shepherd.session import Session, SessionJournal
+from shepherd.messages import Message
+from shepherd.session import SessionJournal
 from shepherd.tasks import end_tasks
-from shepherd.tools.permissions.approval import Approver
 from shepherd.transcript import SessionSummary
-from shepherd.turn import ToolExecutor, TurnLimits, TurnOutcome, run_turn
+from shepherd.turn import TurnOutcome, run_turn
 
 logger = logging.getLogger(__name__)
 
 RELOADING = "The model has failed for good; it is loaded again."
 ENDING = "The server is ending; it takes no more requests."
-CHANGED = "Earlier messages have changed; fetch the state again."
 RESUMED = "Another session is shared now; fetch the state again."
 DEFECT = "The server failed to answer this request; its log says why."
-
-
-class SharedConversation(Protocol):
-    """What a shared session needs of the conversation that it shares."""
-
-    @property
-    def session(self) -> Session: ...
-
-    @property
-    def limits(self) -> TurnLimits: ...
-
-    @property
-    def knowledge(self) -> Knowledge: ...
-
-    async def prompt(self, text: Message) -> Message:
-        """The message to send, in which a custom command is expanded; raises ShepherdError."""
-        ...
-
-    def clear(self) -> None:
-        """Forget all messages."""
-        ...
-
-    def saved_sessions(self, limit: int) -> list[SessionSummary]:
-        """The newest saved sessions of the directory."""
-        ...
-
-    def resume(self, id: str) -> None:
-        """Continue with a saved session in place of this one; raises SessionError."""
-        ...
-
-    async def reload(self) -> Backend:
-        """Open the model again, after it has failed for good; raises ShepherdError."""
-        ...
-
-    async def before_turn(self) -> None:
-        """Prepare a turn: the tools of servers can change between two."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SessionActions:
-    """How a shared session runs tools and commands.
-
-    `tool_runner` makes the runner of calls that an approver allows. `command` returns the output of
-    a command, such as `/undo`; it raises ShepherdError.
-    """
-
-    tool_runner: Callable[[Approver], ToolExecutor]
-    command: Callable[[str], Awaitable[str]]
 
 
 class SharedSession:
@@ -112,7 +59,7 @@ class SharedSession:
         self.presence = Presence(clock)
         self.queue = RequestQueue()
         self.approver = ClientApprover(self.log, self.presence)
-        self.partial: list[tuple[UpdateKind, str]] = []
+        self.publisher = Publisher(self.log, self.queue)
         existing = self.session.additions
         self._additions = existing if isinstance(existing, Additions) else Additions()
         self._conversation = conversation
@@ -133,7 +80,9 @@ class SharedSession:
         """Publish the changes of the session from now on."""
         self.session.additions = self._additions
         self._journal = self.session.journal
-        self.session.journal = SharedJournal(self.session, self._journal, self._history_changed)
+        self.session.journal = SharedJournal(
+            self.session, self._journal, self.publisher.history_changed
+        )
         ledger = self.session.ledger
         ledger.context_size = self.backend.info.context_size
         if self.session.messages:
@@ -157,7 +106,7 @@ class SharedSession:
             raise cannot_see(self.backend.info.id)
         request = PromptRequest(prompt, client, images)
         self.queue.add(request)
-        self._tell_position(request)
+        self.publisher.tell_position(request)
         return request
 
     def steer(self, prompt: str, client: str, images: tuple[Image, ...] = ()) -> PromptRequest:
@@ -179,8 +128,8 @@ class SharedSession:
         match request.state:
             case State.QUEUED:
                 self.queue.waiting.remove(request)
-                self._complete(request, FinishReason.CANCELLED)
-                self._tell_positions()
+                self.publisher.complete(request, self.session.ledger, FinishReason.CANCELLED)
+                self.publisher.tell_positions()
             case State.RUNNING if self._turn is not None:
                 if not self._turn.cancelling():
                     self._turn.cancel()
@@ -224,12 +173,8 @@ class SharedSession:
                 used = await self.backend.count_session_tokens(self.session)
                 self.session.ledger.context_used = used
         if not text.lstrip().startswith(ALONE):
-            self.notice(f"{text}\n{output}")
+            self.publisher.notice(f"{text}\n{output}")
         return output
-
-    def notice(self, text: str) -> None:
-        """Show a sentence to all clients."""
-        self.log.publish(UpdateKind.NOTICE, {"topic": Topic.NOTICE, "text": text})
 
     async def resume(self, id: str) -> None:
         """Share a saved session in place of this one; all clients get a snapshot.
@@ -260,7 +205,8 @@ class SharedSession:
         """Accept no more requests and cancel the waiting ones; the running one continues."""
         self._draining = True
         while self.queue.waiting:
-            self._complete(self.queue.waiting.pop(), FinishReason.CANCELLED)
+            request = self.queue.waiting.pop()
+            self.publisher.complete(request, self.session.ledger, FinishReason.CANCELLED)
         if not self.queue.busy:
             self.log.close()
 
@@ -278,24 +224,24 @@ class SharedSession:
     async def _answer(self, request: PromptRequest) -> None:
         self.approver.request = request
         self.log.publish(UpdateKind.STARTED, {}, request=request.id)
-        self._tell_positions()
+        self.publisher.tell_positions()
         turn = self._turn = asyncio.create_task(self._run(request))
         try:
             await asyncio.wait({turn})
         finally:
             await end_tasks(turn)
             self._turn = None
-            self.partial.clear()
+            self.publisher.partial.clear()
             self._end_turn(request, turn)
             self._submit_unused(request.client)
 
     async def _run(self, request: PromptRequest) -> TurnOutcome:
         if not self.backend.alive:
-            self._receive(CallbackEvent.SYSTEM, RELOADING, Topic.WARNING, "")
+            self.publisher.receive(CallbackEvent.SYSTEM, RELOADING, Topic.WARNING, "")
             try:
                 self.backend = await self._conversation.reload()
             except ShepherdError as error:
-                self._receive(CallbackEvent.ERROR, str(error), type(error).__name__, "")
+                self.publisher.receive(CallbackEvent.ERROR, str(error), type(error).__name__, "")
                 raise
         await self._conversation.before_turn()
         return await run_turn(
@@ -303,7 +249,7 @@ class SharedSession:
             await self._prompt(request),
             self.backend,
             self._tools,
-            self._receive,
+            self.publisher.receive,
             self._conversation.limits,
         )
 
@@ -312,22 +258,22 @@ class SharedSession:
         try:
             return await self._conversation.prompt(Message.user(request.prompt, request.images))
         except ShepherdError as error:
-            self._receive(CallbackEvent.ERROR, str(error), type(error).__name__, "")
+            self.publisher.receive(CallbackEvent.ERROR, str(error), type(error).__name__, "")
             raise
 
     def _end_turn(self, request: PromptRequest, turn: asyncio.Task[TurnOutcome]) -> None:
         if turn.cancelled():
-            self._complete(request, FinishReason.CANCELLED)
+            self.publisher.complete(request, self.session.ledger, FinishReason.CANCELLED)
             return
         error = turn.exception()
         if error is None:
-            self._complete(request, turn.result().finish_reason)
+            self.publisher.complete(request, self.session.ledger, turn.result().finish_reason)
             return
         if not isinstance(error, ShepherdError):  # ShepherdErrors are events already
             logger.error("A request failed", exc_info=error)
             data = {"error": type(error).__name__, "message": DEFECT}
             self.log.publish(UpdateKind.ERROR, data, request=request.id)
-        self._complete(request, FinishReason.ERROR, error)
+        self.publisher.complete(request, self.session.ledger, FinishReason.ERROR, error)
 
     def _submit_unused(self, client: str) -> None:
         """Let the messages that the turn did not use wait as requests."""
@@ -336,55 +282,4 @@ class SharedSession:
             try:
                 self.submit(message.content, client, message.images)
             except BusyError as error:
-                self._receive(CallbackEvent.SYSTEM, str(error), Topic.WARNING, "")
-
-    def _complete(
-        self, request: PromptRequest, reason: FinishReason, error: BaseException | None = None
-    ) -> None:
-        request.finish(reason, error)
-        ledger = self.session.ledger
-        data: JsonObject = {
-            **request.to_json(),
-            "context": {"used": ledger.context_used, "size": ledger.context_size},
-        }
-        self.log.publish(UpdateKind.RESPONSE_COMPLETE, data, request=request.id)
-
-    def _receive(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        update = from_event(event, content, name, id)
-        if update is None:
-            return True
-        kind, data = update
-        if kind in (UpdateKind.DELTA, UpdateKind.THINKING, UpdateKind.CODEBLOCK):
-            self.partial.append((kind, content))
-        request = self.queue.running
-        if kind is UpdateKind.STATS and request is not None:
-            stats = cast(dict[str, Any], data["stats"])
-            request.prompt_tokens += int(stats.get("prompt_tokens", 0))
-            request.completion_tokens += int(stats.get("completion_tokens", 0))
-            if (cost := stats.get("cost")) is not None:
-                request.cost = (request.cost or 0.0) + float(cost)
-        self.log.publish(kind, data, request=request.id if request else "")
-        return True
-
-    def _history_changed(
-        self, kind: UpdateKind, data: JsonObject, message: Message | None = None
-    ) -> None:
-        request = self.queue.running
-        if kind is UpdateKind.SNAPSHOT:
-            data = {"update_id": self.log.id_of(self.log.last + 1), "message": CHANGED}
-        author = ""
-        if message is not None and request is not None:
-            if message.role is Role.ASSISTANT:
-                self.partial.clear()
-                request.answer = message.content
-            elif message.role is Role.USER and not message.is_hint:
-                author = request.client
-        self.log.publish(kind, data, request=request.id if request else "", author=author)
-
-    def _tell_positions(self) -> None:
-        for request in self.queue.waiting:
-            self._tell_position(request)
-
-    def _tell_position(self, request: PromptRequest) -> None:
-        data = {"position": self.queue.position(request), "prompt": request.prompt}
-        self.log.publish(UpdateKind.QUEUED, data, request=request.id)
+                self.publisher.receive(CallbackEvent.SYSTEM, str(error), Topic.WARNING, "")

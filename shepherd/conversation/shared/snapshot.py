@@ -56,7 +56,7 @@ def _running(conversation: SharedSession, client: str) -> JsonObject | None:
         "mine": _is_of(request, client),
         "partial": [
             {"kind": kind, "text": "".join(text for _, text in pieces)}
-            for kind, pieces in groupby(conversation.partial, key=itemgetter(0))
+            for kind, pieces in groupby(conversation.publisher.partial, key=itemgetter(0))
         ],
         "waits_for_approval": conversation.approver.waiting,
     }

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from shepherd.config.sections import Section
+from shepherd.config.section import Section
 from shepherd.errors import ConfigError
 from shepherd.validation import check_web_address, describe_problem, did_you_mean, key_of
 

@@ -18,7 +18,8 @@ from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.anthropic.to_session import session_of
 from shepherd.server.api import Api
 from shepherd.server.errors import ApiError
-from shepherd.server.exchange import Call, Exchange, Exchanges
+from shepherd.server.exchange import Call, Exchange
+from shepherd.server.exchanges import Exchanges
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.responses import JsonResponse, StreamFormat
 from shepherd.server.settings import ServerContext

@@ -14,7 +14,8 @@ from shepherd.server.completions.requests import (
     prompts_in,
     session_from_request,
 )
-from shepherd.server.exchange import Call, Exchange, Exchanges
+from shepherd.server.exchange import Call, Exchange
+from shepherd.server.exchanges import Exchanges
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.llamacpp import fingerprint
 from shepherd.server.wire.openai_errors import OpenAiErrors

@@ -12,7 +12,8 @@ from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api, routes_with, use_error_shape
 from shepherd.server.errors import ApiError
-from shepherd.server.exchange import Call, Exchange, Exchanges
+from shepherd.server.exchange import Call, Exchange
+from shepherd.server.exchanges import Exchanges
 from shepherd.server.gemini.answers import GeminiAnswer
 from shepherd.server.gemini.embed import BatchEmbedBody, EmbedContentBody, embed_router
 from shepherd.server.gemini.errors import GeminiArrayErrors, GeminiErrors

@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from shepherd.backends.base import ModelInfo
 from shepherd.server.api import Api
-from shepherd.server.exchange import Call, Exchange, Exchanges
+from shepherd.server.exchange import Call, Exchange
+from shepherd.server.exchanges import Exchanges
 from shepherd.server.llamacpp.answers import CompletionAnswer
 from shepherd.server.llamacpp.errors import LlamaErrors
 from shepherd.server.llamacpp.model_routes import (

@@ -11,7 +11,8 @@ from starlette.responses import Response
 from shepherd.backends.base import ModelInfo
 from shepherd.server.api import Api
 from shepherd.server.errors import unsupported
-from shepherd.server.exchange import Call, Exchange, Exchanges
+from shepherd.server.exchange import Call, Exchange
+from shepherd.server.exchanges import Exchanges
 from shepherd.server.models import ModelState
 from shepherd.server.ollama.answers import ChatAnswer, GenerateAnswer, OllamaAnswer
 from shepherd.server.ollama.embed import EmbedBody, EmbeddingsBody, embed_router

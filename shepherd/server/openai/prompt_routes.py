@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd.server.errors import unsupported
-from shepherd.server.exchange import Call, Exchanges
+from shepherd.server.exchange import Call
+from shepherd.server.exchanges import Exchanges
 from shepherd.server.openai.exchange import chat_exchange
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.responses import JsonResponse

@@ -9,7 +9,8 @@ from starlette.responses import Response
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api
-from shepherd.server.exchange import Call, Exchanges
+from shepherd.server.exchange import Call
+from shepherd.server.exchanges import Exchanges
 from shepherd.server.models import ServedModel, listed_id, unknown_model
 from shepherd.server.openai.exchange import chat_exchange
 from shepherd.server.openai.prompt_routes import prompt_router

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shepherd.errors import BusyError
 from shepherd.messages import JsonObject
-from shepherd.server.exchange import Exchanges
+from shepherd.server.exchanges import Exchanges
 from shepherd.server.guard import CHECK_SECONDS
 from shepherd.server.openai_responses.creation import Creation
 from shepherd.server.openai_responses.history import History

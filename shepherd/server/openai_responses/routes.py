@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from shepherd.server.api import Api
 from shepherd.server.errors import ApiError
-from shepherd.server.exchange import Exchanges
+from shepherd.server.exchanges import Exchanges
 from shepherd.server.guard import key_of_request
 from shepherd.server.openai_responses.creation import Creation
 from shepherd.server.openai_responses.errors import ResponsesErrors

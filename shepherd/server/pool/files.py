@@ -10,7 +10,7 @@ from typing import TypeAlias
 from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.backends.device_memory import Memory
 from shepherd.catalog.model_files import ModelFile, model_name, models_in
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import ModelLoadError
 from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS, builtin_model
 

@@ -12,7 +12,7 @@ from shepherd.backends.llamacpp.native.determinism import set_context_params
 from shepherd.backends.llamacpp.native.equality import make_deterministic
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from tests.backends.llamacpp.support import settings
 
 TOLERANCE = 1e-4

@@ -13,7 +13,7 @@ from shepherd.backends.inprocess.grammar.matcher import compile_grammar, tokeniz
 from shepherd.backends.inprocess.grammar.translate import add_gbnf
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import TEXT_EVENTS, CallbackEvent
 from shepherd.messages import Message, ToolSpec
 from shepherd.models import builtin_model

@@ -17,7 +17,8 @@ from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
 from shepherd.backends.llamacpp.embedding.kind import pooling_of
 from shepherd.backends.llamacpp.native.pooled import Pooling
 from shepherd.backends.local import open_local
-from shepherd.config.sections import LlamaCppSection, ModelSection
+from shepherd.config.llamacpp import LlamaCppSection
+from shepherd.config.model import ModelSection
 from shepherd.config.settings import Config
 from shepherd.errors import (
     BackendError,

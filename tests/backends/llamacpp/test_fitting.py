@@ -28,7 +28,7 @@ from shepherd.backends.llamacpp.native.fitting import (
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import MemoryShortageError
 from shepherd.backends.llamacpp.native.sizes import ModelSizes
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import ModelLoadError
 from tests.backends.llamacpp.support import PUP, settings
 

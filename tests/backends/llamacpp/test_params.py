@@ -24,7 +24,7 @@ from shepherd.backends.llamacpp.native.params import (
     usable_cores,
 )
 from shepherd.backends.llamacpp.native.sizes import model_sizes
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import ConfigError, InvalidRequestError
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import PUP, settings

@@ -7,7 +7,7 @@ import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.sampling.parameters import KEYS, recommended_sampling
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import Recorder, conversation
 from tests.backends.llamacpp.tiny import write_llama

@@ -12,7 +12,7 @@ from shepherd.backends.base import Backend
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
 from shepherd.backends.llamacpp.embedding.kind import pooling_of
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
 from shepherd.server.access.key import ApiKey, KeyScope

@@ -10,7 +10,7 @@ import pytest
 
 from shepherd.backends.base import Prefilled
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import EventCallback
 from shepherd.messages import ToolSpec
 from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS, builtin_model

@@ -9,7 +9,7 @@ import pytest
 from anthropic.types import Message
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import Sampling
 from tests.server.anthropic.support import COUNT, HI, READ, ask, client_of, events_of, post, stream

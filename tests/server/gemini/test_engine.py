@@ -8,7 +8,7 @@ import pytest
 from google.genai import errors, types
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import Sampling
 from tests.server.gemini.harness import ask, google, stream, text_of

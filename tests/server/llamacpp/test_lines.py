@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.sampling import Sampling
 from shepherd.server.llamacpp.lines import LineLimits, LineText
 from tests.backends.llamacpp.tiny import write_llama

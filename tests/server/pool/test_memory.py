@@ -8,7 +8,7 @@ import pytest
 from shepherd.backends.device_memory import Memory
 from shepherd.backends.llamacpp.native import fitting
 from shepherd.backends.llamacpp.native.devices import Device, DeviceKind
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import builtin_model
 from shepherd.server.app import create_app
 from shepherd.server.pool.files import MachineMemory

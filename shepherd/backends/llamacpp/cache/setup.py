@@ -10,7 +10,7 @@ from shepherd.backends.llamacpp.cache.fingerprint import fingerprint
 from shepherd.backends.llamacpp.cache.state_folder import StateFolder
 from shepherd.backends.llamacpp.native.adapters import configured_adapters
 from shepherd.backends.llamacpp.native.devices import available_memory
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from shepherd.backends.llamacpp.embedding.engine import PooledEngine
 from shepherd.backends.llamacpp.embedding.kind import kind_of
 from shepherd.backends.llamacpp.embedding.queue import EmbeddingQueue, Vector
 from shepherd.backends.llamacpp.native.pooled import Pooling
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import InvalidRequestError
 from shepherd.events import EventCallback
 from shepherd.messages import Message

@@ -12,7 +12,7 @@ from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import model_params
 from shepherd.backends.llamacpp.native.pooled import USUAL_CONTEXT, PooledContext, Pooling
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import ModelLoadError
 
 

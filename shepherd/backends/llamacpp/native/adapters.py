@@ -11,7 +11,7 @@ from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error
 from shepherd.backends.llamacpp.native.pooled import PooledContext
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError, ModelLoadError
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from shepherd.backends.llamacpp.native.devices import has_gpu
 from shepherd.backends.llamacpp.native.limits import device_limits
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.dataclass import dataclass
 
 FLASH_AUTO, FLASH_OFF, FLASH_ON = -1, 0, 1

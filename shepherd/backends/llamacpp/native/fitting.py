@@ -17,7 +17,7 @@ from shepherd.backends.llamacpp.native.params import (
 )
 from shepherd.backends.llamacpp.native.sizes import ModelSizes, model_sizes
 from shepherd.backends.llamacpp.rpc.workers import open_workers
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.dataclass import dataclass
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.determinism import set_model_params
 from shepherd.backends.llamacpp.native.devices import has_gpu
 from shepherd.backends.llamacpp.rpc.workers import Workers
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import ConfigError
 
 GPU_LAYERS_VARIABLE = "GGML_N_GPU_LAYERS"

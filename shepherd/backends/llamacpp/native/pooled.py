@@ -12,7 +12,7 @@ from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.context import DECODED, Batch, Span
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error, load_error
 from shepherd.backends.llamacpp.native.params import context_params
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BackendError
 
 MAX_SEQUENCES = 64

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from shepherd.backends.llamacpp.native.attention import ModelTraits
 from shepherd.backends.llamacpp.native.gguf import GgufHeader
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.dataclass import dataclass
 
 _FLOAT = 4

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import Device, describe_device, gpu_handles
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.dataclass import dataclass
 from shepherd.errors import BackendError, ConfigError
 

@@ -21,7 +21,7 @@ class Answers:
         """`jumps_ahead`: text that a grammar forces is decoded at once instead of sampled."""
         self._jumps_ahead = jumps_ahead
         self._vocab = vocab
-        self._context_size = context_size
+        self.context_size = context_size
         self._post = post
 
     def accept(self, job: Job, token: int) -> FinishReason | None:
@@ -37,7 +37,7 @@ class Answers:
             self.post_text(job)
             if job.stop.hit is not None:
                 return FinishReason.STOP
-        full = job.generated == job.max_tokens or len(job.tokens) >= self._context_size
+        full = job.generated == job.max_tokens or len(job.tokens) >= self.context_size
         return FinishReason.LENGTH if full else None
 
     def jump_ahead(self, job: Job) -> FinishReason | None:

@@ -1,10 +1,9 @@
 """Continuous batching: each step decodes one batch with tokens of many requests."""
 
-from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
-from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Ready
+from shepherd.backends.inprocess.updates import Progress, Ready
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
@@ -14,12 +13,13 @@ from shepherd.backends.llamacpp.scheduling.answers import Answers
 from shepherd.backends.llamacpp.scheduling.decode_loop import DecodeLoop
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
-from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, next_job, surplus_job
+from shepherd.backends.llamacpp.scheduling.queue import JobQueue
+from shepherd.backends.llamacpp.scheduling.shares import PrefillPace
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.backends.llamacpp.scheduling.timing import BatchTimer
 from shepherd.backends.llamacpp.vision.encoder import ImageEncoder
 from shepherd.backends.llamacpp.vision.parts import ImageEncodingError
-from shepherd.errors import BackendError, ContextFullError
+from shepherd.errors import BackendError
 from shepherd.events import FinishReason
 
 
@@ -47,25 +47,23 @@ class Scheduler:
         self._pool = pool
         self._post = post
         self._vocab = vocab
-        self._waiting: deque[Job] = deque()
-        self._active: list[Job] = []
-        self._memory_full = False
         self._is_ready = False
         self._pace = PrefillPace(context.batch_size, context.limits)
         self._planner = Planner(context, pool, self._pace, speculator)
         self._timer = BatchTimer(context.stopwatch, self._planner.note)
         self._answers = Answers(vocab, context.size, post, jumps_ahead=jumps_ahead)
+        self._queue = JobQueue(pool, post, self._timer, self._answers, self._pace)
         self._loop = DecodeLoop(context, pool, self._planner, self._timer, self._answers)
 
     @property
     def waiting(self) -> int:
         """The number of jobs without a sequence; any thread may read it."""
-        return len(self._waiting)
+        return self._queue.waiting
 
     @property
     def jobs(self) -> list[Job]:
         """All jobs that are not done, oldest first."""
-        return [*self._active, *self._waiting]
+        return self._queue.jobs
 
     @property
     def pool(self) -> SequencePool:
@@ -79,7 +77,7 @@ class Scheduler:
 
     def submit(self, job: Job) -> None:
         """Queue a job; its prompt is decoded in a later step."""
-        self._waiting.append(job)
+        self._queue.submit(job)
 
     def start(self, job: Job, max_tokens: int) -> None:
         """Start to generate, as soon as the prompt is in memory."""
@@ -94,36 +92,26 @@ class Scheduler:
     def release(self, job: Job) -> None:
         """Give up a job; its tokens stay in its sequence."""
         if job.phase is not Phase.DONE:
-            self._end(job)
+            self._queue.end(job)
 
     def fail(self, job: Job, error: BackendError) -> None:
         """End a job with an error."""
-        if job.phase is not Phase.DONE:
-            self._end(job)
-            self._post(job, Failed(error))
+        self._queue.fail(job, error)
 
     def abandon(self, error: BackendError) -> None:
         """End all jobs with an error before the engine is freed; the memory is not changed."""
-        for job in self.jobs:
-            job.phase = Phase.DONE
-            if job.sampler is not None:
-                job.sampler.close()
-            self._post(job, Failed(BackendError(str(error))))
-        self._active.clear()
-        self._waiting.clear()
+        self._queue.abandon(error)
 
     def idle(self) -> bool:
         """Whether a step has nothing to do."""
-        if any(job.runnable or job.cancelled for job in self._active):
-            return False
-        return not (self._can_admit() or any(job.cancelled for job in self._waiting))
+        return self._queue.idle
 
     @property
     def steady(self) -> bool:
         """Whether the next step only continues running answers."""
-        if self._can_admit():
+        if self._queue.can_admit():
             return False
-        return all(job.phase is not Phase.PREFILL for job in self._active)
+        return all(job.phase is not Phase.PREFILL for job in self._queue.active)
 
     def pop_ready(self) -> bool:
         """Whether a request became ready to generate since the last call."""
@@ -137,56 +125,24 @@ class Scheduler:
         milliseconds.
         """
         for job in [job for job in self.jobs if job.cancelled]:
-            self._cancel(job)
-        self._admit()
+            self._queue.finish(job, FinishReason.CANCELLED)
+        for job in self._queue.admit():
+            if self.images is not None:
+                self.images.request(job.missing_images(), job.needs_images)
         self._decode_image()
-        parts = self._planner.plan(self._active)
+        parts = self._planner.plan(self._queue.active)
         if parts and all(part.job.phase is Phase.GENERATING and part.last for part in parts):
             parts = self._continue_answers(parts, quiet)
         if parts:
             self._run(parts)
 
-    def _can_admit(self) -> bool:
-        if not self._waiting:
-            return False
-        return self._has_sequence() or surplus_job(self._waiting, self._active) is not None
-
-    def _has_sequence(self) -> bool:
-        return not (self._memory_full and self._active) and self._pool.has_free()
-
-    def _admit(self) -> None:
-        while self._can_admit():
-            if not self._has_sequence():
-                self._preempt()
-            job = next_job(self._waiting, self._active)
-            self._waiting.remove(job)
-            self._timer.settle()
-            job.sequence = sequence = self._pool.acquire(job.tokens, self._pace.speed)
-            if job.measures and job.prompt_meter is not None:
-                self._pool.clear(sequence)
-                job.prompt_meter.restart()
-            if not job.ready:
-                job.cached = len(sequence.tokens)
-                job.restored = sequence.restored
-            job.phase = Phase.PREFILL
-            self._active.append(job)
-            if self.images is not None:
-                self.images.request(job.missing_images(), job.needs_images)
-
-    def _preempt(self) -> None:
-        """Take one sequence from a request that has several."""
-        job = surplus_job(self._waiting, self._active)
-        if job is not None:
-            self._requeue(job)
-            self._memory_full = False
-
     def _decode_image(self) -> None:
         """Decode tokens of one image, if the embeddings of one are there."""
-        job = next((job for job in self._active if job.next_image and job.runnable), None)
+        job = next((job for job in self._queue.active if job.next_image and job.runnable), None)
         if job is None:
             return
         try:
-            self._run(self._planner.image_parts(job, self._active))
+            self._run(self._planner.image_parts(job, self._queue.active))
         except ImageEncodingError as error:
             self.fail(job, BackendError(str(error)))
 
@@ -201,7 +157,7 @@ class Scheduler:
             if isinstance(reason, BackendError):
                 self.fail(job, reason)
             elif job.phase is not Phase.DONE:
-                self._finish(job, reason)
+                self._queue.finish(job, reason)
         return [part for part in rest if part.job.phase is not Phase.DONE]
 
     def _fail_parts(self, parts: list[Part], error: BackendError) -> None:
@@ -304,7 +260,7 @@ class Scheduler:
             return
         self._answers.post_text(job)
         if reason is not None:
-            self._finish(job, reason)
+            self._queue.finish(job, reason)
 
     def _park(self, job: Job) -> None:
         job.phase = Phase.PARKED
@@ -324,36 +280,7 @@ class Scheduler:
         reason = self._answers.accept(job, token)
         self._answers.post_text(job)
         if reason is not None:
-            self._finish(job, reason)
-
-    def _finish(self, job: Job, reason: FinishReason) -> None:
-        self._timer.settle()
-        self._answers.post_end(job)
-        answer = tuple(job.tokens[job.prompt_length :])
-        stats = job.stats(self._context.size)
-        self._end(job)
-        self._post(job, Finished(reason, stats, answer, job.stop.hit or ""))
-
-    def _cancel(self, job: Job) -> None:
-        self._finish(job, FinishReason.CANCELLED)
-
-    def _end(self, job: Job) -> None:
-        job.phase = Phase.DONE
-        self._memory_full = False
-        if job in self._active:
-            self._active.remove(job)
-        elif job in self._waiting:
-            self._waiting.remove(job)
-        self._release_sequence(job)
-        if job.sampler is not None:
-            job.sampler.close()
-            job.sampler = None
-
-    def _release_sequence(self, job: Job) -> None:
-        self._timer.settle()
-        if job.sequence is not None:
-            self._pool.release(job.sequence)
-            job.sequence = None
+            self._queue.finish(job, reason)
 
     def _sampler(self, job: Job) -> SamplerChain:
         if job.sampler is None:
@@ -364,36 +291,9 @@ class Scheduler:
         return job.sampler
 
     def _handle_full_memory(self, parts: list[Part]) -> None:
-        """Free shared memory: drop drafts, then idle sequences, then requeue the youngest job."""
+        """Free shared memory: that of drafts first."""
         self._timer.settle()
         if any(part.drafted for part in parts):
             self._run([part.without_draft() for part in parts])
             return
-        if self._pool.drop_idle():
-            return
-        youngest = self._active[-1]
-        if len(self._active) == 1:
-            self._context_is_full(youngest)
-            return
-        if youngest.sequence is not None:
-            self._pool.swap_out(youngest.sequence)
-        self._requeue(youngest)
-        self._memory_full = True
-
-    def _requeue(self, job: Job) -> None:
-        """Move an active job back to the queue; it keeps its tokens."""
-        self._active.remove(job)
-        self._release_sequence(job)
-        job.phase = Phase.WAITING
-        self._waiting.appendleft(job)
-
-    def _context_is_full(self, job: Job) -> None:
-        if job.generated:
-            self._finish(job, FinishReason.LENGTH)
-            return
-        size = self._context.size
-        message = (
-            f"request ({job.prompt_length} tokens) exceeds the available context size "
-            f"({size} tokens)"
-        )
-        self.fail(job, ContextFullError(message, max(1, job.prompt_length - size)))
+        self._queue.make_room()

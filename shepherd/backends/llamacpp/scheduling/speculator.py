@@ -28,7 +28,7 @@ from shepherd.backends.llamacpp.speculation.drafts import (
 from shepherd.backends.llamacpp.speculation.escaped import EscapedPrompt
 from shepherd.backends.llamacpp.speculation.payoff import AcceptanceRate, BatchCosts, StepBudget
 from shepherd.catalog.model_files import parts_of
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import ModelLoadError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from shepherd.backends.llamacpp.native.bindings import reads_images
 from shepherd.backends.llamacpp.native.gguf import GgufHeader, check_model_file
 from shepherd.catalog.model_files import SUFFIX, is_projector_name, model_name
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.dataclass import dataclass
 from shepherd.errors import ModelLoadError
 from shepherd.pattern import lazy_pattern

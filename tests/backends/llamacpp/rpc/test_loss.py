@@ -12,7 +12,7 @@ from shepherd.backends.llamacpp import LlamaCppBackend, engine
 from shepherd.backends.llamacpp.rpc.probe import probe
 from shepherd.backends.llamacpp.rpc.relay import Relay
 from shepherd.backends.llamacpp.rpc.workers import Workers
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BackendError
 from shepherd.messages import Message
 from shepherd.session import Session

@@ -18,7 +18,7 @@ from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.rpc.address import Address
 from shepherd.backends.llamacpp.rpc.probe import WorkerError, probe
 from shepherd.backends.llamacpp.rpc.workers import BUILD_COMMAND, has_rpc
-from shepherd.config.sections import LlamaCppSection
+from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BackendError
 from shepherd.messages import Message
 from shepherd.session import Session

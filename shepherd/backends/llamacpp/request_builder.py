@@ -1,0 +1,207 @@
+"""Makes requests to the engine from sessions: prompts, samplers, grammars and images."""
+
+from dataclasses import replace
+
+from shepherd.backends.inprocess.grammar.compiler import GrammarCompiler
+from shepherd.backends.inprocess.grammar.constraint import (
+    CompiledConstraint,
+    Constrainer,
+    Constraint,
+)
+from shepherd.backends.inprocess.grammar.matcher import TokenBytes
+from shepherd.backends.inprocess.prompt.conversation import Conversation
+from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
+from shepherd.backends.inprocess.prompt.raw import raw_prompt
+from shepherd.backends.inprocess.sessions import (
+    SessionMemory,
+    check_continuable,
+    check_prompt_size,
+    continued_text,
+    with_thinking,
+)
+from shepherd.backends.inprocess.threads import TextThread
+from shepherd.backends.llamacpp.engine import Engine
+from shepherd.backends.llamacpp.native.vocab import Vocab
+from shepherd.backends.llamacpp.prefilled import LengthLimit, Request
+from shepherd.backends.llamacpp.sampling.parameters import resolve_biases
+from shepherd.backends.llamacpp.sampling.thought import (
+    EFFORT_TOKENS,
+    ThoughtBudget,
+    thought_budget,
+)
+from shepherd.backends.llamacpp.vision.parts import PromptImages, raw_images
+from shepherd.backends.output.style import OutputStyle
+from shepherd.backends.vision import cannot_see, earlier_images, refuse_images
+from shepherd.dataclass import dataclass
+from shepherd.errors import InvalidRequestError
+from shepherd.messages import Message
+from shepherd.sampling import Sampling, check_sampling
+from shepherd.session import RawPrompt, Session
+
+
+class RequestBuilder:
+    """Prepares sessions for one engine. Used from one event loop; text is made in its thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        prompts: PromptBuilder,
+        style: OutputStyle,
+        text: TextThread,
+        defaults: Sampling,
+        name: str,
+    ) -> None:
+        """`defaults` are complete; errors call the model `name`."""
+        self._name = name
+        self._defaults = defaults
+        self._text = text
+        self._prompts = prompts
+        self._style = style
+        self._vocab = vocab = engine.model.vocab
+        self._files = engine.model.files
+        self._images = engine.images
+        syntax = prompts.call_syntax(style)
+        self._constrainer = Constrainer(style, syntax, free_calls=engine.checks_calls)
+        self._context_size = engine.context.size
+        self._limit = LengthLimit(vocab, self._context_size)
+        self._grammars = GrammarCompiler(lambda: text.run(_token_bytes, vocab))
+        self._thinking_tokens = engine.max_thinking_tokens
+        self._sessions = SessionMemory()
+
+    @property
+    def checks_calls(self) -> bool:
+        """Whether the tools' schemas are enforced while the model writes a call."""
+        return self._constrainer.checks_calls
+
+    async def build(self, session: Session, *, thinking: bool | None) -> Request:
+        """The request of a session; raises a ShepherdError that says what is wrong with it."""
+        self._files.check()
+        session = with_thinking(session, thinking=thinking)
+        check_continuable(session)
+        if self._images is None:
+            refuse_images(session.messages, self._name)
+        sampling = check_sampling(session.sampling.over(self._defaults))
+        conversation = self._conversation(session)
+        tools = list(session.callable_tools)
+        images = await self._prepared_images(session, conversation)
+        # one visit of the text thread: each costs as much as a token of a small model
+        prepared = await self._text.run(self._prepare, session, conversation, sampling, images)
+        sampling, prompt = prepared.sampling, prepared.prompt
+        constraint = await self._compiled(prepared.constraint)
+        request = Request(
+            prompt,
+            sampling,
+            tools,
+            constraint,
+            thought=prepared.thought,
+            continued=continued_text(session),
+            images=tuple(images.values()),
+        )
+        raw = session.raw_prompt
+        if raw is None:
+            return request
+        measured = isinstance(raw, RawPrompt) and raw.measured
+        return replace(request, raw=True, measured=measured)
+
+    async def count_message(self, message: Message) -> int:
+        """The tokens of a message, exactly."""
+        if self._images is None or not message.images:
+            return await self._text.run(self._prompts.count_message, message)
+        prepared = [await self._images.prepare(image) for image in message.images]
+        text = await self._text.run(self._prompts.count_message, replace(message, images=()))
+        return text + sum(len(image.tokens) for image in prepared)
+
+    async def count_session(self, session: Session, *, thinking: bool | None) -> int:
+        """The tokens of the session's whole prompt, exactly."""
+        session = with_thinking(session, thinking=thinking)
+        conversation = self._conversation(session)
+        images = await self._prepared_images(session, conversation)
+        return len((await self._text.run(self._prompt, session, conversation, images)).tokens)
+
+    def is_first_warning(self, session: Session) -> bool:
+        """Whether this is the session's first warning; marks the session as warned."""
+        return self._sessions.is_first_warning(session)
+
+    def _conversation(self, session: Session) -> Conversation | None:
+        """The session at this moment; None if a raw prompt replaces its messages."""
+        if session.raw_prompt is not None:
+            return None
+        return self._sessions.conversation(session, sees=self._images is not None)
+
+    async def _prepared_images(
+        self, session: Session, conversation: Conversation | None
+    ) -> PromptImages:
+        """The images of the prompt with their tokens, by their marks; raises ImageError."""
+        images = raw_images(session) if conversation is None else conversation.images
+        if not images:
+            return {}
+        if self._images is None:
+            raise cannot_see(self._name)
+        earlier = [] if conversation is None else earlier_images(session.messages)
+        return await self._images.prepare_all(images, earlier)
+
+    def _prepare(
+        self,
+        session: Session,
+        conversation: Conversation | None,
+        sampling: Sampling,
+        images: PromptImages,
+    ) -> "_Prepared":
+        """Check, render and tokenize a session. Text thread only."""
+        self._limit.check_session(session)
+        if sampling.logit_bias or sampling.ignore_eos:
+            sampling = resolve_biases(sampling, self._vocab)
+        prompt = self._prompt(session, conversation, images)
+        check_prompt_size(len(prompt.tokens), self._context_size)
+        constraint = self._constrainer.constraint(session, prompt.text_tail)
+        return _Prepared(sampling, prompt, constraint, self._thought(session, prompt))
+
+    def _thought(self, session: Session, prompt: Prompt) -> ThoughtBudget | None:
+        """The limit of the reasoning; None for a raw prompt, whose text has no markers."""
+        if session.raw_prompt is not None:
+            return None
+        tokens = session.thinking_budget
+        if tokens is None and "reasoning_effort" not in self._prompts.source:
+            tokens = EFFORT_TOKENS.get(session.thinking_effort, self._thinking_tokens or None)
+        return thought_budget(tokens, self._style.think, prompt.text_tail)
+
+    def _prompt(
+        self,
+        session: Session,
+        conversation: Conversation | None,
+        images: PromptImages,
+    ) -> Prompt:
+        """The prompt; `conversation` is None for a raw prompt. Text thread only."""
+        check = self._limit.check_text
+        if conversation is None:
+            assert session.raw_prompt is not None
+            runs = [tokens.tokens for _, tokens in images.values()]
+            return raw_prompt(self._vocab, session.raw_prompt, check, runs)
+        tokens = {mark: entry.tokens for mark, (_, entry) in images.items()}
+        return self._prompts.build(conversation, check, tokens)
+
+    async def _compiled(self, constraint: Constraint | None) -> CompiledConstraint | None:
+        if constraint is None:
+            return None
+        own = not constraint.foreign
+        try:
+            matcher = await self._grammars.matcher(constraint.grammar, own=own)
+        except InvalidRequestError:
+            if constraint.enforced:
+                raise
+            return None
+        return CompiledConstraint(constraint, matcher)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A session as the engine needs it; the constraint's grammar is not compiled yet."""
+
+    sampling: Sampling
+    prompt: Prompt
+    constraint: Constraint | None
+    thought: ThoughtBudget | None
+
+
+def _token_bytes(vocab: Vocab) -> TokenBytes:
+    return vocab.token_bytes

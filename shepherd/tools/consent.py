@@ -1,0 +1,203 @@
+"""Asks the user about the accesses of a call, and keeps the rules that the user adds."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from shepherd.config.choices import ApproveMode
+from shepherd.dataclass import dataclass
+from shepherd.errors import PlaceError, ShepherdError, ToolError
+from shepherd.messages import ToolCall
+from shepherd.tools.base import Access, AccessKind, AnyTool, FieldChoices
+from shepherd.tools.call import PreparedCall
+from shepherd.tools.confinement import Plan
+from shepherd.tools.permissions.approval import (
+    Approval,
+    ApprovalRequest,
+    Approver,
+    CallObserver,
+    Choice,
+)
+from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
+from shepherd.tools.permissions.proposal import propose
+from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
+from shepherd.tools.sandbox.refusal import Refusal
+from shepherd.tools.text import valid_text
+
+_log = logging.getLogger(__name__)
+
+CHANGED = "what the call touches has changed since it was approved; try again"
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """The rules, and the user who is asked where these leave it open.
+
+    The `observer` is told each verdict.
+    """
+
+    policy: PermissionPolicy
+    approver: Approver
+    observer: CallObserver | None
+
+    def decide(self, tool: str, accesses: Sequence[Access]) -> Verdict:
+        """The verdict of the rules, which the observer now knows."""
+        return self.noted(self.policy.decide(tool, accesses))
+
+    def noted(self, verdict: Verdict) -> Verdict:
+        """The verdict, which the observer now knows."""
+        if self.observer is not None:
+            self.observer.ruled(verdict.decision, verdict.cause)
+        return verdict
+
+    async def approved(self, prepared: PreparedCall, plan: Plan) -> str:
+        """Ask for approval; returns text to add to the result. Raises ToolError if it is denied."""
+        request = ApprovalRequest(
+            call=prepared.call,
+            accesses=prepared.accesses,
+            preview=valid_text(await self._preview(prepared)),
+            session=propose(plan.policy, prepared.tool.name, prepared.accesses, Lifetime.SESSION),
+            always=propose(plan.policy, prepared.tool.name, prepared.accesses, Lifetime.ALWAYS),
+            cause=plan.verdict.cause,
+            sandbox=plan.sandbox_text,
+        )
+        return await self._answer(prepared, request)
+
+    async def opened(
+        self, prepared: PreparedCall, plan: Plan, refusal: Refusal
+    ) -> tuple[Plan, str]:
+        """The plan by which the call runs again, and the text to add to its result.
+
+        Raises ToolError if a rule or the user says no.
+        """
+        opening = plan.opening(refusal)
+        # the first run may have created or removed files that the line mentions
+        current = await asyncio.to_thread(
+            prepared.tool.accesses, prepared.arguments, prepared.context
+        )
+        prepared = replace(prepared, accesses=tuple(current))
+        accesses = prepared.command.opening(opening.kind)
+        denied = self._denied(prepared)
+        verdict = self.decide(prepared.tool.name, (*denied, *accesses))
+        if verdict.decision is Decision.DENY:
+            raise ToolError(f"denied by rule: {verdict.cause}")
+        everything = (*prepared.accesses, *accesses)
+
+        def offer(lifetime: Lifetime) -> tuple[Rule, ...]:
+            if prepared.command.connects_itself:
+                return ()
+            return propose(opening.plan.policy, prepared.tool.name, everything, lifetime)
+
+        request = ApprovalRequest(
+            call=prepared.call,
+            accesses=accesses,
+            preview=valid_text(await self._preview(prepared)),
+            session=offer(Lifetime.SESSION),
+            always=offer(Lifetime.ALWAYS),
+            cause=verdict.cause,
+            sandbox=opening.question,
+        )
+        return opening.plan, await self._answer(prepared, request) + opening.note
+
+    async def authorize(
+        self, call: ToolCall, tool: AnyTool, notes: list[str], access: Access, purpose: str
+    ) -> bool:
+        """Decide on a further access of a running call."""
+        verdict = self.decide(tool.name, [access])
+        if verdict.decision is Decision.DENY:
+            raise ToolError(f"denied by rule: {verdict.cause}")
+        if verdict.decision is Decision.ASK:
+            request = ApprovalRequest(
+                call=call,
+                accesses=(access,),
+                preview=valid_text(purpose),
+                session=propose(self.policy, tool.name, [access], Lifetime.SESSION),
+                always=propose(self.policy, tool.name, [access], Lifetime.ALWAYS),
+                cause=verdict.cause,
+            )
+            approval = await self._consent(request)
+            if access.kind is AccessKind.PLAN:
+                self.policy.end_plan(edits=approval.choice is Choice.SESSION)
+                approval = replace(approval, choice=Choice.ONCE)
+            notes.append(self._remember(request, approval))
+        return verdict.decision is Decision.ASK
+
+    async def ask_user(
+        self,
+        call: ToolCall,
+        reason: str,
+        text: str,
+        fields: tuple[str, ...],
+        choices: FieldChoices,
+    ) -> tuple[str, ...] | None:
+        """Ask a question of a running call; no rule and no mode answers it."""
+        if self.policy.mode is ApproveMode.NONE:
+            return None
+        question = ToolCall(f"{call.id}-question", call.name, {})
+        preview, cause = valid_text(text), valid_text(reason)
+        request = ApprovalRequest(
+            question, (), preview, cause=cause, fields=fields, choices=choices
+        )
+        approval = await self.approver.ask(request)
+        return None if approval.choice is Choice.DENY else approval.values
+
+    async def _answer(self, prepared: PreparedCall, request: ApprovalRequest) -> str:
+        """The text that an approval adds to the result. Raises ToolError if it is denied."""
+        approval = await self._consent(request)
+        accesses = await asyncio.to_thread(
+            prepared.tool.accesses, prepared.arguments, prepared.context
+        )
+        if tuple(accesses) != prepared.accesses:
+            raise ToolError(CHANGED)
+        if denied := self._denied(prepared):  # by a rule that was added meanwhile
+            raise ToolError(
+                f"denied by rule: {self.policy.decide(prepared.tool.name, denied).cause}"
+            )
+        return self._remember(request, approval)
+
+    async def _consent(self, request: ApprovalRequest) -> Approval:
+        """The approval; raises ToolError if the request is denied."""
+        approval = await self.approver.ask(request)
+        if approval.choice is Choice.DENY:
+            feedback = f": {approval.feedback}" if approval.feedback else ""
+            raise ToolError(approval.reason + feedback)
+        return approval
+
+    async def _preview(self, prepared: PreparedCall) -> str:
+        """The preview; raises its ToolError only if the model may read the reason."""
+        try:
+            return await asyncio.to_thread(
+                prepared.tool.preview, prepared.arguments, prepared.context
+            )
+        except ToolError as error:
+            reads = _revealing_reads(error, prepared.accesses)
+            if self.policy.decide(prepared.tool.name, reads).decision is Decision.ALLOW:
+                raise
+            return f"({error})"
+
+    def _remember(self, request: ApprovalRequest, approval: Approval) -> str:
+        notes = f"\n[the user adds: {approval.feedback}]" if approval.feedback else ""
+        for rule in request.rules_for(approval.choice):
+            try:
+                self.policy.add(rule)
+            except (OSError, ShepherdError) as error:
+                _log.warning("rule not stored: %s", error)
+                notes += f"\n[rule not stored: {error}]"
+        return notes
+
+    def _denied(self, prepared: PreparedCall) -> list[Access]:
+        """The accesses of a call that no approval can allow."""
+        name = prepared.tool.name
+        return [access for access in prepared.accesses if self.policy.denies(name, access)]
+
+
+def _revealing_reads(error: ToolError, accesses: tuple[Access, ...]) -> list[Access]:
+    """The reads that would give the model the same information as the error."""
+    reads = [access for access in accesses if access.kind is AccessKind.READ]
+    if not isinstance(error, PlaceError):
+        return reads
+    writes = [access for access in accesses if access.kind is AccessKind.WRITE]
+    parents = (str(PurePosixPath(access.target).parent) for access in (*reads, *writes))
+    return [Access(AccessKind.READ, parent) for parent in parents]
