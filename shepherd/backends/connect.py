@@ -13,9 +13,9 @@ from shepherd.backends.api.http.retry import RetryPolicy
 from shepherd.backends.api.window import Window, lacks_list, list_models
 from shepherd.backends.extension import open_extension
 from shepherd.config.modeldb import ModelFacts
-from shepherd.config.provider import Provider
-from shepherd.config.provider_book import ProviderBook
-from shepherd.config.provider_types import PROVIDER_TYPES
+from shepherd.config.providers.book import ProviderBook
+from shepherd.config.providers.provider import Provider
+from shepherd.config.providers.type_names import PROVIDER_TYPES
 from shepherd.config.settings import Config
 from shepherd.config.vendors import vendor_of
 from shepherd.errors import AccessError, ConfigError, InvalidRequestError

@@ -12,7 +12,7 @@ from typing import Any
 
 from shepherd.cli.request import Launch, load_settings
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers.book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import open_conversation
 from shepherd.conversation.conversation import Conversation

@@ -20,7 +20,7 @@ from shepherd.cli.request import (
 )
 from shepherd.cli.subcommands import Subcommands
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.config.provider_book import Ephemeral
+from shepherd.config.providers.book import Ephemeral
 from shepherd.conversation.model_choice import model_from_user
 
 HELP = """An agent in your terminal, with its own model; the same stack as an HTTP server.

@@ -19,7 +19,7 @@ from shepherd.errors import ConfigError
 if TYPE_CHECKING:
     import typer
 
-    from shepherd.config.provider_book import Ephemeral
+    from shepherd.config.providers.book import Ephemeral
 
 PROVIDER = "shepherd.provider"
 """The name in the context's `meta` of the provider that only this run knows."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from shepherd.config.provider import Provider
-from shepherd.config.provider_types import ProviderType
+from shepherd.config.providers.provider import Provider
+from shepherd.config.providers.type_names import ProviderType
 from shepherd.dataclass import dataclass
 
 

@@ -14,7 +14,7 @@ from shepherd.agents import (
     tool_names,
 )
 from shepherd.backends.base import Backend, ModelInfo
-from shepherd.config.provider import Provider
+from shepherd.config.providers.provider import Provider
 from shepherd.conversation.model_choice import with_provider
 from shepherd.conversation.model_slot import ModelSlot
 from shepherd.conversation.reachable import answering

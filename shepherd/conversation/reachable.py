@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from shepherd.config.provider import Provider, missing_type
-from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers.book import ProviderBook
+from shepherd.config.providers.provider import Provider, missing_type
 from shepherd.config.vendors import vendor_of
 from shepherd.errors import ConfigError
 from shepherd.tasks import in_daemon_thread

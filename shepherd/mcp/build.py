@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.paths import Paths
-from shepherd.config.providers import ProviderStore
+from shepherd.config.providers.store import ProviderStore
 from shepherd.config.secrets import ENVIRONMENT, Secrets
 from shepherd.errors import ConfigError
 from shepherd.mcp.hub import ServerHub

@@ -3,9 +3,9 @@
 import asyncio
 
 from shepherd.backends.connect import check_answer
-from shepherd.config.provider import Provider
-from shepherd.config.provider_book import ProviderBook
-from shepherd.config.provider_types import PROVIDER_TYPES
+from shepherd.config.providers.book import ProviderBook
+from shepherd.config.providers.provider import Provider
+from shepherd.config.providers.type_names import PROVIDER_TYPES
 from shepherd.errors import ShepherdError
 
 SECONDS = 5.0

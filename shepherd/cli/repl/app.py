@@ -22,7 +22,7 @@ from shepherd.cli.repl.welcome import is_newcomer, welcome
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.config.choices import ApproveMode
 from shepherd.config.files import make_private_directory
-from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers.book import ProviderBook
 from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError

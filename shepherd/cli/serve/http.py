@@ -16,7 +16,7 @@ from shepherd.cli.serve.reload import Reloader
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.choices import LogFormat
 from shepherd.config.paths import Paths
-from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers.book import ProviderBook
 from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.build import backend_opener, unsaved
 from shepherd.conversation.session_start import Notices, default_system_message

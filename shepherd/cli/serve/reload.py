@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shepherd.config.fields import all_fields
-from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers.book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.model_slot import BackendOpener
 from shepherd.errors import ConfigError

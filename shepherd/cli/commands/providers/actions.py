@@ -13,8 +13,8 @@ from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.secrets import STDIN
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
-from shepherd.config.provider import LOCAL, Provider
-from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers.book import ProviderBook
+from shepherd.config.providers.provider import LOCAL, Provider
 from shepherd.config.vendors import vendor_of
 
 SETTING = "model.provider"

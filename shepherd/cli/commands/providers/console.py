@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.cli.terminal.secrets import read_key
-from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers.book import ProviderBook
 
 
 class Console(Protocol):

@@ -16,8 +16,8 @@ from shepherd.cli.commands.providers import actions
 from shepherd.cli.commands.providers.console import Action, ShellConsole
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.choices import Effort
-from shepherd.config.provider import LOCAL, Provider
-from shepherd.config.provider_types import PROVIDER_TYPES
+from shepherd.config.providers.provider import LOCAL, Provider
+from shepherd.config.providers.type_names import PROVIDER_TYPES
 from shepherd.config.secrets import ENVIRONMENT
 
 provider = typer.Typer(

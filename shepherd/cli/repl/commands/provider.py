@@ -13,8 +13,8 @@ from shepherd.cli.repl.commands.view import two_columns
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize
-from shepherd.config.provider import LOCAL, Provider
-from shepherd.config.provider_book import ProviderBook
+from shepherd.config.providers.book import ProviderBook
+from shepherd.config.providers.provider import LOCAL, Provider
 from shepherd.errors import ConfigError
 from shepherd.validation import did_you_mean, nearest
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from shepherd.config.modeldb import ModelDatabase, ModelFacts
 from shepherd.config.paths import Paths
-from shepherd.config.provider import Provider, missing_type
-from shepherd.config.providers import ProviderStore, unknown_provider
+from shepherd.config.providers.provider import Provider, missing_type
+from shepherd.config.providers.store import ProviderStore, unknown_provider
 from shepherd.config.secrets import Secret, Secrets
 from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError

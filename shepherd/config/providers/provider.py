@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from shepherd.config.choices import Effort
 from shepherd.config.fields import expected
-from shepherd.config.provider_types import (
+from shepherd.config.providers.type_names import (
     PROVIDER_TYPES,
     is_known_type,
     plugin_types,

@@ -1,0 +1,1 @@
+"""Providers: their settings, their types, and the file that holds them."""
