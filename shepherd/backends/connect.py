@@ -16,8 +16,8 @@ from shepherd.config.modeldb import ModelFacts
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.providers.provider import Provider
 from shepherd.config.providers.type_names import PROVIDER_TYPES
+from shepherd.config.providers.vendors import vendor_of
 from shepherd.config.settings import Config
-from shepherd.config.vendors import vendor_of
 from shepherd.errors import AccessError, ConfigError, InvalidRequestError
 from shepherd.events import ignore_events
 from shepherd.messages import Message

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.providers.provider import Provider, missing_type
-from shepherd.config.vendors import vendor_of
+from shepherd.config.providers.vendors import vendor_of
 from shepherd.errors import ConfigError
 from shepherd.tasks import in_daemon_thread
 

@@ -15,7 +15,7 @@ from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.providers.provider import LOCAL, Provider
-from shepherd.config.vendors import vendor_of
+from shepherd.config.providers.vendors import vendor_of
 
 SETTING = "model.provider"
 KEY = "api_key"
