@@ -10,9 +10,10 @@ from queue import Empty, SimpleQueue
 from shepherd.backends.inprocess.threads import Heartbeat
 from shepherd.backends.inprocess.updates import Update
 from shepherd.backends.llamacpp.engine import Engine
+from shepherd.backends.llamacpp.native.interrupt import Interrupt
 from shepherd.backends.llamacpp.rpc.workers import WorkerLostError
 from shepherd.backends.llamacpp.scheduling.delivery import Outbox
-from shepherd.backends.llamacpp.scheduling.job import Job, Post
+from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.errors import BackendError, ModelLoadError, ShepherdError
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Worker:
         self._ended: BackendError | None = None
         self._stopping = False
         self._heart = Heartbeat()
+        self._interrupter: Interrupt | None = None
         self._thread = threading.Thread(target=self._run, name="llama.cpp", daemon=True)
         self._thread.start()
 
@@ -63,6 +65,7 @@ class Worker:
     def submit(self, job: Job) -> None:
         """Queue a job; raises BackendError if the worker has stopped."""
         self._send(lambda engine: engine.scheduler.submit(job))
+        self._interrupt()
 
     def start(self, job: Job, max_tokens: int) -> None:
         """Start to generate; raises BackendError if the worker has stopped."""
@@ -72,15 +75,19 @@ class Worker:
         """End a job at the next step; it still gets a Finished."""
         job.cancelled = True
         self._commands.put(_wake)
+        self._interrupt()
 
     def release(self, job: Job) -> None:
         """Give up a job without an update."""
         self._commands.put(lambda engine: engine.scheduler.release(job))
+        if job.phase is not Phase.DONE:
+            self._interrupt()
 
     def stop(self, timeout: float | None = None) -> None:
         """End all jobs, free everything and wait for the thread; safe to call twice."""
         self._stopping = True
         self._commands.put(_wake)
+        self._interrupt()
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
@@ -92,6 +99,11 @@ class Worker:
                 raise _closed()
             self._commands.put(command)
 
+    def _interrupt(self) -> None:
+        """Let a long step of a prompt end, so that a command does not wait for it."""
+        if self._interrupter is not None:
+            self._interrupter.set()
+
     def _run(self) -> None:
         try:
             engine = self._load(self._outbox.post)
@@ -102,6 +114,7 @@ class Worker:
             logger.exception("Loading the model failed")
             self.loaded.set_exception(ModelLoadError(f"The model can't be loaded: {fault!r}"))
             return
+        self._interrupter = engine.context.interrupt
         self.loaded.set_result(engine)
         error, orderly = _closed(), False
         try:
@@ -122,6 +135,10 @@ class Worker:
         self._warm_up(engine)
         while not self._stopping:
             self._run_commands(engine, wait=scheduler.idle())
+            if self._interrupter is not None:
+                self._interrupter.clear()
+                if not self._commands.empty():
+                    continue  # its interrupt may have been cleared
             engine.check_workers()
             if not scheduler.steady:
                 self._outbox.flush()

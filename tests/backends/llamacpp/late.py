@@ -68,6 +68,7 @@ class LateContext(NativeContext):
         self.device = device
         self.returns_early = is_known
         self.stopwatch = Stopwatch(self, device.clock)
+        self.interrupt = None
 
     @property
     def handle(self) -> Any:
@@ -75,8 +76,8 @@ class LateContext(NativeContext):
         self.device.wait()
         return super().handle
 
-    def decode(self, spans: Sequence[Span]) -> int:
-        code = super().decode(spans)
+    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
+        code = super().decode(spans, interruptible=interruptible)
         if code == DECODED:
             self.device.queue(sum(len(span.tokens) for span in spans))
         return code

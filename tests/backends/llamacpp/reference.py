@@ -46,8 +46,8 @@ class WatchedContext(NativeContext):
         self.watch: Callable[[Span, Logits | None], None] = _ignore
         self._vocabulary = model.vocab.size
 
-    def decode(self, spans: Sequence[Span]) -> int:
-        code = super().decode(spans)
+    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
+        code = super().decode(spans, interruptible=interruptible)
         index = -1
         for span in spans if code == DECODED else ():
             index += len(span.tokens)

@@ -35,13 +35,13 @@ class WatchedContext(NativeContext):
         exact = settings(flash_attention="off", cache_type_k="f32", cache_type_v="f32")
         super().__init__(model, context_params(exact, parallel, model.traits))
 
-    def decode(self, spans: Sequence[Span]) -> int:
+    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
         used = sum(self.last_position(i) + 1 for i in range(self.sequences))
         if used + sum(len(span.tokens) for span in spans) > self.most:
             self.refused.append(list(spans))
             return NO_ROOM
         self.batches.append(list(spans))
-        return super().decode(spans)
+        return super().decode(spans, interruptible=interruptible)
 
 
 class Floor:

@@ -45,11 +45,11 @@ class BreakingContext(NativeContext):
     def warm_up(self) -> None:
         """Would be a decode, or not, as there was time for it."""
 
-    def decode(self, spans: Sequence[Span]) -> int:
+    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
         self.breaks_at -= 1
         if self.breaks_at == 0:
             raise self.fault
-        return super().decode(spans)
+        return super().decode(spans, interruptible=interruptible)
 
 
 class CrowdedContext(NativeContext):
@@ -57,11 +57,11 @@ class CrowdedContext(NativeContext):
 
     most = 10**9
 
-    def decode(self, spans: Sequence[Span]) -> int:
+    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
         used = sum(self.last_position(i) + 1 for i in range(self.sequences))
         if used + sum(len(span.tokens) for span in spans) > self.most:
             return NO_ROOM
-        return super().decode(spans)
+        return super().decode(spans, interruptible=interruptible)
 
 
 def engine_with(kind: type[NativeContext], path: Path, post: Post, parallel: int = 2) -> Engine:

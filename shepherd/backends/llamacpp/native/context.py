@@ -9,6 +9,7 @@ from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.determinism import Span, pad
 from shepherd.backends.llamacpp.native.devices import has_gpu
 from shepherd.backends.llamacpp.native.image_span import ImageBatch, ImageSpan
+from shepherd.backends.llamacpp.native.interrupt import Interrupt
 from shepherd.backends.llamacpp.native.limits import (
     CPU_FLASH_LIMITS,
     CPU_LIMITS,
@@ -21,6 +22,7 @@ from shepherd.errors import BackendError
 
 DECODED = 0
 NO_ROOM = 1
+ABORTED = 2
 
 
 class NativeContext:
@@ -43,6 +45,8 @@ class NativeContext:
         self.decoded_tokens = self.decoded_batches = 0
         self.returns_early = has_gpu()
         """Whether `decode` only queues a batch, as on a GPU; `synchronize` waits for it."""
+        self.interrupt = Interrupt() if not has_gpu() and model.workers is None else None
+        """Ends a batch early; None where llama.cpp can't do that."""
         self.stopwatch = Stopwatch(self)
         self.limits = _limits(params.flash_attn_type)
         self.keeps_windows = bool(params.swa_full)
@@ -62,13 +66,20 @@ class NativeContext:
     def handle(self) -> Any:
         return self._handle
 
-    def decode(self, spans: Sequence[Span]) -> int:
+    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
         """Decode a batch; the logits of a span are at its last indexes.
 
-        Returns DECODED, or NO_ROOM with the memory unchanged. Raises BackendError on any other
-        result; the caller must then check the positions in memory. Raises WorkerLostError if the
-        result is worthless, because an RPC worker was lost.
+        Returns DECODED, or NO_ROOM with the memory unchanged, or ABORTED if the batch was
+        `interruptible` and was. Raises BackendError on any other result. After that and ABORTED the
+        caller must check the positions in memory. Raises WorkerLostError if the result is
+        worthless, because an RPC worker was lost.
         """
+        if interruptible and self.interrupt is not None and self._rows == 1:
+            self.interrupt.attach(self._handle)
+            try:
+                return self._decode(self._batch.native, self._batch.fill(spans))
+            finally:
+                self.interrupt.detach(self._handle)
         if self._rows == 1:
             return self._decode(self._batch.native, self._batch.fill(spans))
         padded, self._places = pad(spans, self._rows)
@@ -103,7 +114,7 @@ class NativeContext:
         if code == DECODED:
             self.decoded_tokens += count
             self.decoded_batches += 1
-        elif code != NO_ROOM:
+        elif code not in (NO_ROOM, ABORTED):
             raise BackendError(f"llama.cpp could not compute a batch ({code}): {last_error()}")
         return code
 

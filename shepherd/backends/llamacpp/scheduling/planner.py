@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from collections.abc import Sequence as Jobs
 from dataclasses import replace
+from time import monotonic
 
 from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
@@ -14,6 +15,9 @@ from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.backends.llamacpp.speculation.drafts import Draft
 from shepherd.backends.llamacpp.vision.parts import image_span
 from shepherd.dataclass import dataclass
+
+CALM_SECONDS = 5.0
+"""Seconds without a new request until a step may take long again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class Planner:
         self._pool = pool
         self._pace = pace
         self._speculator = speculator if pool.rolls_back else None
+        self._calm_from = 0.0
 
     @property
     def prompt_speed(self) -> float:
@@ -80,7 +85,9 @@ class Planner:
         if not others:
             return parts
         beside = bool(parts) or any(job.phase is Phase.PARKED for job in active)
-        room = self._pace.limit(room, is_shared=beside, prompts=len(others))
+        room = self._pace.limit(
+            room, is_shared=beside, prompts=len(others), interruptible=self._is_calm
+        )
         return parts + self._prompts(others, room)
 
     def image_parts(self, job: Job, active: Jobs[Job]) -> list[Part]:
@@ -110,7 +117,17 @@ class Planner:
         image = parts[0].image
         if image is not None:
             return self._context.decode_image(image)
-        return self._context.decode(self.spans(parts))
+        alone = len(parts) == 1 and not parts[0].job.ready
+        return self._context.decode(self.spans(parts), interruptible=alone and self._is_calm)
+
+    def note_interrupted(self) -> None:
+        """A request came while a step ran. Others may follow, so the next steps are short."""
+        self._calm_from = monotonic() + CALM_SECONDS
+
+    @property
+    def _is_calm(self) -> bool:
+        can_abort = self._context.interrupt is not None and self._pool.rolls_back
+        return can_abort and monotonic() >= self._calm_from
 
     def next_parts(self, jobs: Jobs[Job], drafts: Mapping[Job, Draft] | None = None) -> list[Part]:
         """The last token of each job, which is not decoded yet, with the job's draft."""

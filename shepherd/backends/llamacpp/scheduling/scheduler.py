@@ -5,7 +5,7 @@ from time import perf_counter
 
 from shepherd.backends.inprocess.updates import Progress, Ready
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
-from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext
+from shepherd.backends.llamacpp.native.context import ABORTED, NO_ROOM, NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.rpc.workers import WorkerLostError
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
@@ -48,6 +48,7 @@ class Scheduler:
         self._post = post
         self._vocab = vocab
         self._is_ready = False
+        self._quiet: Callable[[], bool] = _never
         self._pace = PrefillPace(context.batch_size, context.limits)
         self._planner = Planner(context, pool, self._pace, speculator)
         self._timer = BatchTimer(context.stopwatch, self._planner.note)
@@ -124,6 +125,7 @@ class Scheduler:
         While `quiet()` is true, a step that only continues answers decodes more batches, for a few
         milliseconds.
         """
+        self._quiet = quiet
         for job in [job for job in self.jobs if job.cancelled]:
             self._queue.finish(job, FinishReason.CANCELLED)
         for job in self._queue.admit():
@@ -176,6 +178,12 @@ class Scheduler:
             return
         if code == NO_ROOM:
             self._handle_full_memory(parts)
+            return
+        if code == ABORTED:
+            if not self._quiet():
+                self._planner.note_interrupted()
+            for part in parts:
+                self._pool.resync(part.sequence)
             return
         self._timer.returned()
         extended = [self._extend(part) for part in parts]
