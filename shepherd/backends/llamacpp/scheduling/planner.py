@@ -126,7 +126,9 @@ class Planner:
 
     @property
     def _is_calm(self) -> bool:
-        can_abort = self._context.interrupt is not None and self._pool.rolls_back
+        """Whether a step of a lone prompt may be long: it can be interrupted, and nobody came."""
+        context = self._context
+        can_abort = context.interrupt is not None and context.rows == 1 and self._pool.rolls_back
         return can_abort and monotonic() >= self._calm_from
 
     def next_parts(self, jobs: Jobs[Job], drafts: Mapping[Job, Draft] | None = None) -> list[Part]:
