@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,18 +27,32 @@ class Post:
         return "\r\n".join(lines).encode() + body
 
 
-async def latencies(post: Post, count: int) -> list[float]:
-    """The seconds of `count` requests, one after the other."""
-    data, connection = post.bytes(), await _connect(post)
-    seconds: list[float] = []
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The seconds of a request, and its answer without headers."""
+
+    seconds: float
+    body: bytes
+
+
+async def answered(posts: Sequence[Post]) -> list[Answered]:
+    """The answers to requests for one server, one after the other over one connection."""
+    connection = await _connect(posts[0])
+    answers: list[Answered] = []
     try:
-        for _ in range(count):
-            started = time.perf_counter()
-            await connection.send(data)
-            seconds.append(time.perf_counter() - started)
+        for post in posts:
+            data, started = post.bytes(), time.perf_counter()
+            answer = await connection.send(data)
+            seconds = time.perf_counter() - started
+            answers.append(Answered(seconds, answer.partition(b"\r\n\r\n")[2]))
     finally:
         connection.close()
-    return seconds
+    return answers
+
+
+async def latencies(post: Post, count: int) -> list[float]:
+    """The seconds of `count` requests, one after the other."""
+    return [answer.seconds for answer in await answered([post] * count)]
 
 
 async def rate(post: Post, clients: int, seconds: float) -> float:
@@ -62,11 +76,7 @@ async def rate(post: Post, clients: int, seconds: float) -> float:
 
 async def body_of(post: Post) -> bytes:
     """The answer to one request, without its headers; a stream is still in its chunks."""
-    connection = await _connect(post)
-    try:
-        return (await connection.send(post.bytes())).partition(b"\r\n\r\n")[2]
-    finally:
-        connection.close()
+    return (await answered([post]))[0].body
 
 
 async def _connect(post: Post) -> "_Connection":

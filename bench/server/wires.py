@@ -9,18 +9,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.peers import Load, llama_server, shepherd_server
-from bench.server.load import Post, body_of, latencies
+from bench.server.load import Post, answered
 from bench.table import markdown, milliseconds, ratio
 from shepherd.models import BUILTIN_NAME, builtin_model
 
 OURS, THEIRS = "Shepherd", "llama.cpp"
 _CONTEXT = 4096
-_QUESTION = "Tell me about the sheep in the hills, and about the dog that watches them."
+_ANIMALS = ("sheep", "dog", "goat", "cow", "horse", "hen", "fox")
+_PLACES = ("hills", "valley", "old mill", "meadow by the river", "village", "forest", "harbour",
+           "barn", "market square", "garden behind the house", "snow")  # fmt: skip
+
+
+def question(number: int) -> str:
+    """A question that no other number below 77 has."""
+    animal, place = _ANIMALS[number % len(_ANIMALS)], _PLACES[number % len(_PLACES)]
+    return f"Tell me about the {animal} in the {place}, and about the dog that watches it."
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Alternating rounds of so many requests, each answered with about `tokens`."""
+    """Alternating rounds of so many requests, each answered with about `tokens`.
+
+    No question is asked twice.
+    """
 
     rounds: int = 10
     requests: int = 5
@@ -32,19 +43,19 @@ QUICK = Sizes(rounds=1, requests=1, tokens=8)
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A path, its request for a number of tokens, and the tokens that an answer says it has."""
+    """A path, its request by question and number of tokens, and the tokens of an answer."""
 
     path: str
-    body: Callable[[int], Mapping[str, Any]]
+    body: Callable[[str, int], Mapping[str, Any]]
     tokens: Callable[[dict[str, Any]], int]
 
 
 @dataclass
 class Figures:
-    """The seconds of requests, and the tokens of each answer; `missing` is why there are none."""
+    """The seconds and the tokens of each answer; `missing` is why there are none."""
 
-    tokens: int = 0
     seconds: list[float] = field(default_factory=list[float])
+    tokens: list[int] = field(default_factory=list[int])
     missing: str = ""
 
     @property
@@ -53,46 +64,47 @@ class Figures:
 
     @property
     def speed(self) -> float:
-        """Tokens per second."""
-        return self.tokens / self.median
+        """Tokens per second, the median of all answers."""
+        pairs = zip(self.tokens, self.seconds, strict=True)
+        return statistics.median(tokens / seconds for tokens, seconds in pairs)
 
 
-def _messages(tokens: int, limit: str, **more: Any) -> Mapping[str, Any]:
-    messages = [{"role": "user", "content": _QUESTION}]
+def _messages(asked: str, tokens: int, limit: str, **more: Any) -> Mapping[str, Any]:
+    messages = [{"role": "user", "content": asked}]
     greedy = {"temperature": 0, "ignore_eos": True}
     return {"model": BUILTIN_NAME, "messages": messages, limit: tokens, **greedy, **more}
 
 
-def _prompt(tokens: int, limit: str) -> Mapping[str, Any]:
-    body = {key: value for key, value in _messages(tokens, limit).items() if key != "messages"}
-    return {**body, "prompt": _QUESTION}
+def _prompt(asked: str, tokens: int, limit: str) -> Mapping[str, Any]:
+    body = _messages(asked, tokens, limit).items()
+    return {**{key: value for key, value in body if key != "messages"}, "prompt": asked}
 
 
-def _responses(tokens: int) -> Mapping[str, Any]:
-    body = _messages(tokens, "max_output_tokens", store=False)
-    return {key: value for key, value in body.items() if key != "messages"} | {"input": _QUESTION}
+def _responses(asked: str, tokens: int) -> Mapping[str, Any]:
+    body = _messages(asked, tokens, "max_output_tokens", store=False)
+    return {key: value for key, value in body.items() if key != "messages"} | {"input": asked}
 
 
-def _anthropic(tokens: int) -> Mapping[str, Any]:
+def _anthropic(asked: str, tokens: int) -> Mapping[str, Any]:
     """Without `ignore_eos`, which this API does not have."""
-    body = _messages(tokens, "max_tokens")
+    body = _messages(asked, tokens, "max_tokens")
     return {key: value for key, value in body.items() if key != "ignore_eos"}
 
 
 PATHS = (
     Path(
         "/v1/chat/completions",
-        lambda tokens: _messages(tokens, "max_tokens"),
+        lambda asked, tokens: _messages(asked, tokens, "max_tokens"),
         lambda answer: answer["usage"]["completion_tokens"],
     ),
     Path(
         "/v1/completions",
-        lambda tokens: _prompt(tokens, "max_tokens"),
+        lambda asked, tokens: _prompt(asked, tokens, "max_tokens"),
         lambda answer: answer["usage"]["completion_tokens"],
     ),
     Path(
         "/completion",
-        lambda tokens: _prompt(tokens, "n_predict"),
+        lambda asked, tokens: _prompt(asked, tokens, "n_predict"),
         lambda answer: answer["tokens_predicted"],
     ),
     Path(
@@ -117,25 +129,28 @@ async def measure(urls: Mapping[str, str], sizes: Sizes) -> dict[tuple[str, str]
     """Alternating rounds of both sides, by path and side."""
     found: dict[tuple[str, str], Figures] = {}
     for path in PATHS:
-        posts = {side: Post(url, path.path, path.body(sizes.tokens)) for side, url in urls.items()}
-        for side, post in posts.items():
-            found[path.path, side] = await _begun(path, post)
-        for _ in range(sizes.rounds):
-            for side, post in posts.items():
-                figures = found[path.path, side]
-                if not figures.missing:
-                    figures.seconds += await latencies(post, sizes.requests)
+        for side in urls:
+            found[path.path, side] = Figures()
+        for number in range(sizes.rounds):
+            for side, url in urls.items():
+                await _round(found[path.path, side], url, path, sizes, number)
         print(f"measured {path.path}", file=sys.stderr, flush=True)
     return found
 
 
-async def _begun(path: Path, post: Post) -> Figures:
-    """The tokens of an answer, or the reason why the side has none."""
+async def _round(figures: Figures, url: str, path: Path, sizes: Sizes, number: int) -> None:
+    """Measure one round of a side, unless it does not have the path."""
+    numbers = range(number * sizes.requests, (number + 1) * sizes.requests)
+    bodies = [path.body(question(each), sizes.tokens) for each in numbers]
+    if figures.missing:
+        return
     try:
-        answer = json.loads(await body_of(post))
+        answers = await answered([Post(url, path.path, body) for body in bodies])
     except ConnectionError as error:
-        return Figures(missing=str(error).partition("\r\n")[0])
-    return Figures(path.tokens(answer))
+        figures.missing = str(error).partition("\r\n")[0]
+        return
+    figures.seconds += [answer.seconds for answer in answers]
+    figures.tokens += [path.tokens(json.loads(answer.body)) for answer in answers]
 
 
 def table(figures: Mapping[tuple[str, str], Figures]) -> str:

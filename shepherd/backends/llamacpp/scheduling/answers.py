@@ -5,6 +5,7 @@ from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.forced import MAX_TAIL
 from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN, SamplerChain
 from shepherd.backends.llamacpp.scheduling.job import Job, Post
+from shepherd.backends.llamacpp.speculation.earlier import EarlierAnswers
 from shepherd.events import FinishReason
 
 
@@ -16,10 +17,20 @@ class Answers:
     """
 
     def __init__(
-        self, vocab: Vocab, context_size: int, post: Post, *, jumps_ahead: bool = True
+        self,
+        vocab: Vocab,
+        context_size: int,
+        post: Post,
+        *,
+        jumps_ahead: bool = True,
+        earlier: EarlierAnswers | None = None,
     ) -> None:
-        """`jumps_ahead`: text that a grammar forces is decoded at once instead of sampled."""
+        """`jumps_ahead`: text that a grammar forces is decoded at once instead of sampled.
+
+        `earlier` keeps complete answers for drafts.
+        """
         self._jumps_ahead = jumps_ahead
+        self._earlier = earlier
         self._vocab = vocab
         self.context_size = context_size
         self._post = post
@@ -27,6 +38,7 @@ class Answers:
     def accept(self, job: Job, token: int) -> FinishReason | None:
         """Add a sampled token; returns why the answer ends with it, or None if it goes on."""
         if token == NO_TOKEN or self._vocab.is_eog(token):
+            job.end_token = token
             return FinishReason.STOP
         piece = self._vocab.piece(token)
         job.tokens.append(token)
@@ -75,9 +87,11 @@ class Answers:
         if text or logprob is not None:
             self._post(job, Text(text, logprob))
 
-    def post_end(self, job: Job) -> None:
-        """Post all text that is left of an answer that ends."""
+    def end(self, job: Job) -> None:
+        """Post all text that is left of an answer that ends, and keep its tokens for drafts."""
         text = job.decode_text(b"".join(job.pieces), last=True)
         job.pieces.clear()
         if text:
             self._post(job, Text(text))
+        if self._earlier is not None:
+            self._earlier.add(job.tokens, job.prompt_length, job.end_token)

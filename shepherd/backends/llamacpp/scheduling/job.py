@@ -36,14 +36,14 @@ class Phase(Enum):
 class Job:
     """One request. Only the owner thread uses it, but any thread may set `cancelled`.
 
-    `tokens` has the prompt and the answer; those that are not in the sequence yet must be decoded.
-    `pending_token` was sampled before the job was started. `accepted` counts the `drafted` tokens
-    that the model chose. `has_text` is true once text was sent, and
-    `holds_text` if further text may wait for the end. `pieces` are the bytes of tokens
-    whose text was not sent yet. `receive` is called on the event
-    loop's thread. All jobs of one request have the same `request`. A `prompt_meter` needs the
-    logits of all tokens of the prompt. `thought` limits the tokens of reasoning. `images` are
-    where the tokens are placeholders.
+    `tokens` has the prompt and the answer; those that are not in the sequence yet must be
+    decoded. `pending_token` was sampled before the job was started. `accepted` counts the
+    `drafted` tokens that the model chose. `end_token` ended the answer, or is -1. `has_text` is
+    true once text was sent, and `holds_text` if further text may wait for the end. `pieces` are
+    the bytes of tokens whose text was not sent yet. `receive` is called on the event loop's
+    thread. All jobs of one request have the same `request`. A `prompt_meter` needs the logits
+    of all tokens of the prompt. `thought` limits the tokens of reasoning. `images` are where
+    the tokens are placeholders.
     """
 
     prompt_length: int
@@ -66,6 +66,7 @@ class Job:
     decodes: int = 0
     drafted: int = 0
     accepted: int = 0
+    end_token: int = -1
     ready: bool = False
     started: bool = False
     has_text: bool = False

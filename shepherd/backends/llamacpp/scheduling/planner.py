@@ -177,8 +177,6 @@ class Planner:
 
     def note_draft(self, part: Part, accepted: int) -> None:
         """Learn from a draft whose first `accepted` tokens were right."""
-        part.job.drafted += len(part.drafted)
-        part.job.accepted += accepted
         if self._speculator is not None and part.draft is not None:
             self._speculator.note_draft(part.job, part.draft, accepted)
 

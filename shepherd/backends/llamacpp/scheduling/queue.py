@@ -85,7 +85,7 @@ class JobQueue:
     def finish(self, job: Job, reason: FinishReason) -> None:
         """End a job with the answer that it has."""
         self._timer.settle()
-        self._answers.post_end(job)
+        self._answers.end(job)
         answer = tuple(job.tokens[job.prompt_length :])
         stats = job.stats(self._answers.context_size)
         self.end(job)

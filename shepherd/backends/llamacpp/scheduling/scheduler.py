@@ -52,7 +52,8 @@ class Scheduler:
         self._pace = PrefillPace(context.batch_size, context.limits)
         self._planner = Planner(context, pool, self._pace, speculator)
         self._timer = BatchTimer(context.stopwatch, self._planner.note)
-        self._answers = Answers(vocab, context.size, post, jumps_ahead=jumps_ahead)
+        earlier = None if speculator is None else speculator.earlier
+        self._answers = Answers(vocab, context.size, post, jumps_ahead=jumps_ahead, earlier=earlier)
         self._queue = JobQueue(pool, post, self._timer, self._answers, self._pace)
         self._loop = DecodeLoop(context, pool, self._planner, self._timer, self._answers)
 
@@ -242,13 +243,15 @@ class Scheduler:
         job, drafted = part.job, part.drafted
         known = len(part.sequence.tokens) - len(drafted)
         sampled = accepted = 0
+        job.drafted += len(drafted)
         try:
             for expected in (*drafted, None):
                 token = self._sampler(job).sample(self._context, index + sampled)
                 sampled += 1
                 job.decodes += 1
                 accepted += token == expected
-                self._accept(job, token)
+                job.accepted += token == expected
+                self._accept(job, token)  # counts what was accepted, if the answer ends
                 if token != expected or job.phase is Phase.DONE or job.ends_thought:
                     break
         finally:

@@ -25,6 +25,7 @@ from shepherd.backends.llamacpp.speculation.drafts import (
     Drafting,
     DraftKind,
 )
+from shepherd.backends.llamacpp.speculation.earlier import EarlierAnswers
 from shepherd.backends.llamacpp.speculation.escaped import EscapedPrompt
 from shepherd.backends.llamacpp.speculation.payoff import AcceptanceRate, BatchCosts, StepBudget
 from shepherd.catalog.model_files import parts_of
@@ -45,6 +46,8 @@ class Speculator:
         limits: DeviceLimits = CPU_LIMITS,
     ) -> None:
         """`lookup` drafts from conversations; `always` skips the test whether a draft pays off."""
+        self.earlier = EarlierAnswers() if lookup else None
+        """The answers that drafts come from; None if only a model drafts."""
         self._vocab = vocab
         self._lookup = lookup
         self._model = model
@@ -105,16 +108,20 @@ class Speculator:
         return Draft(tokens[:length], draft.kind)
 
     def _look_up(self, job: Job, drafting: Drafting) -> Draft | None:
-        """A draft from the longest match, in the conversation or in its escaped prompt."""
+        """A draft from a long match in the conversation, else from the better of two others."""
         draft = drafting.look_up(job.tokens, MAX_DRAFT)
-        if not self._lookup or (draft is not None and draft.kind is DraftKind.LONG):
+        if self.earlier is None or (draft is not None and draft.kind is DraftKind.LONG):
             return draft
         if job.escaped_prompt is None:
             job.escaped_prompt = EscapedPrompt(self._vocab, job.tokens[: job.prompt_length])
         escaped = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.LONG)
-        if escaped is None and draft is None:
-            escaped = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.SHORT)
-        return escaped or draft
+        if escaped is not None:
+            return escaped
+        earlier = self.earlier.look_up(job.tokens, MAX_DRAFT)
+        if draft is None:
+            draft = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.SHORT)
+        found = [candidate for candidate in (earlier, draft) if candidate is not None]
+        return max(found, key=lambda draft: drafting.rates[draft.kind].value, default=None)
 
     def _from_model(
         self,

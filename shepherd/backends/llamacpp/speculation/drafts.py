@@ -65,17 +65,28 @@ class NgramIndex:
 
 
 class DraftKind(Enum):
-    """The source of a draft: a long or short match in the conversation, or a small model."""
+    """The source of a draft: a long or short match in the conversation, one in earlier answers,
+    or a small model.
+    """
 
     LONG = auto()
     SHORT = auto()
+    EARLIER = auto()
     MODEL = auto()
 
 
-MATCH_LENGTHS = {DraftKind.LONG: 6, DraftKind.SHORT: 3}
+MATCH_LENGTHS = {DraftKind.LONG: 6, DraftKind.SHORT: 3, DraftKind.EARLIER: 6}
 """How many tokens must match, by kind."""
 
-PRIORS = {DraftKind.LONG: 0.8, DraftKind.SHORT: 0.4, DraftKind.MODEL: 0.6}
+OWN_MATCHES = (DraftKind.LONG, DraftKind.SHORT)
+"""The kinds of matches in a conversation, the better one first."""
+
+PRIORS = {
+    DraftKind.LONG: 0.8,
+    DraftKind.SHORT: 0.4,
+    DraftKind.EARLIER: 0.5,
+    DraftKind.MODEL: 0.6,
+}
 """The assumed acceptance rate before any measurement, by kind."""
 
 
@@ -93,8 +104,8 @@ class Drafting:
     def __init__(self, shared: Mapping[DraftKind, AcceptanceRate], *, lookup: bool) -> None:
         """`shared` has the rates of all requests together."""
         self.rates = {kind: AcceptanceRate(PRIORS[kind], known) for kind, known in shared.items()}
-        matches = MATCH_LENGTHS if lookup else {}
-        self._indexes = {kind: NgramIndex(size) for kind, size in matches.items()}
+        kinds = OWN_MATCHES if lookup else ()
+        self._indexes = {kind: NgramIndex(MATCH_LENGTHS[kind]) for kind in kinds}
         self._unused: Draft | None = None
         self._unused_at = 0
 

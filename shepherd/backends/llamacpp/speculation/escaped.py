@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.speculation.drafts import (
     MATCH_LENGTHS,
+    OWN_MATCHES,
     Draft,
     DraftKind,
     NgramIndex,
@@ -22,7 +23,7 @@ class EscapedPrompt:
         self._vocab = vocab
         self._prompt = prompt
         self._tokens: list[int] | None = None
-        self._indexes = {kind: NgramIndex(size) for kind, size in MATCH_LENGTHS.items()}
+        self._indexes = {kind: NgramIndex(MATCH_LENGTHS[kind]) for kind in OWN_MATCHES}
         self._end = len(prompt)
 
     def look_up(self, tokens: Sequence[int], max_tokens: int, kind: DraftKind) -> Draft | None:
