@@ -120,8 +120,8 @@ class Speculator:
         earlier = self.earlier.look_up(job.tokens, MAX_DRAFT)
         if draft is None:
             draft = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.SHORT)
-        found = [candidate for candidate in (earlier, draft) if candidate is not None]
-        return max(found, key=lambda draft: drafting.rates[draft.kind].value, default=None)
+        candidates = [candidate for candidate in (earlier, draft) if candidate is not None]
+        return max(candidates, key=lambda draft: drafting.rates[draft.kind].value, default=None)
 
     def _from_model(
         self,
