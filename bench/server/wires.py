@@ -71,8 +71,7 @@ class Figures:
 
 def _messages(asked: str, tokens: int, limit: str, **more: Any) -> Mapping[str, Any]:
     messages = [{"role": "user", "content": asked}]
-    greedy = {"temperature": 0, "ignore_eos": True}
-    return {"model": BUILTIN_NAME, "messages": messages, limit: tokens, **greedy, **more}
+    return {"model": BUILTIN_NAME, "messages": messages, limit: tokens, "ignore_eos": True, **more}
 
 
 def _prompt(asked: str, tokens: int, limit: str) -> Mapping[str, Any]:

@@ -117,8 +117,8 @@ def test_answers_fit_the_response_format_and_the_grammar(server: Engine) -> None
     }
     wanted = {"type": "json_schema", "json_schema": {"name": "m", "schema": schema, "strict": True}}
     with server.client() as client:
-        whole = ask(client, response_format=wanted).choices[0]
-        chunks = stream(client, response_format=wanted)
+        whole = ask(client, response_format=wanted, temperature=0).choices[0]
+        chunks = stream(client, response_format=wanted, temperature=0)
         some = ask(client, response_format={"type": "json_object"}, max_tokens=200).choices[0]
         yes = ask(client, extra_body={"grammar": 'root ::= "yes" | "no"'}).choices[0]
     value = json.loads(whole.message.content or "")

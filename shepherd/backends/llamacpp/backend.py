@@ -19,7 +19,6 @@ from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled, Request
 from shepherd.backends.llamacpp.request_builder import RequestBuilder
-from shepherd.backends.llamacpp.sampling.parameters import recommended_sampling
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.text_model import LlamaText
 from shepherd.backends.llamacpp.worker import Worker
@@ -44,23 +43,21 @@ class LlamaCppBackend(Backend):
         self.thinking: bool | None = None
         """Whether the model reasons; None leaves it to the sessions."""
         self._name = name
-        defaults = recommended_sampling(engine.model.metadata).over(DEFAULT_SAMPLING)
-        self._defaults = check_sampling(sampling.over(defaults))
         self._worker = worker
         self._text = text
         self._vocab = engine.model.vocab
         self._images = engine.images
         self._prompts = PromptBuilder(engine.model)
         self._style = self._prompts.output_style()
-        self._requests = RequestBuilder(
-            engine, self._prompts, self._style, text, self._defaults, name
-        )
+        self._requests = RequestBuilder(engine, self._prompts, self._style, text, sampling, name)
         self._scheduler = engine.scheduler
         self._pool = engine.scheduler.pool
         self._context_size = engine.context.size
         self._capacity = engine.context.sequences + engine.max_queue
         self._jobs: set[Job] = set()
-        self._text_model = LlamaText(engine, self._prompts, text, self._defaults, self._jobs)
+        self._text_model = LlamaText(
+            engine, self._prompts, text, self._requests.defaults, self._jobs
+        )
         self._notices = engine.notices()
         self._text.post(self._prompts.learn, self._pool.saved_prompts())
         self._shut_down = weakref.finalize(self, _shut_down, text, worker)

@@ -45,6 +45,8 @@ class Request:
     continued: CallbackEvent | None = None
     """The kind of text that the answer continues; None for a new answer."""
     images: tuple[tuple[Image, ImageTokens], ...] = ()
+    repeatable: bool = False
+    """Whether the answer should come out the same again."""
     key: object = field(default_factory=object)
     """An identity that all answers to one request share."""
 
@@ -78,6 +80,7 @@ class LlamaPrefilled(Prefilled):
             receive=self._mailbox.put,
             constraint=request.constraint,
             request=request.key,
+            repeatable=request.repeatable,
             prompt_meter=_prompt_meter(request, vocab),
             thought=ThoughtMeter(request.thought) if request.thought is not None else None,
             images=image_runs(prompt.tokens, request.images) if request.images else [],

@@ -23,7 +23,7 @@ from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.prefilled import LengthLimit, Request
-from shepherd.backends.llamacpp.sampling.parameters import resolve_biases
+from shepherd.backends.llamacpp.sampling.parameters import recommended_sampling, resolve_biases
 from shepherd.backends.llamacpp.sampling.thought import (
     EFFORT_TOKENS,
     ThoughtBudget,
@@ -35,7 +35,7 @@ from shepherd.backends.vision import cannot_see, earlier_images, refuse_images
 from shepherd.dataclass import dataclass
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message
-from shepherd.sampling import Sampling, check_sampling
+from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling
 from shepherd.session import RawPrompt, Session
 
 
@@ -48,12 +48,15 @@ class RequestBuilder:
         prompts: PromptBuilder,
         style: OutputStyle,
         text: TextThread,
-        defaults: Sampling,
+        sampling: Sampling,
         name: str,
     ) -> None:
-        """`defaults` are complete; errors call the model `name`."""
+        """`sampling` has the settings; errors call the model `name`."""
         self._name = name
-        self._defaults = defaults
+        self._settings = sampling
+        recommended = recommended_sampling(engine.model.metadata).over(DEFAULT_SAMPLING)
+        self.defaults = check_sampling(sampling.over(recommended))
+        """What counts where a request says nothing; complete."""
         self._text = text
         self._prompts = prompts
         self._style = style
@@ -80,7 +83,7 @@ class RequestBuilder:
         check_continuable(session)
         if self._images is None:
             refuse_images(session.messages, self._name)
-        sampling = check_sampling(session.sampling.over(self._defaults))
+        sampling = check_sampling(session.sampling.over(self.defaults))
         conversation = self._conversation(session)
         tools = list(session.callable_tools)
         images = await self._prepared_images(session, conversation)
@@ -96,6 +99,7 @@ class RequestBuilder:
             thought=prepared.thought,
             continued=continued_text(session),
             images=tuple(images.values()),
+            repeatable=_is_repeatable(session.sampling.over(self._settings)),
         )
         raw = session.raw_prompt
         if raw is None:
@@ -205,3 +209,11 @@ class _Prepared:
 
 def _token_bytes(vocab: Vocab) -> TokenBytes:
     return vocab.token_bytes
+
+
+def _is_repeatable(sampling: Sampling) -> bool:
+    """Whether somebody asked for an answer that comes out the same again.
+
+    What the model's file recommends is not asked for.
+    """
+    return sampling.seed is not None or sampling.temperature == 0 or sampling.top_k == 1

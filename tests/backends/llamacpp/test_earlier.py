@@ -1,11 +1,25 @@
 """Drafts from earlier answers."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.backends.base import Generation
+from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.speculation.drafts import MATCH_LENGTHS, Draft, DraftKind
 from shepherd.backends.llamacpp.speculation.earlier import EarlierAnswers
-from tests.backends.llamacpp.support import EXACT, conversation, generate, loaded
+from shepherd.sampling import Sampling
+from tests.backends.llamacpp.support import (
+    EXACT,
+    PUP,
+    conversation,
+    generate,
+    loaded,
+    settings,
+)
 
 SIZE = MATCH_LENGTHS[DraftKind.EARLIER]
 END = 99
@@ -55,24 +69,55 @@ def test_the_memory_is_bounded_and_the_newest_answer_stays(answers: list[list[in
         assert len(earlier) <= 100
 
 
+@asynccontextmanager
+async def pup(**values: object) -> AsyncGenerator[LlamaCppBackend]:
+    """The built-in model as it comes: its file asks for temperature 0, and nobody else does."""
+    backend = await LlamaCppBackend.load(PUP, settings(**values))
+    try:
+        yield backend
+    finally:
+        await backend.aclose()
+
+
+async def repeated(
+    backend: LlamaCppBackend, times: int, sampling: Sampling | None = None
+) -> list[Generation]:
+    """The answers to the same request, one after the other."""
+    session = conversation("What are you?")
+    session.sampling = sampling or Sampling()
+    return [await generate(backend, session) for _ in range(times)]
+
+
 async def test_a_request_that_is_sent_again_is_answered_in_fewer_batches() -> None:
-    session = conversation("What are you?")
-    async with loaded(**EXACT) as backend:
-        first, again = [await generate(backend, session) for _ in range(2)]
-    async with loaded(**EXACT, speculation="off") as backend:
-        plain = [await generate(backend, session) for _ in range(2)]
-    assert len({answer.message.content for answer in (first, again, *plain)}) == 1
-    assert again.stats.accepted_tokens > first.stats.accepted_tokens
-    assert again.stats.accepted_tokens > again.stats.completion_tokens * 3 // 4
-    assert plain[1].stats.drafted_tokens == 0
-
-
-async def test_a_draft_counts_in_which_the_answer_ends() -> None:
-    session = conversation("What are you?")
-    async with loaded() as backend:
-        whole = await generate(backend, session)
-        length = whole.stats.completion_tokens
-        answers = [await generate(backend, session) for _ in range(4)]
+    async with pup(**EXACT) as backend:
+        answers = await repeated(backend, 4)
+    async with pup(**EXACT, speculation="off") as backend:
+        plain = await repeated(backend, 2)
+    assert len({answer.message.content for answer in (*answers, *plain)}) == 1
+    length = plain[0].stats.completion_tokens
     for stats in (answer.stats for answer in answers):
         assert stats.accepted_tokens <= stats.drafted_tokens <= length
-    assert answers[-1].stats.accepted_tokens > length - 5
+    assert answers[-1].stats.accepted_tokens > length - 5  # also of the draft in which it ends
+    assert plain[-1].stats.drafted_tokens == 0
+
+
+@pytest.mark.parametrize("asked", [Sampling(temperature=0.0), Sampling(seed=5), Sampling(top_k=1)])
+async def test_other_requests_change_no_batch_of_an_answer_that_should_repeat(
+    asked: Sampling,
+) -> None:
+    async with pup() as backend:
+        answers = [*await repeated(backend, 1), *await repeated(backend, 2, asked)]
+    assert [answer.stats.drafted_tokens for answer in answers] == [0, 0, 0]
+
+
+async def test_settings_ask_for_answers_that_repeat_as_requests_do() -> None:
+    async with loaded() as backend:  # with temperature 0
+        answers = await repeated(backend, 2)
+    assert [answer.stats.drafted_tokens for answer in answers] == [0, 0]
+
+
+async def test_deterministic_answers_are_drafted_from_others() -> None:
+    async with pup(deterministic=True) as backend:
+        answers = await repeated(backend, 3, Sampling(temperature=0.0))
+    assert answers[-1].stats.accepted_tokens > 0
+    assert len({answer.message.content for answer in answers}) == 1

@@ -41,9 +41,10 @@ class Job:
     `drafted` tokens that the model chose. `end_token` ended the answer, or is -1. `has_text` is
     true once text was sent, and `holds_text` if further text may wait for the end. `pieces` are
     the bytes of tokens whose text was not sent yet. `receive` is called on the event loop's
-    thread. All jobs of one request have the same `request`. A `prompt_meter` needs the logits
-    of all tokens of the prompt. `thought` limits the tokens of reasoning. `images` are where
-    the tokens are placeholders.
+    thread. The answer of a `repeatable` job should come out the same again. All jobs of one
+    request have the same `request`. A `prompt_meter` needs the logits of all tokens of the
+    prompt. `thought` limits the tokens of reasoning. `images` are where the tokens are
+    placeholders.
     """
 
     prompt_length: int
@@ -71,6 +72,7 @@ class Job:
     started: bool = False
     has_text: bool = False
     holds_text: bool = False
+    repeatable: bool = False
     request: object = None
     prompt_meter: PromptMeter | None = None
     thought: ThoughtMeter | None = None

@@ -43,15 +43,20 @@ class Speculator:
         lookup: bool = True,
         model: DraftModel | None = None,
         always: bool = False,
+        exact: bool = False,
         limits: DeviceLimits = CPU_LIMITS,
     ) -> None:
-        """`lookup` drafts from conversations; `always` skips the test whether a draft pays off."""
+        """`lookup` drafts from conversations; `always` skips the test whether a draft pays off.
+
+        `exact` says that results do not depend on a batch's other tokens.
+        """
         self.earlier = EarlierAnswers() if lookup else None
         """The answers that drafts come from; None if only a model drafts."""
         self._vocab = vocab
         self._lookup = lookup
         self._model = model
         self._always = always
+        self._exact = exact
         self._costs = BatchCosts(limits.token_share)
         self._rates = {kind: AcceptanceRate(prior) for kind, prior in PRIORS.items()}
 
@@ -117,11 +122,20 @@ class Speculator:
         escaped = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.LONG)
         if escaped is not None:
             return escaped
-        earlier = self.earlier.look_up(job.tokens, MAX_DRAFT)
+        earlier = self._from_earlier(job, self.earlier)
         if draft is None:
             draft = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.SHORT)
         candidates = [candidate for candidate in (earlier, draft) if candidate is not None]
         return max(candidates, key=lambda draft: drafting.rates[draft.kind].value, default=None)
+
+    def _from_earlier(self, job: Job, earlier: EarlierAnswers) -> Draft | None:
+        """A draft from other requests, unless they could change the text by it.
+
+        They do in nearly equal choices, because llama.cpp rounds by the size of a batch.
+        """
+        if job.repeatable and not self._exact:
+            return None
+        return earlier.look_up(job.tokens, MAX_DRAFT)
 
     def _from_model(
         self,
@@ -184,11 +198,19 @@ def open_speculator(
         )
     lookup = mode in ("auto", "lookup")
     if not settings.draft_model or mode not in ("auto", "draft"):
-        return Speculator(model.vocab, limits=context.limits) if lookup else None
+        if not lookup:
+            return None
+        return Speculator(model.vocab, exact=settings.deterministic, limits=context.limits)
     with ExitStack() as resources:
         draft = _open_draft(settings, model, context)
         resources.callback(draft.close)
-        speculator = Speculator(model.vocab, lookup=lookup, model=draft, limits=context.limits)
+        speculator = Speculator(
+            model.vocab,
+            lookup=lookup,
+            model=draft,
+            exact=settings.deterministic,
+            limits=context.limits,
+        )
         resources.pop_all()  # the speculator frees it from here on
         return speculator
 
