@@ -112,7 +112,7 @@ def _too_long(error: ContextFullError, size: int, param: str) -> ApiError:
     if tokens is None or not size:
         return ApiError(400, str(error), CONTEXT_FULL, param)
     message = (
-        f"This model's maximum context length is {size} tokens. However, an input has {tokens} "
-        "tokens. Please reduce the length of the input."
+        f"This model's maximum context length is {size} tokens. However, an input is too large: it "
+        f"has {tokens} tokens. Please reduce the length of the input."
     )
     return ApiError(400, message, CONTEXT_FULL, param, prompt_tokens=tokens, context_size=size)
