@@ -141,3 +141,28 @@ async def test_a_closed_engine_does_not_wait_for_a_step() -> None:
     await asyncio.to_thread(worker.stop)
     await last(mailbox)
     assert engine.context.codes == [ABORTED]
+
+
+class WatchedContext(NativeContext):
+    """A real context that keeps which of its batches could be interrupted, and their tokens."""
+
+    def __init__(self, model: NativeModel, params: object) -> None:
+        super().__init__(model, params)
+        self.batches: list[tuple[bool, int]] = []
+
+    def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
+        self.batches.append((interruptible, sum(len(span.tokens) for span in spans)))
+        return super().decode(spans, interruptible=interruptible)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+async def test_the_padded_steps_of_deterministic_answers_stay_short(rows: int) -> None:
+    """A padded batch is not interrupted, so a request would wait for a long one."""
+    worker = Worker(lambda post: engine_with(WatchedContext, PUP, post))
+    engine = await asyncio.wrap_future(worker.loaded)
+    assert isinstance(engine.context, WatchedContext)
+    engine.context.pad_to(rows)
+    assert await answer_of(worker, LONG)
+    await asyncio.to_thread(worker.stop)
+    prompt = [batch for batch in engine.context.batches if batch[1] > rows]
+    assert any(interruptible for interruptible, _ in prompt) is (rows == 1)
