@@ -4,6 +4,7 @@ import json
 import os
 
 import httpx
+import pytest
 
 from tests.cli.cliserver import cliserver
 from tests.cli.program import Program
@@ -62,6 +63,24 @@ def test_keys_are_asked_for_and_given(program: Program) -> None:
         assert "--api-key" in refused.stderr
         asked = program.run("--connect", url, "--api-key", key, "-e", "hi")
         assert (asked.returncode, asked.stdout) == (3, "I wrote it.\n")
+
+
+@pytest.mark.parametrize(("options", "warns"), [((), 1), (("--auth-mode", "json"), 0)])
+def test_keys_that_a_server_does_not_ask_for_are_told(
+    program: Program, options: tuple[str, ...], warns: int
+) -> None:
+    elsewhere = ("--host", "192.0.2.1")  # no machine has this address, so the server ends
+
+    def warnings() -> int:
+        run = program.run("--server", "--port", "0", *elsewhere, *options)
+        assert run.returncode
+        return run.stderr.count("The API keys are not checked")
+
+    assert warnings() == 0
+    program.run("apikey", "add", "laptop")
+    assert warnings() == warns
+    (program.config / "keys.json").write_text("damaged")
+    assert warnings() == warns
 
 
 def test_commands_work_for_clients(program: Program) -> None:

@@ -98,8 +98,10 @@ def test_sessions_list_show_delete(program: Program) -> None:
 
 
 def test_a_key_is_shown_once(program: Program) -> None:
-    key = program.run("apikey", "add", "laptop").stdout.strip()
+    added = program.run("apikey", "add", "laptop")
+    key = added.stdout.strip()
     assert key.startswith("sk-shep-")
+    assert "--auth-mode json" in added.stderr
     assert key not in (program.config / "keys.json").read_text()
     listed = program.run("apikey", "list").stdout
     assert listed.startswith("laptop")

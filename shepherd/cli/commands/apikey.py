@@ -15,6 +15,7 @@ from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.commands.moments import parse_duration, parse_expiry
 from shepherd.cli.request import loaded_config
 from shepherd.cli.terminal.errors import UsageError
+from shepherd.config.choices import AuthMode
 from shepherd.config.paths import Paths
 from shepherd.server.access.key import (
     MAX_LIMIT,
@@ -83,6 +84,8 @@ def add_key(context: typer.Context, name: Name, options: KeyOptions) -> None:
     """Make a key and show it once; only its hash is stored."""
     secret = _keys(context).add(name, options.restrict)
     sys.stderr.write(f"Key {name}: keep it now, it can't be shown again.\n")
+    if loaded_config(context).server.auth_mode is not AuthMode.JSON:
+        sys.stderr.write("A server asks for keys when it is started with --auth-mode json.\n")
     typer.echo(secret)
 
 

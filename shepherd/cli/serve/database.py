@@ -91,6 +91,26 @@ def server_keys(config: Config, database: PostgresServer | None, paths: Paths) -
     return key_store(database, paths) if config.server.auth_mode is AuthMode.JSON else None
 
 
+def unchecked_keys(config: Config, paths: Paths) -> list[str]:
+    """A warning if there are keys, but the server does not ask for them."""
+    if config.server.auth_mode is AuthMode.JSON or not paths.keys_file.exists():
+        return []
+    from shepherd.server.access.keys import KeyStoreError
+    from shepherd.server.keys import KeyStore
+
+    try:
+        has_keys = bool(KeyStore(paths.keys_file).keys())
+    except KeyStoreError:
+        has_keys = True
+    if not has_keys:
+        return []
+    warning = (
+        "The API keys are not checked, so whoever reaches the server can use it. "
+        "Start it with --auth-mode json to ask for keys."
+    )
+    return [warning]
+
+
 def usage_store(database: PostgresServer | None, paths: Paths, days: int) -> UsageStore | None:
     """The usage in the database or in the user's file, None if nothing was used yet."""
     if database is not None:

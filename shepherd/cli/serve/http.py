@@ -11,7 +11,7 @@ from pathlib import Path
 from shepherd.agents import TASK, RunTask
 from shepherd.backends.base import Concurrency
 from shepherd.backends.connect import far_address
-from shepherd.cli.serve.database import prepared_database, server_keys
+from shepherd.cli.serve.database import prepared_database, server_keys, unchecked_keys
 from shepherd.cli.serve.reload import Reloader
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.choices import LogFormat
@@ -88,7 +88,7 @@ async def server_parts(
 ) -> AsyncGenerator[ServerParts]:
     """The parts of a server, as `serve_config` describes; warnings go to stderr."""
     paths = Paths.from_env(os.environ)
-    for warning in (*config.warnings, *providers.warnings()):
+    for warning in (*config.warnings, *providers.warnings(), *unchecked_keys(config, paths)):
         warn(warning)
 
     opener = backend_opener(providers, PARALLEL)
