@@ -4,7 +4,7 @@ import mmap
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,8 @@ _BLOCKS: dict[int, tuple[int, int]] = {
 class GgufHeader:
     """The contents of a header; `needs` is the minimum size of the file in bytes.
 
-    `weights` are the bytes of each tensor by name, and `vocabulary` is the number of tokens. The
-    header of a split model has the tensors of all parts.
+    `weights` are the bytes of each tensor by name, and `types` their ggml types. `vocabulary` is
+    the number of tokens. The header of a split model has the tensors of all parts.
     """
 
     values: dict[str, Any]
@@ -49,6 +49,12 @@ class GgufHeader:
     needs: int
     weights: Mapping[str, int]
     vocabulary: int = 0
+    types: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def elements(self, name: str) -> int:
+        """The number of weights of a tensor; 0 if its type is unknown."""
+        per_block, size = _BLOCKS.get(self.types[name], (0, 1))
+        return self.weights[name] // size * per_block
 
 
 def check_model_file(path: Path) -> GgufHeader:
@@ -57,7 +63,7 @@ def check_model_file(path: Path) -> GgufHeader:
     part = _PART.match(path.name)
     if part is None:
         return header
-    weights = dict(header.weights)
+    weights, types = dict(header.weights), dict(header.types)
     stem, number, total = part.groups()
     if int(number) != 1:
         raise ModelLoadError(f"{path} is a later part of a split model; name its first part.")
@@ -67,8 +73,10 @@ def check_model_file(path: Path) -> GgufHeader:
             raise ModelLoadError(
                 f"{path} is split into {int(total)} parts, {other.name} is missing."
             )
-        weights |= _check_one(other).weights
-    return replace(header, weights=weights)
+        part_header = _check_one(other)
+        weights |= part_header.weights
+        types |= part_header.types
+    return replace(header, weights=weights, types=types)
 
 
 def _check_one(path: Path) -> GgufHeader:
@@ -103,6 +111,7 @@ class _Reader:
         self._data = data
         self._at = len(_MAGIC)
         self._order = "<"
+        self._types: dict[str, int] = {}
         self._length = 0
         """The length of the last array."""
 
@@ -125,7 +134,7 @@ class _Reader:
         alignment = int(values.get("general.alignment") or _DEFAULT_ALIGNMENT)
         start = -(-self._at // alignment) * alignment
         needs = start + max(ends) if ends else self._at
-        return GgufHeader(values, tensors, needs, weights, vocabulary)
+        return GgufHeader(values, tensors, needs, weights, vocabulary, self._types)
 
     def _scalar(self, code: str) -> Any:
         (value,) = struct.unpack_from(self._order + code, self._data, self._at)
@@ -179,7 +188,9 @@ class _Reader:
         elements = 1
         for _ in range(self._scalar("I")):
             elements *= self._scalar("Q")
-        per_block, size = _BLOCKS.get(self._scalar("I"), (1, 0))
+        kind: int = self._scalar("I")
+        self._types[name] = kind
+        per_block, size = _BLOCKS.get(kind, (1, 0))
         offset: int = self._scalar("Q")
         weights[name] = elements // per_block * size
         return offset + weights[name]
