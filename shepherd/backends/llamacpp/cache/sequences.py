@@ -98,6 +98,18 @@ class SequencePool:
         """Whether a sequence is free or can be opened."""
         return bool(self._free()) or len(self._sequences) < self._max_sequences
 
+    @property
+    def is_crowded_by_others(self) -> bool:
+        """Whether a prompt is read more slowly beside the tokens of others, as on a CPU."""
+        return self.rolls_back and not self._own_cells and not self._crowding.learns
+
+    def known(self, prompt: Tokens[int]) -> int:
+        """How many tokens of a prompt are in some tier of the cache."""
+        tokens = packed(prompt)
+        stored = self._stores.find(tokens, rolls_back=self._mirror.stored_states_roll_back)
+        live = max(self._mirror.usable(sequence, tokens) for sequence in self._sequences)
+        return max(live, stored.length if stored is not None else 0)
+
     def acquire(self, prompt: Tokens[int], speed: float = 0.0) -> Sequence:
         """A free sequence with the longest prefix of the prompt.
 

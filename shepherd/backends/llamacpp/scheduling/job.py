@@ -42,9 +42,10 @@ class Job:
     true once text was sent, and `holds_text` if further text may wait for the end. `pieces` are
     the bytes of tokens whose text was not sent yet. `receive` is called on the event loop's
     thread. The answer of a `repeatable` job should come out the same again. All jobs of one
-    request have the same `request`. A `prompt_meter` needs the logits of all tokens of the
-    prompt. `thought` limits the tokens of reasoning. `images` are where the tokens are
-    placeholders.
+    request have the same `request`. `missing` tokens of the prompt were in no cache when the job
+    was `submitted` (`time.monotonic`), got a sequence, or was `interrupted`. A `prompt_meter` needs
+    the logits of all tokens of the prompt. `thought` limits the tokens of reasoning. `images` are
+    where the tokens are placeholders.
     """
 
     prompt_length: int
@@ -60,6 +61,9 @@ class Job:
     escaped_prompt: EscapedPrompt | None = None
     pending_token: int | None = None
     max_tokens: int = 0
+    submitted: float = 0.0
+    missing: int = 0
+    interrupted: bool = False
     cached: int = 0
     restored: int = 0
     prefill_seconds: float = 0.0

@@ -75,8 +75,11 @@ class Planner:
         """The measured speed of prompts in tokens per second; 0 before any measurement."""
         return self._pace.speed
 
-    def plan(self, active: Jobs[Job]) -> list[Part]:
-        """One token of each generating job, then chunks of the prompts."""
+    def plan(self, active: Jobs[Job], *, queued: bool = False) -> list[Part]:
+        """One token of each generating job, then chunks of the prompts.
+
+        `queued` says that others wait for a sequence.
+        """
         room = self._context.batch_size
         running = [j for j in active if j.phase is Phase.GENERATING and j.pending == 1]
         others = [j for j in active if j.runnable and j not in running and not j.next_image]
@@ -86,9 +89,14 @@ class Planner:
             return parts
         beside = bool(parts) or any(job.phase is Phase.PARKED for job in active)
         room = self._pace.limit(
-            room, is_shared=beside, prompts=len(others), interruptible=self._is_calm
+            room,
+            is_shared=beside,
+            queued=queued or len(others) > 1,
+            interruptible=self._is_calm and len(others) == 1,
         )
-        return parts + self._prompts(others, room)
+        room = min(room, sum(job.pending for job in others))
+        full = self._pace.without_remainder(room + len(parts)) - len(parts)
+        return parts + self._prompts(others, full if full > 0 else room)
 
     def image_parts(self, job: Job, active: Jobs[Job]) -> list[Part]:
         """The next tokens of the image that a job is at; raises ImageEncodingError.

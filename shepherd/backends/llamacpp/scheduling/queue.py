@@ -2,13 +2,21 @@
 
 from collections import deque
 from collections.abc import Iterator
+from time import monotonic
 
 from shepherd.backends.inprocess.updates import Failed, Finished
+from shepherd.backends.llamacpp.cache.sequence import Sequence
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.scheduling.answers import Answers
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
-from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, next_job, surplus_job
+from shepherd.backends.llamacpp.scheduling.shares import PrefillPace
 from shepherd.backends.llamacpp.scheduling.timing import BatchTimer
+from shepherd.backends.llamacpp.scheduling.turns import (
+    next_in_turn,
+    next_job,
+    overtaken_job,
+    surplus_job,
+)
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import FinishReason
 
@@ -55,20 +63,21 @@ class JobQueue:
 
     def submit(self, job: Job) -> None:
         """Let a job wait for a sequence."""
+        job.submitted = monotonic()
+        if self._in_turn:
+            job.missing = len(job.tokens) - self._pool.known(job.tokens)
         self._waiting.append(job)
 
     def can_admit(self) -> bool:
         """Whether a job waits for which there is a sequence."""
-        if not self._waiting:
-            return False
-        return self._has_sequence() or surplus_job(self._waiting, self.active) is not None
+        return bool(self._waiting) and self._next() is not None
 
     def admit(self) -> Iterator[Job]:
         """Give sequences to waiting jobs; yields each such job."""
-        while self.can_admit():
+        self._overtake()
+        while self._waiting and (job := self._next()):
             if not self._has_sequence():
                 self._preempt()
-            job = next_job(self._waiting, self.active)
             self._waiting.remove(job)
             self._timer.settle()
             job.sequence = sequence = self._pool.acquire(job.tokens, self._pace.speed)
@@ -76,8 +85,8 @@ class JobQueue:
                 self._pool.clear(sequence)
                 job.prompt_meter.restart()
             if not job.ready:
-                job.cached = len(sequence.tokens)
-                job.restored = sequence.restored
+                self._note_cached(job, sequence)
+                job.missing = job.pending
             job.phase = Phase.PREFILL
             self.active.append(job)
             yield job
@@ -133,6 +142,19 @@ class JobQueue:
         self._requeue(youngest)
         self._memory_full = True
 
+    def _next(self) -> Job | None:
+        """The waiting job to admit now, if there is a sequence for it."""
+        if not self._has_sequence() and surplus_job(self._waiting, self.active) is None:
+            return None
+        if self._in_turn:
+            return next_in_turn(self._waiting, self.active, self._pace.speed)
+        return next_job(self._waiting, self.active)
+
+    @property
+    def _in_turn(self) -> bool:
+        """Whether long prompts are read one after the other."""
+        return self._pool.is_crowded_by_others
+
     def _has_sequence(self) -> bool:
         return not (self._memory_full and self.active) and self._pool.has_free()
 
@@ -143,12 +165,28 @@ class JobQueue:
             self._requeue(job)
             self._memory_full = False
 
+    def _overtake(self) -> None:
+        """Interrupt a long prompt for a much shorter one."""
+        if self._waiting and self._in_turn:
+            job = overtaken_job(self._waiting, self.active, self._pace.speed)
+            if job is not None:
+                self._requeue(job)
+
     def _requeue(self, job: Job) -> None:
         """Move an active job back to the queue; it keeps its tokens."""
+        job.missing = job.pending
+        job.interrupted = True
         self.active.remove(job)
         self._release_sequence(job)
         job.phase = Phase.WAITING
         self._waiting.appendleft(job)
+
+    @staticmethod
+    def _note_cached(job: Job, sequence: Sequence) -> None:
+        """Note what was found in the cache, without what the job itself has read before."""
+        cached, restored = len(sequence.tokens), sequence.restored
+        job.cached = min(job.cached, cached) if job.interrupted else cached
+        job.restored = min(job.restored, restored) if job.interrupted else restored
 
     def _release_sequence(self, job: Job) -> None:
         self._timer.settle()

@@ -133,7 +133,7 @@ class Scheduler:
             if self.images is not None:
                 self.images.request(job.missing_images(), job.needs_images)
         self._decode_image()
-        parts = self._planner.plan(self._queue.active)
+        parts = self._planner.plan(self._queue.active, queued=self._queue.waiting > 0)
         if parts and all(part.job.phase is Phase.GENERATING and part.last for part in parts):
             parts = self._continue_answers(parts, quiet)
         if parts:

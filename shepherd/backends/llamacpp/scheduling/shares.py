@@ -1,37 +1,19 @@
 """How requests share the sequences and the batches."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from shepherd.backends.llamacpp.native.limits import CPU_LIMITS, DeviceLimits
-from shepherd.backends.llamacpp.scheduling.job import Job
 
 EXCLUSIVE_STEP_SECONDS = 0.12
 INTERRUPTIBLE_STEP_SECONDS = 1.5
 """At most so much work is lost when a request comes. Larger steps take less time in all: Gemma 3
 270M reads 2,000 tokens behind 13,000 in 8.4 s in steps of 512, and in 12.3 s in steps of 64."""
+QUEUED_STEP_SECONDS = 1.0
+"""The time of a step if other prompts wait: small steps would delay them all."""
 SHARED_STEP_SECONDS = 0.08
 """A new request waits for the running step, then for its own: 0.2 s together."""
 SHARED_BATCH_DIVISOR = 4
 """Prompts get at most this fraction of a batch while other requests generate."""
-
-
-def next_job(waiting: Sequence[Job], active: Sequence[Job]) -> Job:
-    """The first waiting job of the request that has the fewest sequences."""
-    counts = Counter(job.request for job in active)
-    return min(waiting, key=lambda job: counts[job.request])
-
-
-def surplus_job(waiting: Sequence[Job], active: Sequence[Job]) -> Job | None:
-    """The job whose sequence another request needs more; None if there is none.
-
-    It is the youngest job of the request with the most sequences, if that request has several.
-    """
-    counts = Counter(job.request for job in active)
-    if all(counts[job.request] for job in waiting):
-        return None
-    several = [job for job in reversed(active) if counts[job.request] > 1]
-    return max(several, key=lambda job: counts[job.request], default=None)
 
 
 def shares(usable: Sequence[int], remaining: Sequence[int], room: int) -> list[int]:
@@ -77,18 +59,26 @@ class PrefillPace:
         self._speed = speed if slower or not self._speed else (self._speed + speed) / 2
 
     def limit(
-        self, room: int, *, is_shared: bool, prompts: int = 1, interruptible: bool = False
+        self, room: int, *, is_shared: bool, queued: bool = False, interruptible: bool = False
     ) -> int:
         """The maximum of prompt tokens in the next step, at most `room`.
 
-        `is_shared` says that other requests generate, or will soon. `prompts` is the number of
-        prompts. `interruptible`: a new request ends the step.
+        `is_shared` says that other requests generate, or will soon, and `queued` that there are
+        other prompts. `interruptible`: a new request ends the step.
         """
         limits = self._limits
         seconds, minimum = SHARED_STEP_SECONDS, limits.min_shared_chunk
-        if not is_shared and prompts == 1:
-            seconds = INTERRUPTIBLE_STEP_SECONDS if interruptible else EXCLUSIVE_STEP_SECONDS
+        if not is_shared:
+            alone = QUEUED_STEP_SECONDS if queued else EXCLUSIVE_STEP_SECONDS
+            seconds = INTERRUPTIBLE_STEP_SECONDS if interruptible else alone
             minimum = limits.min_chunk
         share = self._batch_size // SHARED_BATCH_DIVISOR if is_shared else self._batch_size
         fitting = int(self._speed * seconds) if self._speed else limits.initial_chunk
         return min(room, max(1, min(share, max(minimum, fitting))))
+
+    def without_remainder(self, tokens: int) -> int:
+        """At most so many tokens, as a step that attention computes without padding."""
+        for size in self._limits.full_steps:
+            if tokens > size:
+                return tokens - tokens % size
+        return tokens
