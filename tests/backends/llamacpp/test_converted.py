@@ -23,9 +23,11 @@ from tests.backends.llamacpp.support import EXACT, PUP, ask, conversation, loade
 Q4_1, F32, BF16, F16 = 3, 0, 30, 1
 PROMPT = list(range(300, 400))
 
-pytestmark = pytest.mark.skipif(
-    bindings().llama_supports_gpu_offload(), reason="a GPU reads all types well"
-)
+
+@pytest.fixture(autouse=True)
+def _on_a_cpu() -> None:  # pyright: ignore[reportUnusedFunction] - pytest uses it
+    if bindings().llama_supports_gpu_offload():
+        pytest.skip("a GPU reads all types well")
 
 
 def rewritten(target: Path, file_type: int) -> Path:

@@ -88,6 +88,11 @@ async def repeated(
     return [await generate(backend, session) for _ in range(times)]
 
 
+def repeats_an_earlier_answer(answer: Generation) -> bool:
+    """Whether most of it was drafted. A few tokens may be, from its own text."""
+    return 2 * answer.stats.accepted_tokens > answer.stats.completion_tokens
+
+
 async def test_a_request_that_is_sent_again_is_answered_in_fewer_batches() -> None:
     async with pup(**EXACT) as backend:
         answers = await repeated(backend, 4)
@@ -98,6 +103,7 @@ async def test_a_request_that_is_sent_again_is_answered_in_fewer_batches() -> No
     for stats in (answer.stats for answer in answers):
         assert stats.accepted_tokens <= stats.drafted_tokens <= length
     assert answers[-1].stats.accepted_tokens > length - 5  # also of the draft in which it ends
+    assert repeats_an_earlier_answer(answers[-1])
     assert plain[-1].stats.drafted_tokens == 0
 
 
@@ -107,13 +113,13 @@ async def test_other_requests_change_no_batch_of_an_answer_that_should_repeat(
 ) -> None:
     async with pup() as backend:
         answers = [*await repeated(backend, 1), *await repeated(backend, 2, asked)]
-    assert [answer.stats.drafted_tokens for answer in answers] == [0, 0, 0]
+    assert not any(repeats_an_earlier_answer(answer) for answer in answers)
 
 
 async def test_settings_ask_for_answers_that_repeat_as_requests_do() -> None:
     async with loaded() as backend:  # with temperature 0
         answers = await repeated(backend, 2)
-    assert [answer.stats.drafted_tokens for answer in answers] == [0, 0]
+    assert not any(repeats_an_earlier_answer(answer) for answer in answers)
 
 
 async def test_deterministic_answers_are_drafted_from_others() -> None:
