@@ -12,6 +12,7 @@ from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.backends.llamacpp.scheduling.shares import PrefillPace
 from shepherd.backends.llamacpp.scheduling.timing import BatchTimer
 from shepherd.backends.llamacpp.scheduling.turns import (
+    SHORT_PROMPT,
     next_in_turn,
     next_job,
     overtaken_job,
@@ -64,8 +65,9 @@ class JobQueue:
     def submit(self, job: Job) -> None:
         """Let a job wait for a sequence."""
         job.submitted = monotonic()
-        if self._in_turn:
-            job.missing = len(job.tokens) - self._pool.known(job.tokens)
+        job.missing = len(job.tokens)
+        if self._in_turn and self.active and job.missing > SHORT_PROMPT:
+            job.missing -= self._pool.known(job.tokens)
         self._waiting.append(job)
 
     def can_admit(self) -> bool:
