@@ -1,5 +1,6 @@
 """What is loaded before anything is shown."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -122,6 +123,14 @@ def test_a_question_loads_the_model_and_no_terminal() -> None:
     assert modules & HEAVY <= {"jinja2", "llguidance", "pydantic"}
     assert modules & {*AT_CALLS, "shepherd.cli.options", "shepherd.cli.repl"} == set()
     assert "shepherd.backends.llamacpp" in modules
+    assert modules & {"importlib.metadata", "email", "llguidance.gbnf_to_lark"} == set()
+
+
+def test_pydantic_searches_plugins_where_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This module of pydantic must exist, or the start would not be shorter."""
+    assert callable(importlib.import_module("pydantic.plugin._loader").get_plugins)
+    monkeypatch.setenv("PYDANTIC_DISABLE_PLUGINS", "some_plugin")
+    assert "importlib.metadata" in loaded("-e", "hello")
 
 
 @pytest.mark.parametrize("start", [{"more": FIRST_PROMPT}, {"arguments": ("-e", "hello")}], ids=str)

@@ -5,6 +5,7 @@ import re
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from shepherd.backends.inprocess.submodule import import_submodule
 from shepherd.dataclass import dataclass
 from shepherd.errors import InvalidRequestError
 
@@ -63,11 +64,11 @@ class _Tokens:
 
 def tokenizer_for(vocabulary: TokenBytes) -> "LLTokenizer":
     """llguidance's data of a vocabulary; takes a second for a quarter of a million tokens."""
-    from llguidance import LLTokenizer, TokenizerWrapper
-
+    library = import_submodule("llguidance", "_lib")
+    wrapper = import_submodule("llguidance", "_tokenizer").TokenizerWrapper
     tokens = _Tokens(vocabulary)
-    return LLTokenizer(
-        TokenizerWrapper(tokens), n_vocab=len(tokens.tokens), eos_token=tokens.special_token_ids
+    return library.LLTokenizer(
+        wrapper(tokens), n_vocab=len(tokens.tokens), eos_token=tokens.special_token_ids
     )
 
 
@@ -77,10 +78,10 @@ def compile_grammar(grammar: str, tokenizer: "LLTokenizer") -> "LLMatcher":
     Raises InvalidRequestError with llguidance's reason. Long computations do not block other
     threads.
     """
-    from llguidance import LLMatcher, LLParserLimits
-
-    limits = LLParserLimits(**_LIMITS, precompute_large_lexemes=False, verbose_errors=False)
-    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=0, limits=limits)
+    library = import_submodule("llguidance", "_lib")
+    limits = library.LLParserLimits(**_LIMITS, precompute_large_lexemes=False, verbose_errors=False)
+    lark = library.LLMatcher.grammar_from_lark(grammar)
+    matcher: LLMatcher = library.LLMatcher(tokenizer, lark, log_level=0, limits=limits)
     matcher.compute_bitmask()
     check_matcher(matcher)
     if matcher.is_error():

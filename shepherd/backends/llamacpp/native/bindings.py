@@ -2,15 +2,14 @@
 
 import ctypes
 import functools
-import importlib
 import importlib.util
 import logging
-import sys
 import threading
 from collections import deque
 from pathlib import Path
 from typing import Any
 
+from shepherd.backends.inprocess.submodule import import_submodule
 from shepherd.errors import ModelLoadError
 
 logger = logging.getLogger(__name__)
@@ -55,7 +54,7 @@ native_log = NativeLog()
 def bindings() -> Any:
     """The module `llama_cpp.llama_cpp`, initialised; raises ModelLoadError if it can't be used."""
     try:
-        lib = _import_bindings("llama_cpp")
+        lib = import_submodule("llama_cpp", "llama_cpp")
     except (ImportError, OSError, RuntimeError) as error:
         raise ModelLoadError(
             f"llama-cpp-python can't be used: {error}. Install it again to run models in-process."
@@ -70,7 +69,7 @@ def image_bindings() -> Any:
     """The module `llama_cpp.mtmd_cpp`, for images; raises ModelLoadError if it can't be used."""
     lib = bindings()
     try:
-        images = _import_bindings("mtmd_cpp")
+        images = import_submodule("llama_cpp", "mtmd_cpp")
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise ModelLoadError(f"llama.cpp's library for images can't be used: {error}.") from error
     images.mtmd_helper_log_set(_log_callback(lib), ctypes.c_void_p(0))
@@ -90,16 +89,3 @@ def reads_images() -> bool:
 @functools.cache
 def _log_callback(lib: Any) -> Any:
     return lib.llama_log_callback(native_log.receive)
-
-
-def _import_bindings(module: str) -> Any:
-    """Import one submodule without its package's `__init__`, which takes 0.3 s more."""
-    name = "llama_cpp"
-    spec = importlib.util.find_spec(name)
-    if name in sys.modules or spec is None:
-        return importlib.import_module(f"{name}.{module}")
-    sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        return importlib.import_module(f"{name}.{module}")
-    finally:
-        del sys.modules[name]

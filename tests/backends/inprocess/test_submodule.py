@@ -1,0 +1,55 @@
+"""One module of a package is imported without the rest, and the rest works later."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from shepherd.backends.inprocess.submodule import import_submodule
+
+PROBE = """
+import sys
+from shepherd.backends.inprocess.submodule import import_submodule
+library = import_submodule("llguidance", "_lib")
+assert "llguidance" not in sys.modules
+assert "llguidance.gbnf_to_lark" not in sys.modules
+import llguidance
+assert llguidance.LLMatcher is library.LLMatcher
+assert import_submodule("llguidance", "_lib") is library
+"""
+
+
+def test_a_package_is_imported_whole_when_somebody_asks_for_it() -> None:
+    subprocess.run([sys.executable, "-c", PROBE], check=True)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package whose top fails."""
+    folder = tmp_path / "topless"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise RuntimeError\n")
+    (folder / "slow.py").write_text("import time\ntime.sleep(0.05)\nfrom . import part\n")
+    (folder / "part.py").write_text("")
+    (folder / "broken.py").write_text("import nothing_of_this_name\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return folder.name
+
+
+def test_threads_get_the_same_module(package: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        modules = [*pool.map(import_submodule, [package] * 8, ["slow"] * 8)]
+    assert {id(module) for module in modules} == {id(sys.modules["topless.slow"])}
+    assert package not in sys.modules
+    assert import_submodule(package, "part") is sys.modules["topless.part"]
+
+
+@pytest.mark.parametrize("name", ["absent", "broken"])
+def test_what_is_missing_is_an_import_error(package: str, name: str) -> None:
+    with pytest.raises(ImportError):
+        import_submodule(package, name)
+    with pytest.raises(ImportError):
+        import_submodule("nothing_of_this_name", name)
+    assert package not in sys.modules
