@@ -11,6 +11,7 @@ from shepherd.backends.base import Generation
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.speculation.drafts import MATCH_LENGTHS, Draft, DraftKind
 from shepherd.backends.llamacpp.speculation.earlier import EarlierAnswers
+from shepherd.backends.llamacpp.speculation.payoff import StepBudget
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import (
     EXACT,
@@ -88,12 +89,19 @@ async def repeated(
     return [await generate(backend, session) for _ in range(times)]
 
 
+def _longest(_budget: StepBudget, _rate: object, max_tokens: int, _each: object = 0.0) -> int:
+    return max_tokens
+
+
 def repeats_an_earlier_answer(answer: Generation) -> bool:
     """Whether most of it was drafted. A few tokens may be, from its own text."""
     return 2 * answer.stats.accepted_tokens > answer.stats.completion_tokens
 
 
-async def test_a_request_that_is_sent_again_is_answered_in_fewer_batches() -> None:
+async def test_a_request_that_is_sent_again_is_answered_in_fewer_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(StepBudget, "best_length", _longest)  # else a busy machine decides
     async with pup(**EXACT) as backend:
         answers = await repeated(backend, 4)
     async with pup(**EXACT, speculation="off") as backend:
