@@ -119,6 +119,28 @@ def _expected(text: str) -> list[str]:
     return [line.rstrip() for line in emulator.display if line.strip()]
 
 
+def test_what_waits_for_the_prompt_begins_when_it_is_there() -> None:
+    """A model's imports would delay it."""
+
+    async def waited() -> None:
+        actions = Actions(lambda _text: None, lambda: None, lambda: None, lambda: False)
+        prompt = Prompt(InMemoryHistory(), PromptCompleter([], Path.cwd()), "›")
+        sent = io.StringIO()
+        with create_pipe_input() as keys:
+            output = Vt100_Output(sent, lambda: Size(rows=ROWS, columns=COLUMNS), enable_cpr=False)
+            screen = Screen(Painter(), prompt, actions, output=output, input=keys)
+            drawn = asyncio.ensure_future(screen.drawn())
+            await asyncio.sleep(0.01)
+            assert not drawn.done()
+            running = asyncio.ensure_future(screen.run())
+            await asyncio.wait_for(drawn, PATIENCE)
+            assert "›" in sent.getvalue()
+            screen.leave()
+            await running
+
+    asyncio.run(waited())
+
+
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(MARKDOWN, CUTS, st.text("xyz", max_size=5))
 def test_the_scrollback_ends_up_as_if_written_at_once(

@@ -85,6 +85,7 @@ class Repl:
 
     async def _load(self) -> None:
         self._status.state = "loading"
+        await self._surface.drawn()  # the imports of the model would delay the prompt
         try:
             backend = await self._conversation.backend()
         except ShepherdError as error:
@@ -117,6 +118,7 @@ class Repl:
         """Suggest, once, models of this machine that could replace the built-in one."""
         conversation = self._conversation
         suggestions_file = conversation.paths.suggestions_file
+        await self._surface.drawn()
         try:
             lines = await suggestions(
                 conversation.config, conversation.providers, os.environ, suggestions_file

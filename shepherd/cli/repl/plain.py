@@ -44,6 +44,9 @@ class PlainSurface:
         """Print."""
         self.write(self._rows.write(ink, WIDTH))
 
+    async def drawn(self) -> None:
+        """There is no prompt to wait for."""
+
     def refresh(self) -> None:
         """There is no live area."""
 

@@ -109,6 +109,8 @@ class Screen:
         self.app.before_erase = self._ink.resized
         self.app.before_render += self._panel.before_drawing
         self.app.after_render += self._panel.drawn
+        self._drawn = asyncio.Event()
+        self.app.after_render += lambda _app: self._drawn.set()
 
     def show(self, *ink: Ink) -> None:
         """Write above the prompt, permanently."""
@@ -118,6 +120,10 @@ class Screen:
     def is_settled(self) -> bool:
         """Whether everything is written and drawn."""
         return not self._ink.is_waiting and not self.app.invalidated
+
+    async def drawn(self) -> None:
+        """Wait until the prompt is on the terminal."""
+        await self._drawn.wait()
 
     def refresh(self) -> None:
         """Redraw soon."""

@@ -34,11 +34,15 @@ def test_a_slow_model_gets_short_chunks() -> None:
     pace.note(64, 0.128)
     assert pace.limit(BATCH, is_shared=False) == 60
     assert pace.limit(BATCH, is_shared=True) == 40
-    assert pace.limit(BATCH, is_shared=False, queued=True) == 500
-    assert pace.limit(BATCH, is_shared=True, queued=True) == 40
+    assert pace.limit(BATCH, is_shared=False, prompts=2) == 40
+    assert pace.limit(BATCH, is_shared=False, in_turn=True) == 500
+    assert pace.limit(BATCH, is_shared=False, in_turn=True, prompts=2) == 500
+    assert pace.limit(BATCH, is_shared=True, in_turn=True) == 40
     assert pace.limit(BATCH, is_shared=False, interruptible=True) == BATCH
     assert pace.limit(BATCH, is_shared=True, interruptible=True) == 40
-    assert pace.limit(BATCH, is_shared=False, queued=True, interruptible=True) == BATCH
+    assert pace.limit(BATCH, is_shared=False, prompts=2, interruptible=True) == 40
+    assert pace.limit(BATCH, is_shared=False, in_turn=True, interruptible=True) == BATCH
+    assert pace.limit(BATCH, is_shared=False, in_turn=True, prompts=2, interruptible=True) == 500
     assert pace.limit(5, is_shared=True) == 5
     for _ in range(10):
         pace.note(64, 64.0)

@@ -125,6 +125,19 @@ def test_an_overtaken_prompt_goes_on_where_it_was(long_llama: Path) -> None:
     floor.close()
 
 
+def test_nobody_overtakes_if_there_is_no_other_sequence(long_llama: Path) -> None:
+    """What was read could be lost."""
+    floor = Floor(long_llama, 1)
+    long = floor.start(prompt(3_000, 1), 1)
+    floor.scheduler.step()
+    floor.start(prompt(500, 2), 1)
+    while not long.ready:
+        floor.scheduler.step()
+        assert long.sequence is not None
+    floor.run()
+    floor.close()
+
+
 def test_a_long_prompt_ends_beside_ever_new_ones_that_overtake_it(long_llama: Path) -> None:
     floor = Floor(long_llama, 4)
     long = floor.start(prompt(3_000), 1)

@@ -91,8 +91,9 @@ class Planner:
         room = self._pace.limit(
             room,
             is_shared=beside,
-            queued=queued or len(others) > 1,
-            interruptible=self._is_calm and len(others) == 1,
+            prompts=len(others),
+            in_turn=self._pool.is_crowded_by_others and (queued or len(others) > 1),
+            interruptible=self._is_calm,
         )
         room = min(room, sum(job.pending for job in others))
         full = self._pace.without_remainder(room + len(parts)) - len(parts)

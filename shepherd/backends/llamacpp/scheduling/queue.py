@@ -168,8 +168,8 @@ class JobQueue:
             self._memory_full = False
 
     def _overtake(self) -> None:
-        """Interrupt a long prompt for a much shorter one."""
-        if self._waiting and self._in_turn:
+        """Interrupt a long prompt for a much shorter one, which gets another sequence."""
+        if self._waiting and self._in_turn and self._has_sequence():
             job = overtaken_job(self._waiting, self.active, self._pace.speed)
             if job is not None:
                 self._requeue(job)

@@ -59,18 +59,24 @@ class PrefillPace:
         self._speed = speed if slower or not self._speed else (self._speed + speed) / 2
 
     def limit(
-        self, room: int, *, is_shared: bool, queued: bool = False, interruptible: bool = False
+        self,
+        room: int,
+        *,
+        is_shared: bool,
+        prompts: int = 1,
+        in_turn: bool = False,
+        interruptible: bool = False,
     ) -> int:
         """The maximum of prompt tokens in the next step, at most `room`.
 
-        `is_shared` says that other requests generate, or will soon, and `queued` that there are
-        other prompts. `interruptible`: a new request ends the step.
+        `is_shared` says that other requests generate, or will soon. `prompts` are in the step, and
+        `in_turn` says that others wait for it to end. `interruptible`: a new request ends the step.
         """
         limits = self._limits
         seconds, minimum = SHARED_STEP_SECONDS, limits.min_shared_chunk
-        if not is_shared:
-            alone = QUEUED_STEP_SECONDS if queued else EXCLUSIVE_STEP_SECONDS
-            seconds = INTERRUPTIBLE_STEP_SECONDS if interruptible else alone
+        if not is_shared and (in_turn or prompts == 1):
+            alone = QUEUED_STEP_SECONDS if in_turn else EXCLUSIVE_STEP_SECONDS
+            seconds = INTERRUPTIBLE_STEP_SECONDS if interruptible and prompts == 1 else alone
             minimum = limits.min_chunk
         share = self._batch_size // SHARED_BATCH_DIVISOR if is_shared else self._batch_size
         fitting = int(self._speed * seconds) if self._speed else limits.initial_chunk
