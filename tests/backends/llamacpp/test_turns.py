@@ -132,8 +132,8 @@ def test_nobody_overtakes_if_there_is_no_other_sequence(long_llama: Path) -> Non
     floor.scheduler.step()
     floor.start(prompt(500, 2), 1)
     while not long.ready:
-        floor.scheduler.step()
         assert long.sequence is not None
+        floor.scheduler.step()
     floor.run()
     floor.close()
 
