@@ -10,13 +10,15 @@ import subprocess
 import sys
 import tempfile
 import termios
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 from bench.table import markdown, median_seconds, milliseconds, ratio
 
 SHEPHERD = str(Path(sys.executable).with_name("shepherd"))
-RUNS = 7
+RUNS = 21
 
 BARE_PROMPT = """
 from prompt_toolkit import PromptSession
@@ -48,34 +50,34 @@ def _rows(env: dict[str, str]) -> list[tuple[str, ...]]:
 
     python = sys.executable
     model = str(builtin_model())
-    version = _run_time([SHEPHERD, "--version"], env)
-    nothing = _run_time([python, "-c", "pass"], env)
-    prompt = _prompt_time([SHEPHERD], env)
-    bare_prompt = _prompt_time([python, "-c", BARE_PROMPT], env)
-    answer = _run_time([SHEPHERD, "-e", "hello", "--set", "sampling.temperature=0.0"], env)
-    bare_answer = _run_time([python, "-c", BARE_ANSWER, model], env)
+    version = [[SHEPHERD, "--version"], [python, "-c", "pass"]]
+    prompt = [[SHEPHERD], [python, "-c", BARE_PROMPT]]
+    answer = [
+        [SHEPHERD, "-e", "hello", "--set", "sampling.temperature=0.0"],
+        [python, "-c", BARE_ANSWER, model],
+    ]
     return [
-        _row("`shepherd --version`", version, "`python -c pass`", nothing),
-        _row("first prompt", prompt, "a bare prompt-toolkit prompt", bare_prompt),
-        _row('`shepherd -e "hello"`', answer, "a bare llama-cpp-python script", bare_answer),
+        _row("`shepherd --version`", "`python -c pass`", version, _run, env),
+        _row("first prompt", "a bare prompt-toolkit prompt", prompt, _until_prompt, env),
+        _row('`shepherd -e "hello"`', "a bare llama-cpp-python script", answer, _run, env),
     ]
 
 
-def _row(what: str, ours: float, peer: str, theirs: float) -> tuple[str, ...]:
+def _row(
+    what: str,
+    peer: str,
+    commands: list[list[str]],
+    run: Callable[[list[str], dict[str, str]], None],
+    env: dict[str, str],
+) -> tuple[str, ...]:
+    ours, theirs = median_seconds([partial(run, command, env) for command in commands], RUNS)
     return what, milliseconds(ours), peer, milliseconds(theirs), ratio(ours, theirs)
 
 
-def _run_time(command: list[str], env: dict[str, str]) -> float:
-    def work() -> None:
-        subprocess.run(
-            command, env=env, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-
-    return median_seconds(work, RUNS)
-
-
-def _prompt_time(command: list[str], env: dict[str, str]) -> float:
-    return median_seconds(lambda: _until_prompt(command, env), RUNS)
+def _run(command: list[str], env: dict[str, str]) -> None:
+    subprocess.run(
+        command, env=env, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
 
 
 def _until_prompt(command: list[str], env: dict[str, str]) -> None:

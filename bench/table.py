@@ -8,16 +8,18 @@ from pathlib import Path
 from time import perf_counter
 
 
-def median_seconds(work: Callable[[], object], runs: int, warm_up: int = 1) -> float:
-    """The median duration of `work` in seconds."""
-    for _ in range(warm_up):
-        work()
-    durations: list[float] = []
-    for _ in range(runs):
-        started = perf_counter()
-        work()
-        durations.append(perf_counter() - started)
-    return statistics.median(durations)
+def median_seconds(works: Sequence[Callable[[], object]], runs: int) -> list[float]:
+    """The median duration of each of `works` in seconds, after one run that does not count.
+
+    They take turns, so that a slow phase of the machine slows all of them down.
+    """
+    durations: list[list[float]] = [[] for _ in works]
+    for _ in range(runs + 1):
+        for work, own in zip(works, durations, strict=True):
+            started = perf_counter()
+            work()
+            own.append(perf_counter() - started)
+    return [statistics.median(own[1:]) for own in durations]
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
