@@ -110,7 +110,7 @@ class Screen:
         self.app.before_render += self._panel.before_drawing
         self.app.after_render += self._panel.drawn
         self._drawn = asyncio.Event()
-        self.app.after_render += lambda _app: self._drawn.set()
+        self.app.after_render += self._note_drawn
 
     def show(self, *ink: Ink) -> None:
         """Write above the prompt, permanently."""
@@ -196,6 +196,9 @@ class Screen:
         """End `run`."""
         if self.app.is_running and not self.app.is_done:
             self.app.exit()
+
+    def _note_drawn(self, _app: object) -> None:
+        self._drawn.set()
 
     def _focused(self, *, has_focus: bool) -> None:
         self.attention.has_focus = has_focus
