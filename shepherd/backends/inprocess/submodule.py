@@ -17,9 +17,13 @@ def import_submodule(package: str, module: str) -> Any:
     """
     name = f"{package}.{module}"
     with _LOCK:
-        spec = None if package in sys.modules else importlib.util.find_spec(package)
-        if spec is None or name in sys.modules:
-            return importlib.import_module(name) if spec is None else sys.modules[name]
+        if package in sys.modules:
+            return importlib.import_module(name)
+        if name in sys.modules:
+            return sys.modules[name]
+        spec = importlib.util.find_spec(package)
+        if spec is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
         sys.modules[package] = importlib.util.module_from_spec(spec)
         try:
             return importlib.import_module(name)
