@@ -22,15 +22,16 @@ Method = Callable[..., Any]
 def _dataclass(
     *, frozen: bool = False, slots: bool = False, eq: bool = True, kw_only: bool = False
 ) -> Callable[[type[T]], type[T]]:
-    """The decorator with the options that Shepherd uses; a derived dataclass is a plain one."""
+    """The decorator with the options that Shepherd uses."""
 
     def decorate(cls: type[T]) -> type[T]:
-        if any(map(dataclasses.is_dataclass, cls.__mro__[1:])):
-            plain = dataclasses.dataclass(frozen=frozen, slots=slots, eq=eq, kw_only=kw_only)
-            return plain(cls)
         own = dict(vars(cls))
         cls.__doc__ = cls.__doc__ or cls.__name__  # dataclasses would describe `__init__`
-        bare = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)
+        # it checks that a frozen class derives from frozen ones, and makes their methods
+        inherits = frozen and any(map(dataclasses.is_dataclass, cls.__mro__[1:]))
+        bare = dataclasses.dataclass(
+            init=False, repr=False, eq=False, slots=slots, kw_only=kw_only, frozen=inherits
+        )
         made = bare(cls)
         for name, make in _makers(own, frozen=frozen, slots=slots, eq=eq).items():
             setattr(made, name, make and _Lazy(name, made, make))

@@ -3,8 +3,7 @@
 from itertools import product
 from typing import Annotated
 
-from pydantic import Field
-
+from shepherd.records.record import Field
 from shepherd.tools.base import Access, AnyTool, Arguments, Tool, ToolContext, ToolResult
 
 NOUNS = {

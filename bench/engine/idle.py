@@ -65,7 +65,7 @@ async def _measure(
     model: Path, words: int, idle: int, numbers: "count[int]"
 ) -> tuple[float, float, int]:
     """The seconds of the new prompt and of an idle conversation's next turn, and the tokens."""
-    settings = LlamaCppSection.model_validate({"threads": 1, "context_size": _CONTEXT})
+    settings = LlamaCppSection(threads=1, context_size=_CONTEXT)
     backend = await LlamaCppBackend.load(model, settings, Sampling(temperature=0), parallel=_SLOTS)
     try:
         waiting = [_session(_IDLE_WORDS, next(numbers)) for _ in range(idle)]

@@ -5,8 +5,6 @@ from dataclasses import field, replace
 from pathlib import PurePath
 from typing import Annotated
 
-from pydantic import Field
-
 from shepherd.agents.backends import DelegateBackends
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of
 from shepherd.backends.base import ModelInfo
@@ -14,6 +12,7 @@ from shepherd.config.providers.provider import Provider
 from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError, ShepherdError, ToolError
 from shepherd.messages import Role, ToolSpec
+from shepherd.records.record import Field
 from shepherd.session import Session
 from shepherd.tools.base import (
     Access,

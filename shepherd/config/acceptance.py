@@ -11,11 +11,11 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from shepherd.config.files import exclusive, read_text, write_private
+from shepherd.config.section import Section
 from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
+from shepherd.records.check import InvalidRecordError, checked
 
 MAX_BYTES = 1_048_576
 
@@ -39,10 +39,9 @@ class Proposal:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-class _Accepted(BaseModel):
+class _Accepted(Section):
     """The file: a description of what was accepted, by its hash."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     accepted: dict[str, str] = {}
 
 
@@ -70,7 +69,7 @@ class AcceptanceStore:
                 accepted = {k: v for k, v in self._load().accepted.items() if k != digest}
                 if description is not None:
                     accepted[digest] = description
-                write_private(self.path, _Accepted(accepted=accepted).model_dump_json(indent=2))
+                write_private(self.path, json.dumps({"accepted": accepted}, indent=2))
         except OSError as error:
             raise ConfigError(f"{self.path}: can't be written: {error}") from error
 
@@ -84,7 +83,7 @@ class AcceptanceStore:
         except FileNotFoundError:
             return _Accepted()
         try:
-            return _Accepted.model_validate_json(text)
-        except ValidationError as error:
+            return checked(_Accepted, json.loads(text))
+        except (ValueError, RecursionError, InvalidRecordError) as error:
             message = f"{self.path}: not a list of accepted commands; repair or delete the file"
             raise ConfigError(message) from error

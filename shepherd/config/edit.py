@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from shepherd.config.fields import aliases, all_fields
+from shepherd.config.fields import find_field
 from shepherd.config.files import exclusive, read_text, write_private
 from shepherd.config.layers import MAX_FILE_BYTES, flag_layer, parse_file_layer
 from shepherd.config.settings import LayerName
@@ -57,8 +57,8 @@ def unset_value(path: Path, key: str) -> tuple[bool, str]:
 def _place(key: str) -> tuple[str, list[str]]:
     """The section of a setting and all its names in a file, the main name first."""
     section, _, name = key.partition(".")
-    field = all_fields().get(key)
-    return section, [name, *(aliases(field) if field else [])]
+    field = find_field(key)
+    return section, [name, *(field.rule.aliases if field else ())]
 
 
 def change_document(path: Path, change: Callable[[Document], None]) -> str:

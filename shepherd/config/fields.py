@@ -1,16 +1,14 @@
 """Describes the values that a setting accepts, for errors and the reference, and parses text."""
 
 import json
+from collections.abc import Mapping
 from enum import StrEnum
 from types import NoneType
 from typing import Literal, get_args, get_origin
 
-from annotated_types import Ge, Le, MinLen
-from pydantic import AliasChoices, BaseModel
-from pydantic.fields import FieldInfo
-
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
+from shepherd.records.record import RecordField, fields_of
 from shepherd.validation import nearest
 
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
@@ -18,41 +16,37 @@ _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 
 
-def all_fields() -> dict[str, FieldInfo]:
+def all_fields() -> dict[str, RecordField]:
     """Every setting as `section.key`, in the order of the sections."""
     return {
         f"{name}.{key}": field
-        for name, section in Config.model_fields.items()
-        for key, field in section_class(section).model_fields.items()
+        for name, section in fields_of(Config).items()
+        for key, field in fields_of(section.kind).items()
     }
 
 
-def section_class(section: FieldInfo) -> type[BaseModel]:
-    """The pydantic model of one of Config's fields."""
-    annotation = section.annotation
-    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-        raise TypeError(f"not a section: {annotation!r}")
-    return annotation
-
-
-def aliases(field: FieldInfo) -> list[str]:
-    """All names of the field in a settings file, except the first."""
-    alias = field.validation_alias
-    return [str(c) for c in alias.choices[1:]] if isinstance(alias, AliasChoices) else []
+def find_field(key: str) -> RecordField | None:
+    """The setting called `section.key`, None if there is none."""
+    section, _, name = key.partition(".")
+    return _fields_in(section).get(name)
 
 
 def first_name(key: str) -> str:
     """`section.key` with the setting's first name if `key` uses another one; else `key`."""
     section, _, name = key.partition(".")
-    in_section = ((k, f) for k, f in all_fields().items() if k.startswith(f"{section}."))
-    return next((k for k, field in in_section if name in aliases(field)), key)
+    fields = _fields_in(section).items()
+    return next((f"{section}.{k}" for k, field in fields if name in field.rule.aliases), key)
 
 
-def bare_type(field: FieldInfo) -> object:
+def _fields_in(section: str) -> Mapping[str, RecordField]:
+    field = fields_of(Config).get(section)
+    return fields_of(field.kind) if field else {}
+
+
+def bare_type(field: RecordField) -> object:
     """The field's type without `| None`."""
-    present = [a for a in get_args(field.annotation) if a is not NoneType]
-    optional = NoneType in get_args(field.annotation)
-    return present[0] if optional else field.annotation
+    present = [a for a in get_args(field.kind) if a is not NoneType]
+    return present[0] if NoneType in get_args(field.kind) else field.kind
 
 
 def allowed_words(kind: object) -> list[str]:
@@ -62,15 +56,12 @@ def allowed_words(kind: object) -> list[str]:
     return [str(word) for word in get_args(kind)] if get_origin(kind) is Literal else []
 
 
-def expected(field: FieldInfo) -> str:
+def expected(field: RecordField) -> str:
     """A description of the field's valid values: `a whole number from 0 to 65535`."""
-    kind = bare_type(field)
-    low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None)
-    high = next((m.le for m in field.metadata if isinstance(m, Le)), None)
-    if low is not None:
-        return f"{_kind_in_words(kind)} from {low} to {high}"
-    has_length = any(isinstance(m, MinLen) for m in field.metadata)
-    return "a text that is not empty" if has_length else _kind_in_words(kind)
+    kind, rule = bare_type(field), field.rule
+    if rule.ge is not None:
+        return f"{_kind_in_words(kind)} from {rule.ge} to {rule.le}"
+    return "a text that is not empty" if rule.min_length else _kind_in_words(kind)
 
 
 def _kind_in_words(kind: object) -> str:
@@ -87,7 +78,7 @@ def parse_text(key: str, text: str) -> object:
     Texts are used unchanged; other types are parsed as TOML. A value of the wrong type is returned
     unchanged, and validation reports it. Raises ConfigError if there is no setting called `key`.
     """
-    field = all_fields().get(key)
+    field = find_field(key)
     if field is None:
         raise ConfigError(unknown_key(key))
     kind = bare_type(field)

@@ -3,15 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import cast, get_args
-
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING, cast, get_args
 
 from shepherd.config.fields import (
-    aliases,
-    all_fields,
     bare_type,
     expected,
     first_name,
@@ -23,7 +17,12 @@ from shepherd.config.locate import line_of
 from shepherd.config.settings import Config, LayerName, Source
 from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
+from shepherd.records.check import InvalidRecordError, checked
+from shepherd.records.record import Record, RecordField, fields_of
 from shepherd.validation import describe_problem, key_of, nearest
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 ENVIRONMENT_PREFIX = "SHEPHERD_"
 GPU_LAYERS, GPU_LAYERS_VARIABLE = "llamacpp.gpu_layers", "GGML_N_GPU_LAYERS"
@@ -132,16 +131,16 @@ def _checked(layer: Layer) -> Layer:
 def _check(layer: Layer, data: Mapping[str, object]) -> None:
     """Raise ConfigError with each value that is wrong by itself."""
     try:
-        Config.model_validate(data)
-    except ValidationError as error:
-        problems = [p for p in error.errors(include_url=False) if not _between_layers(p)]
+        checked(Config, data)
+    except InvalidRecordError as error:
+        problems = [p for p in error.problems if not _between_layers(p)]
         if problems:
             lines = [f"{layer.where(p['loc'])}: {describe(p)}" for p in problems[:MAX_PROBLEMS]]
             more = [f"and {len(problems) - len(lines)} more"] if len(problems) > len(lines) else []
             raise ConfigError("\n".join(lines + more)) from error
 
 
-def _between_layers(problem: ErrorDetails) -> bool:
+def _between_layers(problem: "ErrorDetails") -> bool:
     """Whether another layer may fix the problem, because the check covers a whole section."""
     return problem["type"] == "value_error" and len(problem["loc"]) == 1
 
@@ -149,19 +148,17 @@ def _between_layers(problem: ErrorDetails) -> bool:
 def _canonical(layer: Layer, data: Mapping[str, Table]) -> dict[str, object]:
     """Flat values by each setting's first name; raises ConfigError if one is set by two names."""
     values = {f"{section}.{key}": value for section, t in data.items() for key, value in t.items()}
-    for key, info in all_fields().items():
-        section = key.partition(".")[0]
-        for alias in (f"{section}.{a}" for a in aliases(info)):
-            if alias not in values:
-                continue
-            if key in values:
-                where = layer.where(tuple(alias.split(".")))
-                raise ConfigError(f"{where}: {alias} is another name of {key}; set one of them")
-            values[key] = values.pop(alias)
-    return values
+    named: dict[str, object] = {}
+    for name, value in values.items():
+        key = first_name(name)
+        if key != name and (key in values or key in named):
+            where = layer.where(tuple(name.split(".")))
+            raise ConfigError(f"{where}: {name} is another name of {key}; set one of them")
+        named[key] = value
+    return named
 
 
-def describe(problem: ErrorDetails) -> str:
+def describe(problem: "ErrorDetails") -> str:
     """The sentence for one of pydantic's problems with a Config."""
     location, key = problem["loc"], key_of(problem)
     if len(location) == 1 and problem["type"] not in ("extra_forbidden", "value_error"):
@@ -181,31 +178,31 @@ def _unknown(location: tuple[str | int, ...], value: object) -> str:
     if len(location) > 1:
         return unknown_key(key)
     if isinstance(value, dict):
-        guess = nearest(key, Config.model_fields)
+        guess = nearest(key, fields_of(Config))
         return f"unknown section [{key}]" + (f"; did you mean [{guess}]?" if guess else "")
     return unknown_key(key) + " (settings belong in a section)"
 
 
-def _field_at(location: tuple[str | int, ...]) -> FieldInfo | None:
+def _field_at(location: tuple[str | int, ...]) -> RecordField | None:
     """The field at `location`; None inside a list of plain values."""
-    model: type[BaseModel] = Config
-    field: FieldInfo | None = None
+    kind: type[Record] = Config
+    field: RecordField | None = None
     for part in location:
         if isinstance(part, int):
             continue
-        field = model.model_fields.get(part) or _by_alias(model, part)
+        field = fields_of(kind).get(part) or _by_alias(kind, part)
         if field is None:
             return None
-        model = _inner_model(field) or model
+        kind = _inner_record(field) or kind
     return field if not isinstance(location[-1], int) else None
 
 
-def _by_alias(model: type[BaseModel], name: str) -> FieldInfo | None:
-    return next((f for f in model.model_fields.values() if name in aliases(f)), None)
+def _by_alias(kind: type[Record], name: str) -> RecordField | None:
+    return next((f for f in fields_of(kind).values() if name in f.rule.aliases), None)
 
 
-def _inner_model(field: FieldInfo) -> type[BaseModel] | None:
-    """The model of a section, or of a list's items."""
+def _inner_record(field: RecordField) -> type[Record] | None:
+    """The class of a section, or of a list's items."""
     kind = bare_type(field)
     inner = next(iter(get_args(kind)), kind)
-    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+    return inner if isinstance(inner, type) and issubclass(inner, Record) else None

@@ -1,15 +1,24 @@
 """The `[llamacpp]` section."""
 
+from __future__ import annotations
+
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field, field_validator, model_validator
-
 from shepherd.config.section import Section
+from shepherd.records.record import Field
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 
 MIN_CONTEXT = 256
 """llama.cpp rounds contexts up to multiples of this many tokens."""
+
+DEFAULT_UBATCH = 512
+
+
+def _check_context(size: int) -> int:
+    if 0 < size < MIN_CONTEXT:
+        raise ValueError(f"must be 0 or at least {MIN_CONTEXT}, got {size}")
+    return size
 
 
 class LlamaCppSection(Section):
@@ -23,6 +32,7 @@ class LlamaCppSection(Section):
         Field(
             ge=0,
             le=16_777_216,
+            after=_check_context,
             description="Context size in tokens; 0 = the model's own, or as much as fits.",
         ),
     ] = 0
@@ -40,7 +50,7 @@ class LlamaCppSection(Section):
         Field(
             ge=1,
             le=64,
-            validation_alias=AliasChoices("pipeline_parallel", "pp"),
+            aliases=("pp",),
             description="GPUs that share the layers (also `pp`).",
         ),
     ] = 1
@@ -49,7 +59,7 @@ class LlamaCppSection(Section):
         Field(
             ge=1,
             le=64,
-            validation_alias=AliasChoices("tensor_parallel", "tp"),
+            aliases=("tp",),
             description="GPUs that share each tensor (also `tp`).",
         ),
     ] = 1
@@ -73,12 +83,13 @@ class LlamaCppSection(Section):
     ubatch: Annotated[
         int,
         Field(
-            ge=1,
+            ge=0,
             le=65_536,
-            validation_alias=AliasChoices("ubatch", "n_ubatch"),
-            description="Tokens computed at once, at most n_batch (also `n_ubatch`).",
+            aliases=("n_ubatch",),
+            description="Tokens computed at once, at most n_batch (also `n_ubatch`); 0 = 512, or "
+            "fewer if that is faster.",
         ),
-    ] = 512
+    ] = 0
     threads: Annotated[
         int, Field(ge=0, le=1024, description="CPU threads; 0 = one per available core.")
     ] = 0
@@ -196,15 +207,11 @@ class LlamaCppSection(Section):
         ),
     ] = True
 
-    @field_validator("context_size")
-    @classmethod
-    def _context_is_usable(cls, size: int) -> int:
-        if 0 < size < MIN_CONTEXT:
-            raise ValueError(f"must be 0 or at least {MIN_CONTEXT}, got {size}")
-        return size
+    @property
+    def largest_ubatch(self) -> int:
+        """The tokens computed at once, unless fewer are faster."""
+        return self.ubatch or DEFAULT_UBATCH
 
-    @model_validator(mode="after")
-    def _ubatch_fits(self) -> "LlamaCppSection":
-        if self.ubatch > self.n_batch > 0 and "ubatch" in self.model_fields_set:
+    def check(self) -> None:
+        if self.ubatch > self.n_batch > 0:
             raise ValueError(f"ubatch ({self.ubatch}) must not exceed n_batch ({self.n_batch})")
-        return self

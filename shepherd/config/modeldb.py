@@ -1,14 +1,13 @@
 """Facts about models by their names: context, output limit, vision, thinking, parameters."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
-
-from pydantic import Field, ValidationError
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from shepherd.config.fields import expected
 from shepherd.config.files import read_text
@@ -17,7 +16,12 @@ from shepherd.config.locate import line_of
 from shepherd.config.section import Section
 from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
+from shepherd.records.check import InvalidRecordError, as_data, checked
+from shepherd.records.record import Field, fields_of
 from shepherd.validation import describe_problem, did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 PACKAGED = "models.toml"
 LIMIT_PARAMETERS = Literal["", "max_tokens", "max_completion_tokens", "max_output_tokens"]
@@ -65,7 +69,7 @@ class ModelDatabase:
     layers: Sequence[tuple[str, Sequence[ModelEntry]]] = field(default_factory=tuple)
 
     @classmethod
-    def load(cls, user_file: Path) -> "ModelDatabase":
+    def load(cls, user_file: Path) -> ModelDatabase:
         """The packaged database, overridden by the user's file, which need not exist.
 
         Raises ConfigError with the file and line of an error in the user's file.
@@ -84,7 +88,8 @@ class ModelDatabase:
         names = _names(model)
         for source, entries in self.layers:
             for entry in _matching(entries, names):
-                entry_values = entry.model_dump(exclude_unset=True, exclude={"match"})
+                entry_values = as_data(entry, changes_only=True)
+                del entry_values["match"]
                 values |= entry_values
                 if "context" in entry_values:
                     values["context_source"] = source
@@ -126,19 +131,19 @@ def _entries(text: str, name: str) -> list[ModelEntry]:
 
 def _entry(text: str, name: str, index: int, table: object) -> ModelEntry:
     try:
-        return ModelEntry.model_validate(table)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
+        return checked(ModelEntry, table)
+    except InvalidRecordError as error:
+        problem = error.problems[0]
         where = f"{name}:{line_of(text, ('model', index, *problem['loc']))}"
         raise ConfigError(f"{where}: {_describe(problem)}") from error
 
 
 def _describe(problem: ErrorDetails) -> str:
     key = str(next(iter(problem["loc"]), "model"))
-    field = ModelEntry.model_fields.get(key)
+    field = fields_of(ModelEntry).get(key)
     return describe_problem(
         problem,
         key,
-        unknown=f"unknown key {key}{did_you_mean(key, ModelEntry.model_fields)}",
+        unknown=f"unknown key {key}{did_you_mean(key, fields_of(ModelEntry))}",
         expected=expected(field) if field else "a table",
     )

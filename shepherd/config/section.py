@@ -1,19 +1,11 @@
-"""The base of all sections of the settings: one pydantic model per TOML section."""
+"""The base of all sections of the settings: one record per TOML section."""
 
-from pydantic import BaseModel, ConfigDict
+from types import MappingProxyType
+
+from shepherd.records.record import Record
 
 
-class Section(BaseModel):
-    """A section; it refuses unknown keys and values of another type.
+class Section(Record, is_base=True):
+    """A section; it refuses unknown keys and values of another type."""
 
-    Its validator is built when a value is validated, which few runs do for most sections.
-    """
-
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        populate_by_name=True,
-        allow_inf_nan=False,
-        defer_build=True,
-    )
+    validation = MappingProxyType({"extra": "forbid", "strict": True, "allow_inf_nan": False})

@@ -1,15 +1,16 @@
 """The `[server]` section."""
 
+from __future__ import annotations
+
 import json
 import math
 import re
 from typing import Annotated, TypeAlias, cast
 
-from pydantic import Field, field_validator
-
 from shepherd.config.choices import AuthMode, LogFormat, ShowToolCalls
 from shepherd.config.section import Section
 from shepherd.durations import parse_duration
+from shepherd.records.record import Field
 from shepherd.validation import check_database_url
 
 AliasTargets: TypeAlias = str | list[str] | dict[str, float]
@@ -18,6 +19,36 @@ AliasTargets: TypeAlias = str | list[str] | dict[str, float]
 PASSWORD_PLACE = r"(|file|keyring|env:[A-Za-z_][A-Za-z0-9_]*)"
 MAX_TARGETS = 20
 _MAX_NAME = 200
+
+
+def _check_aliases(aliases: object) -> object:
+    if not isinstance(aliases, dict):
+        return aliases
+    table = cast(dict[object, object], aliases)
+    for name, targets in table.items():
+        if not (_is_name(name) and _are_targets(targets)):
+            raise ValueError(
+                f"{json.dumps(name, default=str)} must be a model, a list of up to "
+                f"{MAX_TARGETS} models, or a table of models with weights above 0"
+            )
+    return table
+
+
+def _check_database(url: str) -> str:
+    if url:
+        check_database_url(url)
+    return url
+
+
+def _check_place(place: str) -> str:
+    if not re.fullmatch(PASSWORD_PLACE, place):
+        raise ValueError("must be the place of the password: env:NAME, file or keyring")
+    return place
+
+
+def _check_duration(text: str) -> str:
+    parse_duration(text)
+    return text
 
 
 class DoorSettings(Section):
@@ -151,16 +182,18 @@ class ServerSection(DoorSettings):
     database: Annotated[
         str,
         Field(
+            after=_check_database,
             description="URL of a PostgreSQL database for keys, limits, usage, stored "
             "responses and shared sessions, without a password: `postgresql://USER@HOST/NAME` "
-            '(`shepherd[postgres]`); "" = files.'
+            '(`shepherd[postgres]`); "" = files.',
         ),
     ] = ""
     database_password: Annotated[
         str,
         Field(
+            after=_check_place,
             description="The place of its password: `env:NAME`, `file` or `keyring` (`shepherd "
-            'database password`); "" = none, or where libpq finds it (`PGPASSWORD`, `~/.pgpass`).'
+            'database password`); "" = none, or where libpq finds it (`PGPASSWORD`, `~/.pgpass`).',
         ),
     ] = ""
     max_body_bytes: Annotated[
@@ -217,14 +250,15 @@ class ServerSection(DoorSettings):
             description="Origins of web pages that may call the server; `*`: all, `localhost`: "
             "pages of this machine, on any port."
         ),
-    ] = Field(default=[])
+    ] = []
     aliases: Annotated[
         dict[str, AliasTargets],
         Field(
+            before=_check_aliases,
             description="Other names for models: a model, a list of models of which the next one "
-            "answers if one fails, or a table of models with weights."
+            "answers if one fails, or a table of models with weights.",
         ),
-    ] = Field(default={})
+    ] = {}
     any_model: Annotated[
         bool,
         Field(description="Answer requests for an unknown model with the default one; else 404."),
@@ -232,8 +266,9 @@ class ServerSection(DoorSettings):
     keep_alive: Annotated[
         str,
         Field(
+            after=_check_duration,
             description="How long a model that was loaded for a request stays without requests: "
-            "`90s`, `5m`, `1h`; 0 = not at all, -1 = until its memory is needed."
+            "`90s`, `5m`, `1h`; 0 = not at all, -1 = until its memory is needed.",
         ),
     ] = "5m"
     max_models: Annotated[
@@ -248,40 +283,6 @@ class ServerSection(DoorSettings):
             description="MiB of memory for models; 0 = all that is free when the server starts.",
         ),
     ] = 0
-
-    @field_validator("aliases", mode="before")
-    @classmethod
-    def _aliases_name_models(cls, aliases: object) -> object:
-        if not isinstance(aliases, dict):
-            return aliases
-        table = cast(dict[object, object], aliases)
-        for name, targets in table.items():
-            if not (_is_name(name) and _are_targets(targets)):
-                raise ValueError(
-                    f"{json.dumps(name, default=str)} must be a model, a list of up to "
-                    f"{MAX_TARGETS} models, or a table of models with weights above 0"
-                )
-        return table
-
-    @field_validator("database")
-    @classmethod
-    def _is_database(cls, url: str) -> str:
-        if url:
-            check_database_url(url)
-        return url
-
-    @field_validator("database_password")
-    @classmethod
-    def _is_place(cls, place: str) -> str:
-        if not re.fullmatch(PASSWORD_PLACE, place):
-            raise ValueError("must be the place of the password: env:NAME, file or keyring")
-        return place
-
-    @field_validator("keep_alive")
-    @classmethod
-    def _is_duration(cls, text: str) -> str:
-        parse_duration(text)
-        return text
 
 
 def _are_targets(value: object) -> bool:

@@ -1,12 +1,12 @@
 """All settings of one run, and the source of each value."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from dataclasses import field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, PrivateAttr
-from pydantic_core import CoreSchema, core_schema
+from typing import Annotated, Literal
 
 from shepherd.config.agent.hooks import HooksSection
 from shepherd.config.agent.knowledge import KnowledgeSection
@@ -18,6 +18,7 @@ from shepherd.config.server import ServerSection
 from shepherd.config.terminal import TerminalSection
 from shepherd.config.tools import PermissionRule, PermissionsSection, PluginsSection, ToolsSection
 from shepherd.dataclass import dataclass
+from shepherd.records.record import Field, fields_of
 
 
 class MemorySection(Section):
@@ -105,9 +106,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The context of `Config.model_validate`: everything about the values, but not the values."""
+    """Everything about the values of the settings, but not the values."""
 
-    sources: Mapping[str, Source]
+    sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
     project_rules: tuple[PermissionRule, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -115,75 +116,46 @@ class Provenance:
 DEFAULT_SOURCE = Source(LayerName.DEFAULT)
 
 
-S = TypeVar("S", bound=Section)
+class Config(Section):
+    """The settings of one run; `Config()` is the defaults alone."""
 
+    model: ModelSection = field(default_factory=ModelSection)
+    llamacpp: LlamaCppSection = field(default_factory=LlamaCppSection)
+    sampling: SamplingSection = field(default_factory=SamplingSection)
+    permissions: PermissionsSection = field(default_factory=PermissionsSection)
+    tools: ToolsSection = field(default_factory=ToolsSection)
+    memory: MemorySection = field(default_factory=MemorySection)
+    undo: UndoSection = field(default_factory=UndoSection)
+    mcp: McpSection = field(default_factory=McpSection)
+    knowledge: KnowledgeSection = field(default_factory=KnowledgeSection)
+    hooks: HooksSection = field(default_factory=HooksSection)
+    terminal: TerminalSection = field(default_factory=TerminalSection)
+    server: ServerSection = field(default_factory=ServerSection)
+    plugins: PluginsSection = field(default_factory=PluginsSection)
 
-class _ByItsModel:
-    """Makes a field's model validate the field's value, which builds the model's validator then."""
+    _provenance: Provenance = field(default_factory=Provenance, compare=False, repr=False)
 
-    def __get_pydantic_core_schema__(
-        self, source: type[Section], _handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(source.model_validate)
-
-
-Lazy: TypeAlias = Annotated[S, _ByItsModel()]
-"""A section; its validator is built only if a layer sets a value, because most set few."""
-
-
-def _default(section: type[S]) -> S:
-    """The section with its defaults, which need no validation."""
-    return Field(default_factory=section.model_construct)
-
-
-class Config(BaseModel):
-    """The settings of one run, frozen; `Config()` is the defaults alone.
-
-    `project_rules` are the permission rules of a project's file, which others may have written.
-    `warnings` holds sentences for the user about the files.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    model: Lazy[ModelSection] = _default(ModelSection)
-    llamacpp: Lazy[LlamaCppSection] = _default(LlamaCppSection)
-    sampling: Lazy[SamplingSection] = _default(SamplingSection)
-    permissions: Lazy[PermissionsSection] = _default(PermissionsSection)
-    tools: Lazy[ToolsSection] = _default(ToolsSection)
-    memory: Lazy[MemorySection] = _default(MemorySection)
-    undo: Lazy[UndoSection] = _default(UndoSection)
-    mcp: Lazy[McpSection] = _default(McpSection)
-    knowledge: Lazy[KnowledgeSection] = _default(KnowledgeSection)
-    hooks: Lazy[HooksSection] = _default(HooksSection)
-    terminal: Lazy[TerminalSection] = _default(TerminalSection)
-    server: Lazy[ServerSection] = _default(ServerSection)
-    plugins: Lazy[PluginsSection] = _default(PluginsSection)
-
-    _sources: dict[str, Source] = PrivateAttr(default_factory=dict[str, Source])
-    _project_rules: tuple[PermissionRule, ...] = PrivateAttr(default=())
-    _warnings: tuple[str, ...] = PrivateAttr(default=())
-
-    def model_post_init(self, context: object, /) -> None:
-        if isinstance(context, Provenance):
-            self._sources.update(context.sources)
-            self._project_rules = context.project_rules
-            self._warnings = context.warnings
+    def of(self, provenance: Provenance) -> Config:
+        """The same settings, with everything about them."""
+        return replace(self, _provenance=provenance)
 
     @property
     def project_rules(self) -> tuple[PermissionRule, ...]:
-        return self._project_rules
+        """The permission rules of a project's file, which others may have written."""
+        return self._provenance.project_rules
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return self._warnings
+        """Sentences for the user about the files."""
+        return self._provenance.warnings
 
     def source(self, key: str) -> Source:
         """The source of the value of `section.key`."""
-        return self._sources.get(key, DEFAULT_SOURCE)
+        return self._provenance.sources.get(key, DEFAULT_SOURCE)
 
     def section(self, name: str) -> Section:
         """The section called `name`; raises KeyError if there is none."""
-        if name not in type(self).model_fields:
+        if name not in fields_of(Config):
             raise KeyError(name)
         section: Section = getattr(self, name)
         return section

@@ -1,10 +1,11 @@
 """The `[terminal]` section."""
 
+from __future__ import annotations
+
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 from shepherd.config.section import Section
+from shepherd.records.record import Field
 
 
 class TerminalSection(Section):
@@ -36,7 +37,7 @@ class TerminalSection(Section):
             "CACHED` in US dollars for a million tokens; without CACHED, cached tokens cost as "
             "much as others."
         ),
-    ] = Field(default=[])
+    ] = []
     save_sessions: Annotated[
         bool, Field(description="Keep conversations for `--continue` and `--resume`.")
     ] = True

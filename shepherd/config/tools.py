@@ -1,11 +1,21 @@
 """The sections `[permissions]`, `[tools]` and `[plugins]`."""
 
-from typing import Annotated, Literal
+from __future__ import annotations
 
-from pydantic import Field, field_validator
+from typing import Annotated, Literal
 
 from shepherd.config.choices import ApproveMode, SandboxMode
 from shepherd.config.section import Section
+from shepherd.records.record import Field
+
+
+def _check_paths(paths: list[str]) -> list[str]:
+    for path in paths:
+        if not path.startswith(("/", "~/")):
+            raise ValueError(f"must begin with / or ~/, got {path!r}")
+        if not path.strip("/~"):
+            raise ValueError(f"must not be the whole of {path!r}")
+    return paths
 
 
 class PermissionRule(Section):
@@ -83,13 +93,14 @@ class ToolsSection(Section):
     sandbox_writable: Annotated[
         list[str],
         Field(
+            after=_check_paths,
             description="Paths outside the working directory that commands in the sandbox may "
             "also write, such as `~/.cache/pip`.",
         ),
     ] = []
     sandbox_readable: Annotated[
         list[str],
-        Field(description="Paths that commands in the sandbox may also read."),
+        Field(after=_check_paths, description="Paths that commands in the sandbox may also read."),
     ] = []
     disabled: Annotated[list[str], Field(description="Names of tools that are not offered.")] = []
     schema_tokens: Annotated[
@@ -116,16 +127,6 @@ class ToolsSection(Section):
             description="Sub-agents that work at the same time; 0 = the model has no `task` tool.",
         ),
     ] = 4
-
-    @field_validator("sandbox_writable", "sandbox_readable")
-    @classmethod
-    def _paths_are_absolute(cls, paths: list[str]) -> list[str]:
-        for path in paths:
-            if not path.startswith(("/", "~/")):
-                raise ValueError(f"must begin with / or ~/, got {path!r}")
-            if not path.strip("/~"):
-                raise ValueError(f"must not be the whole of {path!r}")
-        return paths
 
 
 class PluginsSection(Section):

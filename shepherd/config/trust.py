@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from shepherd.config.choices import ApproveMode, SandboxMode
-from shepherd.config.fields import all_fields
+from shepherd.config.fields import find_field
 from shepherd.config.layers import Layer
 
 UNRESTRICTED = frozenset(
@@ -73,9 +73,14 @@ def _refusal(key: str, value: object, below: Mapping[str, object]) -> str | None
     if key in UNRESTRICTED | ADDITIVE or key.startswith("sampling."):
         return None
     if key in STRICTNESS:
-        return _looser(STRICTNESS[key], value, below.get(key, all_fields()[key].default))
+        return _looser(STRICTNESS[key], value, below.get(key, _default(key)))
     check = _CHECKS.get(key)
     return check(value) if check else "a project's file may not set it"
+
+
+def _default(key: str) -> object:
+    field = find_field(key)
+    return field.default if field else None
 
 
 def _joined(value: object, below: object) -> list[object]:

@@ -1,51 +1,50 @@
-"""The base class of tools: arguments as a pydantic model, accesses, and the call itself."""
+"""The base class of tools: arguments, accesses, and the call itself."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
-
-from pydantic import BaseModel, ConfigDict, model_validator
 
 from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback, ignore_events
 from shepherd.images import Image
 from shepherd.messages import ToolCall, ToolSpec
+from shepherd.records.record import Record, fields_of
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from shepherd.tools.sandbox.refusal import Refusal
     from shepherd.tools.sandbox.sandbox import Confinement, Sandbox
     from shepherd.tools.shell.background import BackgroundCommands
 
 
-class Arguments(BaseModel):
-    """Base of all tool arguments: unknown names are refused, sensible conversions are made.
+class Arguments(Record, is_base=True):
+    """Base of the built-in tools' arguments.
 
-    Small models send null for omitted arguments, and numbers where text is expected.
+    Unknown names are refused, and sensible conversions are made: small models send null for omitted
+    arguments, and numbers where text is expected.
     """
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        coerce_numbers_to_str=True,
-        allow_inf_nan=False,
-        defer_build=True,  # most tools are neither offered to a model nor called
+    validation = MappingProxyType(
+        {"extra": "forbid", "coerce_numbers_to_str": True, "allow_inf_nan": False}
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _drop_null(cls, data: object) -> object:
+    def prepared(cls, data: object) -> object:
+        """The arguments without null for those that can be omitted."""
         if not isinstance(data, dict):
             return data
+        optional = {name for name, field in fields_of(cls).items() if not field.is_required}
         values = cast(dict[str, Any], data)
-        optional = {n for n, f in cls.model_fields.items() if not f.is_required()}
         return {k: v for k, v in values.items() if v is not None or k not in optional}
 
 
-A = TypeVar("A", bound=Arguments)
+A = TypeVar("A", bound="Record | BaseModel")
 
 
 class AccessKind(StrEnum):

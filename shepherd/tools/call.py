@@ -1,18 +1,25 @@
 """A call that is ready to run, and the steps around it."""
 
-from typing import Any, Protocol
-
-from pydantic import ValidationError
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall
-from shepherd.tools.base import Access, AnyTool, Arguments, ToolContext, ToolResult
+from shepherd.records.check import InvalidRecordError, checked, checked_model
+from shepherd.records.record import Record, fields_of
+from shepherd.tools.base import Access, AnyTool, ToolContext, ToolResult
 from shepherd.tools.confinement import Command
 from shepherd.tools.deferred.signature import signature
 from shepherd.tools.text import valid_json
-from shepherd.tools.validation import argument_errors
+from shepherd.validation import describe_problem
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
+
+_MAX_PROBLEMS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +51,36 @@ class CallStep(Protocol):
         ...
 
 
-def parse_arguments(tool: AnyTool, call: ToolCall) -> Arguments:
+def parse_arguments(tool: AnyTool, call: ToolCall) -> Any:
     """The arguments of a call, checked; raises ToolError with text for the model."""
+    infinite = [name for name, value in call.arguments.items() if not is_finite(value)]
+    if infinite:
+        problem = f"{infinite[0]} has a number that is infinite, or too large"
+        raise ToolError(f"bad arguments for {call.name}: {problem}")
     try:
-        infinite = [name for name, value in call.arguments.items() if not is_finite(value)]
-        if infinite:
-            problem = f"{infinite[0]} has a number that is infinite, or too large"
-            raise ToolError(f"bad arguments for {call.name}: {problem}")
-        model: type[Arguments] = tool.arguments
-        return model.model_validate(valid_json(call.arguments))
-    except ValidationError as error:
-        problems = argument_errors(error, tool.arguments)
+        return _checked(tool.arguments, valid_json(call.arguments))
+    except ToolError as error:
         # the prompt may not list the tool
         usage = f"; it is {signature(tool.spec())}" if tool.is_extension else ""
-        raise ToolError(f"bad arguments for {call.name}: {problems}{usage}") from error
+        raise ToolError(f"bad arguments for {call.name}: {error}{usage}") from error
+
+
+def _checked(kind: "type[Record | BaseModel]", values: object) -> Any:
+    """The arguments in `values`; raises ToolError with each wrong argument by name."""
+    try:
+        return checked(kind, values) if issubclass(kind, Record) else checked_model(kind, values)
+    except InvalidRecordError as error:
+        names = fields_of(kind) if issubclass(kind, Record) else kind.model_fields
+        raise ToolError(_sentence(error.problems, names)) from error
+
+
+def _sentence(details: "list[ErrorDetails]", names: Iterable[str]) -> str:
+    problems: list[str] = []
+    for detail in details:
+        name = str(next(iter(detail["loc"]), ""))
+        takes = ", ".join(names) or "nothing"
+        text = describe_problem(detail, name, unknown=f"{name} is unknown; it takes {takes}")
+        if text not in problems:
+            problems.append(text)
+    more = f"; {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
+    return "; ".join(problems[:_MAX_PROBLEMS]) + more

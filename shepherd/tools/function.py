@@ -13,8 +13,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
+from shepherd.tools.base import Access, AccessKind, Claim, Tool, ToolContext, ToolResult
 from shepherd.tools.deferred.wrapper import RESERVED_NAMES
+from shepherd.tools.model_arguments import ModelArguments
 from shepherd.tools.paths import resolve_path
 
 Function: TypeAlias = Callable[..., Any]
@@ -26,11 +27,11 @@ _PARAMETER = re.compile(r"\s*(\w+)(?:\s*\([^)]*\))?:\s*(\S.*)")
 _PATHS = frozenset({AccessKind.READ, AccessKind.WRITE})
 
 
-class _FunctionArguments(Arguments):
+class _FunctionArguments(ModelArguments):
     model_config = ConfigDict(protected_namespaces=())
 
 
-class FunctionTool(Tool[Arguments]):
+class FunctionTool(Tool[ModelArguments]):
     """A function as a tool; it can still be called as a function.
 
     Raises TypeError if the function can't be a tool: its signature or its name.
@@ -58,7 +59,7 @@ class FunctionTool(Tool[Arguments]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
 
-    def accesses(self, arguments: Arguments, context: ToolContext) -> list[Access]:
+    def accesses(self, arguments: ModelArguments, context: ToolContext) -> list[Access]:
         """The declared accesses; else the tool itself, which needs approval."""
         if self._touches is None:
             return [Access(AccessKind.TOOL, self.name)]
@@ -66,7 +67,7 @@ class FunctionTool(Tool[Arguments]):
         declared = self._touches(**values) if callable(self._touches) else self._touches
         return [_resolved(access, context) for access in declared]
 
-    async def run(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+    async def run(self, arguments: ModelArguments, context: ToolContext) -> ToolResult:
         values = dict(arguments)
         if self._context_name:
             values[self._context_name] = context
@@ -133,7 +134,7 @@ def _hints(function: Function, name: str) -> dict[str, Any]:
 
 def _arguments_model(
     function: Function, name: str, hints: Mapping[str, Any], documented: Mapping[str, str]
-) -> type[Arguments]:
+) -> type[ModelArguments]:
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):

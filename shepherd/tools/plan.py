@@ -5,19 +5,11 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, cast
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
-
 from shepherd.errors import ToolError
 from shepherd.events import CallbackEvent, Topic
 from shepherd.messages import JsonObject
+from shepherd.records.check import InvalidRecordError, checked
+from shepherd.records.record import Field, Record
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 
 MAX_STEPS = 50
@@ -50,43 +42,34 @@ ASCII_SIGNS = {
 }
 
 
-class Step(BaseModel):
+class Step(Record):
     """One step of the plan."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    step: Annotated[str, Field(strip=True, min_length=1, max_length=MAX_STEP)]
+    status: Annotated[StepStatus, Field(strict=False)] = StepStatus.PENDING
 
-    step: Annotated[
-        str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_STEP)
-    ]
-    status: StepStatus = StepStatus.PENDING
-
-    @model_validator(mode="before")
     @classmethod
-    def _from_text(cls, data: object) -> object:
+    def prepared(cls, data: object) -> object:
         return {"step": data} if isinstance(data, str) else data
 
 
 _STEPS = {
-    "type": "array",
     "items": {
-        "type": "object",
         "properties": {
             "step": {"type": "string"},
-            "status": {"type": "string", "enum": [status.value for status in StepStatus]},
+            "status": {"enum": [status.value for status in StepStatus], "type": "string"},
         },
         "required": ["step", "status"],
+        "type": "object",
     },
+    "type": "array",
 }
 
 
 class PlanArguments(Arguments):
     """All steps of the plan, in order."""
 
-    steps: Annotated[
-        tuple[Step, ...],
-        Field(min_length=1, max_length=MAX_STEPS),
-        WithJsonSchema(_STEPS),
-    ]
+    steps: Annotated[list[Step], Field(min_length=1, max_length=MAX_STEPS, json_schema=_STEPS)]
 
 
 class UpdatePlan(Tool[PlanArguments]):
@@ -109,9 +92,7 @@ class UpdatePlan(Tool[PlanArguments]):
 class PresentArguments(Arguments):
     """The plan."""
 
-    plan: Annotated[
-        str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_PLAN)
-    ]
+    plan: Annotated[str, Field(strip=True, min_length=1, max_length=MAX_PLAN)]
 
 
 class PresentPlan(Tool[PresentArguments]):
@@ -148,6 +129,6 @@ def parse_plan(content: str) -> list[Step] | str:
         data = cast(JsonObject, json.loads(content))
         if "proposal" in data:
             return str(data["proposal"])
-        return list(PlanArguments.model_validate(data).steps)
-    except (ValueError, TypeError, ValidationError):
+        return checked(PlanArguments, data).steps
+    except (ValueError, TypeError, InvalidRecordError):
         return []

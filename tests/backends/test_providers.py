@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from shepherd.config.settings import Config
 from shepherd.errors import BackendError, ConfigError, UnreachableError
 from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
 from shepherd.messages import Message
+from shepherd.records.check import as_data
 from shepherd.session import Session
 from tests.backends.api.upstream import Received, Reply, Upstream
 from tests.backends.llamacpp.tiny import write_llama
@@ -355,7 +357,7 @@ async def test_a_server_without_a_list_of_models_is_asked_a_question(
         work = make_provider("work", {"type": "openai", "base_url": up.url, "model": "m"})
         told = await examine(work, book(tmp_path))
         assert (told.models, told.model, told.listing, told.problem) == ((), "m", False, "")
-        named = await examine(work.model_copy(update={"model": ""}), book(tmp_path))
+        named = await examine(replace(work, model=""), book(tmp_path))
         assert "model NAME" in named.problem
 
 
@@ -363,7 +365,7 @@ async def test_a_server_without_a_list_of_models_is_asked_a_question(
 async def test_advice_never_names_the_command_that_failed(tmp_path: Path, status: int) -> None:
     async with Upstream(lambda _: Reply("no", status)) as up:
         work = make_provider("work", {"type": "openai", "base_url": up.url, "model": "m"})
-        providers = book(tmp_path, work=work.model_dump(exclude_defaults=True))
+        providers = book(tmp_path, work=as_data(work, changes_only=True))
         with pytest.raises(BackendError) as raised:
             await examine(work, providers)
     assert "provider test" not in str(raised.value)

@@ -7,6 +7,7 @@ import socket
 import tomllib
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from threading import Thread
@@ -320,9 +321,7 @@ async def test_a_resumed_session_asks_anew(tmp_path: Path) -> None:
 
 async def test_a_fallback_changes_them_too(tmp_path: Path) -> None:
     config = load_config(tmp_path, {"HOME": str(tmp_path / "home")}, {"model.provider": "work"})
-    others = config.model_copy(
-        update={"model": config.model.model_copy(update={"provider": "fast"})}
-    )
+    others = replace(config, model=replace(config.model, provider="fast"))
     first, second = Cut(config), Opened(others)
 
     async def opened(backend: Backend) -> Backend:
@@ -354,7 +353,7 @@ async def test_a_fallback_changes_them_too(tmp_path: Path) -> None:
 async def test_a_fallback_to_a_model_of_few_tools(tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path / "home")}
     config = load_config(tmp_path, env, {"model.provider": "work"})
-    local = config.model_copy(update={"model": config.model.model_copy(update={"provider": ""})})
+    local = replace(config, model=replace(config.model, provider=""))
     few = Opened(local)
 
     async def open_first() -> Backend:

@@ -10,7 +10,9 @@ from shepherd.config.edit import set_value, unset_value
 from shepherd.config.fields import parse_text
 from shepherd.config.files import write_private
 from shepherd.config.load import show_config, show_value
+from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
+from shepherd.records.record import fields_of
 from tests.config.places import Places
 from tests.config.values import OTHER_VALUES, TABLES
 
@@ -33,8 +35,8 @@ def test_what_is_shown_can_be_loaded_again(places: Places) -> None:
         if key not in TABLES:
             set_value(places.user_file, key, OTHER_VALUES[key])
     config = places.load()
-    places.user_file.write_text(show_config(config, list(type(config).model_fields)))
-    assert places.load().model_dump() == config.model_dump()
+    places.user_file.write_text(show_config(config, list(fields_of(Config))))
+    assert places.load() == config
 
 
 def test_comments_stay(places: Places) -> None:

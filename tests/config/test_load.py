@@ -4,12 +4,13 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
 from shepherd.config.fields import all_fields
 from shepherd.config.layers import MAX_FILE_BYTES, MAX_PROBLEMS
 from shepherd.config.settings import Config, LayerName
 from shepherd.errors import ConfigError
+from shepherd.records.check import as_data
+from shepherd.records.model import model_of, record_of
 from tests.config.places import Places
 
 KEY, VARIABLE = "sampling.top_k", "SHEPHERD_SAMPLING__TOP_K"
@@ -90,7 +91,7 @@ def test_a_wrong_variable_is_named(places: Places) -> None:
 
 def test_empty_variables_and_those_of_others_do_not_count(places: Places) -> None:
     config = places.load({VARIABLE: "", "SHEPHERD_HOME": "x", "OTHER__KEY": "1"})
-    assert config.model_dump() == places.load().model_dump()
+    assert config == places.load()
 
 
 def test_a_check_between_values_sees_all_layers(places: Places) -> None:
@@ -137,11 +138,12 @@ def test_xdg_directories_are_used_when_absolute(places: Places, tmp_path: Path) 
 
 
 def test_every_setting_is_described() -> None:
-    assert [key for key, field in all_fields().items() if not field.description] == []
+    assert [key for key, field in all_fields().items() if not field.rule.description] == []
 
 
 def test_the_defaults_are_valid() -> None:
-    assert isinstance(Config.model_validate(Config().model_dump()), BaseModel)
+    model = model_of(Config).model_validate(as_data(Config()))
+    assert record_of(Config, model) == Config()
 
 
 def test_of_very_many_problems_some_are_told(places: Places) -> None:

@@ -56,7 +56,7 @@ def test_all_else_is_ignored_with_a_warning_that_names_the_line(places: Places, 
     else:
         write(places, key, OTHER_VALUES[key])
     config = places.load()
-    assert config.model_dump() == before.model_dump()
+    assert config == before
     assert config.project_rules == ()
     (warning,) = config.warnings
     assert warning.startswith(f"{places.project_file}:3: {key} ignored: ")
@@ -107,7 +107,7 @@ def test_loosening_is_ignored(places: Places, key: str, value: object) -> None:
     before = places.load()
     write(places, key, value)
     config = places.load()
-    assert config.model_dump() == before.model_dump()
+    assert config == before
     assert len(config.warnings) == 1
 
 

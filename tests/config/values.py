@@ -1,14 +1,12 @@
 """A valid value, other than the default, for every setting."""
 
-from annotated_types import Ge, Le
-from pydantic.fields import FieldInfo
-
 from shepherd.config.fields import all_fields, allowed_words, bare_type
+from shepherd.records.record import RecordField
 
 RULE = {"tool": "shell", "pattern": "git status", "decision": "allow"}
 
 
-def other_value(field: FieldInfo) -> object:
+def other_value(field: RecordField) -> object:
     """A valid value that is not the field's default."""
     kind = bare_type(field)
     if words := allowed_words(kind):
@@ -16,9 +14,8 @@ def other_value(field: FieldInfo) -> object:
     if kind is bool:
         return not field.default
     if kind is int or kind is float:
-        low = next(m.ge for m in field.metadata if isinstance(m, Ge))
-        high = next(m.le for m in field.metadata if isinstance(m, Le))
-        value = next(v for v in (low, high) if v != field.default)
+        limits = (field.rule.ge, field.rule.le)
+        value = next(v for v in limits if v is not None and v != field.default)
         return float(str(value)) if kind is float else value
     if kind is str:
         return "something"

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import Field
 
 from shepherd.config.choices import ApproveMode
 from shepherd.messages import ToolCall
@@ -35,7 +34,7 @@ class Text(Arguments):
 
 class Numbers(Arguments):
     one: float = 0.0
-    many: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+    many: tuple[dict[str, Any], ...] = ()
 
 
 class Count(Tool[Numbers]):

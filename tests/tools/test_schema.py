@@ -1,14 +1,28 @@
 """What models see of the tools."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
+import pydantic
 import pytest
-from pydantic import Field
 
+from shepherd.agents.ask import AskArguments
+from shepherd.agents.task import TaskAtArguments
+from shepherd.knowledge.skill_tool import SkillArguments
 from shepherd.models import builtin_model
+from shepherd.records.model import model_of
+from shepherd.records.record import Field, Record
 from shepherd.tools.base import Arguments
 from shepherd.tools.builtin import default_registry
+from shepherd.tools.deferred.search import FindArguments
+from shepherd.tools.memory import (
+    KeyArguments,
+    OptionalKeyArguments,
+    SearchArguments,
+    SetArguments,
+)
+from shepherd.tools.model_arguments import ModelArguments
+from shepherd.tools.plan import PlanArguments, PresentArguments
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.schema import compact_schema
 
@@ -63,17 +77,32 @@ class Outer(Arguments):
 
     title: str = "x"
     inner: Inner
-    many: list[Inner] = Field(default_factory=list[Inner])
+    many: tuple[Inner, ...] = ()
 
 
-def test_a_schema_has_no_noise_and_keeps_arguments_called_like_it() -> None:
+class InnerModel(ModelArguments):
+    """Inner words."""
+
+    title: Annotated[str, pydantic.Field(description="kept")]
+
+
+class OuterModel(ModelArguments):
+    """Outer words."""
+
+    title: str = "x"
+    inner: InnerModel
+    many: list[InnerModel] = pydantic.Field(default_factory=list[InnerModel])
+
+
+@pytest.mark.parametrize("kind", [Outer, OuterModel])
+def test_a_schema_has_no_noise_and_keeps_arguments_called_like_it(kind: Any) -> None:
     inner = {
         "description": "Inner words.",
         "type": "object",
         "properties": {"title": {"type": "string", "description": "kept"}},
         "required": ["title"],
     }
-    assert compact_schema(Outer) == {
+    assert compact_schema(kind) == {
         "type": "object",
         "properties": {
             "title": {"type": "string"},
@@ -82,6 +111,27 @@ def test_a_schema_has_no_noise_and_keeps_arguments_called_like_it() -> None:
         },
         "required": ["inner"],
     }
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(tool.arguments for tool in default_registry()),
+        *(SearchArguments, SetArguments, KeyArguments, OptionalKeyArguments, FindArguments),
+        *(PlanArguments, PresentArguments, AskArguments, TaskAtArguments, SkillArguments),
+    ],
+)
+def test_the_schema_of_a_record_is_the_same_text_as_that_of_its_model(kind: type[Record]) -> None:
+    """A model that was trained on the text reads the same, whichever of the two writes it."""
+    assert json.dumps(compact_schema(kind)) == json.dumps(compact_schema(model_of(kind)))
+
+
+def test_a_type_without_a_known_schema_is_refused() -> None:
+    class Odd(Arguments):
+        data: bytes
+
+    with pytest.raises(TypeError, match="json_schema"):
+        compact_schema(Odd)
 
 
 def test_names_are_unique() -> None:

@@ -28,7 +28,7 @@ class SharedModels:
 
         One that failed is opened again.
         """
-        key = config.model.model_dump_json() + config.llamacpp.model_dump_json()
+        key = repr((config.model, config.llamacpp))
         task = self._opened.get(key)
         if task is None or _has_failed(task):
             if task is not None and not task.cancelled() and task.exception() is None:

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from acp.schema import AcpMcpServer, HttpMcpServer, McpServerStdio, SseMcpServer
-from pydantic import ValidationError
 
 from shepherd.errors import ConfigError
 from shepherd.mcp.settings.definition import Origin, Server, ServerDefinition, check_name
+from shepherd.records.check import InvalidRecordError, checked
 
 EditorServer = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
 
@@ -27,9 +27,8 @@ def convert_servers(servers: Iterable[EditorServer]) -> tuple[list[Server], list
     for server in servers:
         try:
             converted.append(_convert(server))
-        except (ConfigError, ValidationError) as error:
-            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-            problems.append(f"The MCP server {server.name} of the editor is not used: {reason}")
+        except (ConfigError, InvalidRecordError) as error:
+            problems.append(f"The MCP server {server.name} of the editor is not used: {error}")
     return converted, problems
 
 
@@ -48,7 +47,7 @@ def _convert(server: EditorServer) -> Server:
             values = {"url": server.url, "headers": headers, "type": kind}
         case _:
             raise ConfigError("Shepherd connects to servers over stdio and HTTP only.")
-    definition = ServerDefinition.model_validate(values)
+    definition = checked(ServerDefinition, values)
     return Server(_name(server.name), definition, Origin.USER, EDITOR)
 
 

@@ -11,12 +11,13 @@ from shepherd.cli.commands.arguments import ValueCommand
 from shepherd.cli.request import loaded_config
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
-from shepherd.config.fields import all_fields, first_name, parse_text, unknown_key
+from shepherd.config.fields import find_field, first_name, parse_text, unknown_key
 from shepherd.config.layers import flag_layer
 from shepherd.config.load import default_of, show_config, show_value
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
+from shepherd.records.record import fields_of
 
 config = typer.Typer(name="config", help="Settings and where they come from.", no_args_is_help=True)
 Key = Annotated[str, typer.Argument(metavar="SECTION.KEY", help="The setting.")]
@@ -29,9 +30,9 @@ def show(
 ) -> None:
     """Show all settings that apply here, as TOML, each with its source."""
     loaded = loaded_config(context)
-    if section and section not in Config.model_fields:
-        raise UsageError(f"unknown section {section}; there are {', '.join(Config.model_fields)}")
-    typer.echo(show_config(loaded, [section] if section else list(Config.model_fields)))
+    if section and section not in fields_of(Config):
+        raise UsageError(f"unknown section {section}; there are {', '.join(fields_of(Config))}")
+    typer.echo(show_config(loaded, [section] if section else list(fields_of(Config))))
 
 
 @config.command("get")
@@ -105,6 +106,6 @@ def _report(result: str, problems: str) -> None:
 
 def _setting_name(name: str) -> str:
     key = first_name(name)
-    if key not in all_fields():
+    if find_field(key) is None:
         raise UsageError(unknown_key(name))
     return key

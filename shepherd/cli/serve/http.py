@@ -138,8 +138,8 @@ def _for_clients(config: Config) -> Config:
     """
     section = config.knowledge
     enabled = section.enabled and section.server
-    knowledge = section.model_copy(update={"enabled": enabled})
-    return unsaved(config).model_copy(update={"knowledge": knowledge})
+    knowledge = replace(section, enabled=enabled)
+    return replace(unsaved(config), knowledge=knowledge)
 
 
 @contextmanager

@@ -1,15 +1,16 @@
 """The settings for hooks: the user's commands around the work of the model."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
-from pydantic import BaseModel, Field
-
 from shepherd.config.section import Section
+from shepherd.records.record import Field
 
 MAX_TIMEOUT = 600.0
 
 
-class Hook(Section, BaseModel):
+class Hook(Section):
     """One command; it gets JSON on its input, and answers with JSON."""
 
     command: Annotated[
@@ -31,7 +32,7 @@ class Hook(Section, BaseModel):
     ] = []
 
 
-class HooksSection(Section, BaseModel):
+class HooksSection(Section):
     """Commands of the user that run around the work of the model; see docs/hooks.md."""
 
     session_start: Annotated[
@@ -55,4 +56,4 @@ class HooksSection(Section, BaseModel):
     ] = []
 
 
-NO_HOOKS = HooksSection.model_construct()
+NO_HOOKS = HooksSection()

@@ -1,10 +1,11 @@
 """The settings for the files that the user and the project keep for agents."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
-from pydantic import Field
-
 from shepherd.config.section import Section
+from shepherd.records.record import Field
 
 
 class KnowledgeSection(Section):

@@ -1,11 +1,11 @@
 """A provider: a service that answers, and its settings."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
-
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from shepherd.config.choices import Effort
 from shepherd.config.fields import expected
@@ -17,7 +17,12 @@ from shepherd.config.providers.type_names import (
 )
 from shepherd.config.section import Section
 from shepherd.errors import ConfigError
+from shepherd.records.check import InvalidRecordError, checked
+from shepherd.records.record import Field, fields_of
 from shepherd.validation import check_web_address, describe_problem, did_you_mean, key_of
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 _one_of = ", ".join(f"`{name}`" for name in PROVIDER_TYPES)
 Dialect = Literal["", "strict", "extended"]
@@ -26,15 +31,34 @@ LOCAL = "local"
 """Not a provider: the model from the settings, in this process."""
 
 RESERVED = (LOCAL, "next", "list", "show", "use", "add", "set", "test", "remove", "help")
-_STORED = "stored"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _KEY_SOURCE = re.compile(r"(|none|file|keyring|env:[A-Za-z_][A-Za-z0-9_]*)")
+
+
+def _web_address(url: str) -> str:
+    check_web_address(url, "give it as the key")
+    return url.rstrip("/")
+
+
+def _web_addresses(urls: list[str]) -> list[str]:
+    if not all(urls):
+        raise ValueError("must hold no empty address")
+    return [_web_address(url) for url in urls]
+
+
+def _check_place(place: str) -> str:
+    if not _KEY_SOURCE.fullmatch(place):
+        raise ValueError(
+            'says where the key is, not the key: "env:NAME", "file", "keyring" or "none"; '
+            "store one with `shepherd provider set NAME api-key -`"
+        )
+    return place
 
 
 class Provider(Section):
     """A service that answers, and the settings to reach its model."""
 
-    name: Annotated[str, Field(exclude=True)]
+    name: Annotated[str, Field(in_data=False)]
     type: Annotated[
         str,
         Field(
@@ -46,17 +70,21 @@ class Provider(Section):
         str, Field(description='The model\'s name there; "" = the only model that it offers.')
     ] = ""
     base_url: Annotated[
-        str, Field(description='URL of the API, up to and with `/v1`; "" = the type\'s own.')
+        str,
+        Field(
+            after=_web_address,
+            description='URL of the API, up to and with `/v1`; "" = the type\'s own.',
+        ),
     ] = ""
     base_urls: Annotated[
         list[str],
         Field(
-            default_factory=list,
             max_length=1000,
+            after=_web_addresses,
             description="URLs of several servers with the same model, beside `base_url`: a "
             "conversation stays with the server that has it in its cache.",
         ),
-    ]
+    ] = []
     check_seconds: Annotated[
         float,
         Field(
@@ -86,7 +114,8 @@ class Provider(Section):
     api_key: Annotated[
         str,
         Field(
-            repr=False,
+            in_repr=False,
+            after=_check_place,
             description="The place of the key: `env:NAME`, `file` (credentials.toml), `keyring` "
             '(the system\'s) or `none`; "" = the usual variable of the vendor.',
         ),
@@ -131,11 +160,10 @@ class Provider(Section):
     headers: Annotated[
         dict[str, str],
         Field(
-            default_factory=dict,
-            repr=False,
+            in_repr=False,
             description="Additional headers of each request.",
         ),
-    ]
+    ] = {}
     tokenizer: Annotated[
         str,
         Field(description='TensorRT-LLM in this process: tokenizer; "" = the model\'s.'),
@@ -162,44 +190,14 @@ class Provider(Section):
         bool, Field(description="TensorRT-LLM: run the model's own code.")
     ] = False
 
-    @field_validator("type")
-    @classmethod
-    def _is_known(cls, type: str, info: ValidationInfo) -> str:
-        if info.context is not _STORED and not is_known_type(type):
-            raise PydanticCustomError("literal_error", "Input should be a type of providers")
-        return type
-
-    @field_validator("base_url")
-    @classmethod
-    def _is_web_address(cls, url: str) -> str:
-        check_web_address(url, "give it as the key")
-        return url.rstrip("/")
-
-    @field_validator("base_urls")
-    @classmethod
-    def _are_web_addresses(cls, urls: list[str]) -> list[str]:
-        if not all(urls):
-            raise ValueError("must hold no empty address")
-        return [cls._is_web_address(url) for url in urls]
-
-    @field_validator("api_key")
-    @classmethod
-    def _names_a_place(cls, place: str) -> str:
-        if not _KEY_SOURCE.fullmatch(place):
-            raise ValueError(
-                'says where the key is, not the key: "env:NAME", "file", "keyring" or "none"; '
-                "store one with `shepherd provider set NAME api-key -`"
-            )
-        return place
-
     @property
     def urls(self) -> tuple[str, ...]:
         """The addresses of its servers, each once; () for the type's own address."""
         return tuple(dict.fromkeys(filter(None, (self.base_url, *self.base_urls))))
 
-    def at(self, url: str) -> "Provider":
+    def at(self, url: str) -> Provider:
         """The provider with this address alone."""
-        return self.model_copy(update={"base_url": url, "base_urls": []})
+        return replace(self, base_url=url, base_urls=[])
 
     @property
     def is_local(self) -> bool:
@@ -218,12 +216,23 @@ def make_provider(name: str, values: Mapping[str, object], *, is_stored: bool = 
     A provider that `is_stored` may have an unknown type, because its plugin may be removed.
     """
     check_name(name)
+    problems = [] if is_stored else _type_problems(values.get("type"))
     try:
-        context = _STORED if is_stored else None
-        return Provider.model_validate({**values, "name": name}, context=context)
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-        raise ConfigError("\n".join(_describe(name, p) for p in problems)) from None
+        provider = checked(Provider, {**values, "name": name})
+    except InvalidRecordError as error:
+        problems = error.problems + problems
+    else:
+        if not problems:
+            return provider
+    raise ConfigError("\n".join(_describe(name, p) for p in problems)) from None
+
+
+def _type_problems(type: object) -> list[ErrorDetails]:
+    """The problem of a text that is not a known type, as pydantic states one."""
+    if not isinstance(type, str) or is_known_type(type):
+        return []
+    message = "Input should be a type of providers"
+    return [{"type": "literal_error", "loc": ("type",), "msg": message, "input": type}]
 
 
 def check_name(name: str) -> None:
@@ -241,7 +250,7 @@ def _describe(name: str, problem: ErrorDetails) -> str:
     """One of pydantic's problems with a provider, in a sentence without the value."""
     key = key_of(problem)
     first = str(problem["loc"][0])
-    field = Provider.model_fields.get(first)
+    field = fields_of(Provider).get(first)
     types = (*PROVIDER_TYPES, *plugin_types()) if first == "type" else ()
     if types:
         expectation = "one of " + ", ".join(f'"{word}"' for word in types)
@@ -250,7 +259,7 @@ def _describe(name: str, problem: ErrorDetails) -> str:
     text = describe_problem(
         problem,
         f"{name}.{key}",
-        unknown=f"unknown setting {name}.{key}{did_you_mean(key, Provider.model_fields)}",
+        unknown=f"unknown setting {name}.{key}{did_you_mean(key, fields_of(Provider))}",
         expected=expectation,
     )
     if first != "type":

@@ -5,6 +5,7 @@ import shlex
 from shepherd.config.acceptance import AcceptanceStore, Proposal
 from shepherd.errors import ConfigError
 from shepherd.mcp.settings.definition import Origin, Server
+from shepherd.records.check import as_data
 
 
 class Consents:
@@ -50,6 +51,6 @@ def _proposal(server: Server) -> Proposal:
     content = {
         "name": server.name,
         "file": str(server.file),
-        **server.definition.model_dump(mode="json"),
+        **as_data(server.definition),
     }
     return Proposal("mcp", server.file.parent, content)

@@ -1,5 +1,7 @@
 """The definition of one MCP server, from the user's file or a project's."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +11,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import Field, ValidationError, field_validator, model_validator
-
 from shepherd.config.section import Section
 from shepherd.errors import ConfigError
+from shepherd.records.check import InvalidRecordError, checked
+from shepherd.records.record import Field, fields_of
 from shepherd.validation import check_web_address, describe_problem, did_you_mean, key_of
 
 Place = Literal["file", "keyring"]
@@ -29,37 +31,52 @@ _SECRET_OPTION = re.compile(r"api-?key|token|secret|passw", re.IGNORECASE)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
+def _check_url(url: str) -> str:
+    check_web_address(url, "store it with --secret")
+    parts = urlsplit(url)
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        raise ValueError("must begin with https://, because tokens are sent there")
+    return url
+
+
+def _check_variables(names: dict[str, str]) -> dict[str, str]:
+    for name in names:
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"{name!r} is not the name of a variable")
+    return names
+
+
 class ServerDefinition(Section):
     """A server: a command that is started, or the URL of one that runs."""
 
     command: Annotated[str, Field(description="The program to start.")] = ""
-    args: Annotated[list[str], Field(default_factory=list, description="Its arguments.")]
+    args: Annotated[list[str], Field(description="Its arguments.")] = []
     env: Annotated[
         dict[str, str],
         Field(
-            default_factory=dict,
+            after=_check_variables,
             description="Variables of its environment; `${NAME}` stands for a secret of the "
             "server, or for a variable of Shepherd's environment.",
         ),
-    ]
+    ] = {}
     secrets: Annotated[
         dict[str, Place],
         Field(
-            default_factory=dict,
+            after=_check_variables,
             description="Names of its secrets, and where each is kept: `file` or `keyring`.",
         ),
-    ]
-    url: Annotated[str, Field(description="The URL of a server that speaks HTTP.")] = ""
+    ] = {}
+    url: Annotated[
+        str, Field(after=_check_url, description="The URL of a server that speaks HTTP.")
+    ] = ""
     type: Annotated[
         Literal["", "sse"],
         Field(description='`sse` = the older HTTP+SSE; "" = streamable HTTP, else HTTP+SSE.'),
     ] = ""
     headers: Annotated[
         dict[str, str],
-        Field(
-            default_factory=dict, description="Headers of each request, with `${NAME}` as above."
-        ),
-    ]
+        Field(description="Headers of each request, with `${NAME}` as above."),
+    ] = {}
     client_id: Annotated[
         str, Field(description='The OAuth client; "" = register one with the server.')
     ] = ""
@@ -68,8 +85,8 @@ class ServerDefinition(Section):
     sandbox: Annotated[bool, Field(description="Whether its process runs in the sandbox.")] = True
     writable: Annotated[
         list[str],
-        Field(default_factory=list, description="Directories that its process may change, too."),
-    ]
+        Field(description="Directories that its process may change, too."),
+    ] = []
     timeout: Annotated[
         float, Field(gt=0, le=3600, strict=False, description="Seconds for each request.")
     ] = 60.0
@@ -78,36 +95,17 @@ class ServerDefinition(Section):
     ] = 30.0
     tools: Annotated[
         list[str],
-        Field(default_factory=list, description="Patterns of the tools to use; none = all."),
-    ]
+        Field(description="Patterns of the tools to use; none = all."),
+    ] = []
     enabled: Annotated[bool, Field(description="Whether it is started.")] = True
 
-    @field_validator("url")
-    @classmethod
-    def _is_safe_address(cls, url: str) -> str:
-        check_web_address(url, "store it with --secret")
-        parts = urlsplit(url)
-        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-            raise ValueError("must begin with https://, because tokens are sent there")
-        return url
-
-    @field_validator("env", "secrets")
-    @classmethod
-    def _are_variables(cls, names: dict[str, str]) -> dict[str, str]:
-        for name in names:
-            if not _VARIABLE.fullmatch(name):
-                raise ValueError(f"{name!r} is not the name of a variable")
-        return names
-
-    @model_validator(mode="after")
-    def _is_one_kind(self) -> "ServerDefinition":
+    def check(self) -> None:
         if bool(self.command) == bool(self.url):
             raise ValueError("needs either a command or a url")
         if self.command and (self.headers or self.type):
             raise ValueError("headers and type belong to a url; a command gets env")
         if any("\0" in text for text in (self.command, *self.args, *self.env.values())):
             raise ValueError("has a NUL character")
-        return self
 
 
 class Origin(StrEnum):
@@ -142,17 +140,16 @@ def make_server(name: str, values: Mapping[str, object], origin: Origin, file: P
     """A checked server; raises ConfigError that names the error, never a value."""
     check_name(name)
     try:
-        definition = ServerDefinition.model_validate(dict(values))
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
+        definition = checked(ServerDefinition, dict(values))
+    except InvalidRecordError as error:
         texts = [
             describe_problem(
                 problem,
                 f"{name}.{key_of(problem)}".rstrip("."),
                 unknown=f"unknown setting {name}.{key_of(problem)}"
-                + did_you_mean(key_of(problem), ServerDefinition.model_fields),
+                + did_you_mean(key_of(problem), fields_of(ServerDefinition)),
             )
-            for problem in problems
+            for problem in error.problems
         ]
         raise ConfigError(f"{file}: " + "; ".join(texts)) from None
     if origin is Origin.USER:

@@ -127,7 +127,7 @@ def _facts(path: Path, settings: LlamaCppSection) -> _Facts | None:
     from shepherd.backends.llamacpp.native.summary import summarise
     from shepherd.backends.llamacpp.vision.projector import choose_projector
 
-    own = settings.model_copy(update=settings_of_others(settings))
+    own = replace(settings, **settings_of_others(settings))
     try:
         kind = kind_of(pooling_of(path))
         choice = choose_projector(path, check_model_file(path), own)

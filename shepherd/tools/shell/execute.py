@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field, WithJsonSchema, field_validator
-
 from shepherd.errors import ToolError
+from shepherd.records.record import Field
 from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.program import Program
@@ -21,25 +20,24 @@ if TYPE_CHECKING:
 MAX_TIMEOUT = 3600.0
 
 
+def _check_command(command: str | list[str]) -> str | list[str]:
+    program = command if isinstance(command, str) else (command or [""])[0]
+    if not program.strip():
+        raise ValueError("empty")
+    if any("\0" in part for part in ([command] if isinstance(command, str) else command)):
+        raise ValueError("has a NUL character")
+    return command
+
+
 class ExecuteArguments(Arguments):
     """The command: a shell runs a string; a list of words runs without a shell."""
 
-    command: Annotated[str | list[str], WithJsonSchema({"type": "string"})]
+    command: Annotated[str | list[str], Field(after=_check_command, json_schema={"type": "string"})]
     cwd: str = "."
     timeout: Annotated[float, Field(ge=0, le=MAX_TIMEOUT)] = 0
     background: Annotated[bool, Field(description="Don't wait for its end; see check_command.")] = (
         False
     )
-
-    @field_validator("command")
-    @classmethod
-    def _not_empty(cls, command: str | list[str]) -> str | list[str]:
-        program = command if isinstance(command, str) else (command or [""])[0]
-        if not program.strip():
-            raise ValueError("empty")
-        if any("\0" in part for part in ([command] if isinstance(command, str) else command)):
-            raise ValueError("has a NUL character")
-        return command
 
 
 class ExecuteCommand(Tool[ExecuteArguments]):

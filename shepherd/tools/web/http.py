@@ -4,9 +4,8 @@ import codecs
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, WithJsonSchema, field_validator
-
 from shepherd.pattern import lazy_pattern
+from shepherd.records.record import Field
 from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.text import one_line, plain_text, pluralize
 
@@ -32,38 +31,35 @@ class GetArguments(Arguments):
     url: str
 
 
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _as_text(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, (dict, list)) else value
+
+
+def _sendable(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a header's name")
+        if name.lower() in _FORBIDDEN_HEADERS:
+            raise ValueError(f"{name} is set by the tool itself")
+        if not value.isprintable() or not value.isascii():
+            raise ValueError(f"{name} must be one line of ASCII")
+    return headers
+
+
 class RequestArguments(Arguments):
     """The request to send."""
 
     method: Annotated[
         Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"],
-        WithJsonSchema({"type": "string"}),
+        Field(before=_upper, json_schema={"type": "string"}),
     ]
     url: str
-    headers: dict[str, str] = Field(default_factory=dict[str, str])
-    body: str = ""
-
-    @field_validator("method", mode="before")
-    @classmethod
-    def _upper(cls, value: Any) -> Any:
-        return value.upper() if isinstance(value, str) else value
-
-    @field_validator("body", mode="before")
-    @classmethod
-    def _as_text(cls, value: Any) -> Any:
-        return json.dumps(value) if isinstance(value, (dict, list)) else value
-
-    @field_validator("headers")
-    @classmethod
-    def _sendable(cls, headers: dict[str, str]) -> dict[str, str]:
-        for name, value in headers.items():
-            if not _HEADER_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is not a header's name")
-            if name.lower() in _FORBIDDEN_HEADERS:
-                raise ValueError(f"{name} is set by the tool itself")
-            if not value.isprintable() or not value.isascii():
-                raise ValueError(f"{name} must be one line of ASCII")
-        return headers
+    headers: Annotated[dict[str, str], Field(after=_sendable)] = {}
+    body: Annotated[str, Field(before=_as_text)] = ""
 
 
 class HttpGet(Tool[GetArguments]):

@@ -17,6 +17,7 @@ from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import TEXT_EVENTS, CallbackEvent
 from shepherd.messages import Message, ToolSpec
 from shepherd.models import builtin_model
+from shepherd.records.check import checked
 from shepherd.sampling import Sampling
 from shepherd.session import Session
 
@@ -55,7 +56,7 @@ class Recorder:
 
 def settings(**values: object) -> LlamaCppSection:
     """Settings for tests: one thread, since the machine has other work."""
-    return LlamaCppSection.model_validate({"threads": 1, **values})
+    return checked(LlamaCppSection, {"threads": 1, **values})
 
 
 def held_to(grammar: str, vocab: Vocab) -> CompiledConstraint:

@@ -46,7 +46,7 @@ class Attention(NamedTuple):
 
 def batch_size(settings: LlamaCppSection) -> int:
     """Tokens of a prompt that are submitted at once: the setting, or what suits the device."""
-    return settings.n_batch or max(device_limits().batch, settings.ubatch)
+    return settings.n_batch or max(device_limits().batch, settings.largest_ubatch)
 
 
 def attention(settings: LlamaCppSection, traits: ModelTraits, ubatch: int = 0) -> Attention:
@@ -57,7 +57,7 @@ def attention(settings: LlamaCppSection, traits: ModelTraits, ubatch: int = 0) -
     It skips cells outside of a sliding window, and a quantized V cache needs it. `ubatch` is used
     instead of the settings', unless it is 0.
     """
-    whole = ubatch or min(settings.ubatch, batch_size(settings))
+    whole = ubatch or min(settings.largest_ubatch, batch_size(settings))
     if settings.deterministic:
         return _deterministic(settings, traits, whole)
     if settings.flash_attention != "auto":
@@ -67,7 +67,7 @@ def attention(settings: LlamaCppSection, traits: ModelTraits, ubatch: int = 0) -
     fitting = _fitting(settings, traits)
     if fitting >= whole:
         return Attention(FLASH_OFF, whole)
-    if ubatch or "ubatch" in settings.model_fields_set or fitting < MIN_UBATCH:
+    if ubatch or settings.ubatch or fitting < MIN_UBATCH:
         return Attention(FLASH_AUTO, whole)
     return Attention(FLASH_OFF, fitting // MIN_UBATCH * MIN_UBATCH)
 

@@ -1,0 +1,1 @@
+"""Plain data with described fields, and its check when it comes from outside."""
