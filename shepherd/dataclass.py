@@ -11,9 +11,13 @@ from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    import inspect
     from dataclasses import dataclass
 
 __all__ = ["dataclass"]
+
+_COMPILED_AFTER = 50
+"""Calls of a class after which its `__init__` is compiled."""
 
 T = TypeVar("T")
 Method = Callable[..., Any]
@@ -35,6 +39,8 @@ def _dataclass(
         made = bare(cls)
         for name, make in _makers(own, frozen=frozen, slots=slots, eq=eq).items():
             setattr(made, name, make and _Lazy(name, made, make))
+        if "__init__" not in own:
+            setattr(made, "__signature__", _Signature(made))  # noqa: B010 - type checkers don't know it
         _tell_parameters(made, frozen=frozen, eq=eq)
         return made
 
@@ -93,11 +99,79 @@ def _tell_parameters(cls: Any, *, frozen: bool, eq: bool) -> None:
 
 
 def _init(cls: Any) -> Method:
-    return _compiled_init(cls, "self.{name} = {value}")
+    return _first_init(cls, setattr, "self.{name} = {value}")
 
 
 def _frozen_init(cls: Any) -> Method:
-    return _compiled_init(cls, "_set(self, '{name}', {value})")
+    return _first_init(cls, object.__setattr__, "_set(self, '{name}', {value})")
+
+
+def _first_init(cls: Any, assign: Callable[[Any, str, Any], None], assignment: str) -> Method:
+    """`__init__` that reads the fields at each call, until the class is used often.
+
+    A compilation takes as long as fifty calls save. It also names the arguments that are wrong.
+    """
+    fields = [f for f in dataclasses.fields(cls) if f.init or _is_set(f, cls)]
+    places = [field.name for field in fields if field.init and not field.kw_only]
+    has_more = hasattr(cls, "__post_init__")
+    calls = 0
+
+    def method(self: Any, /, *values: Any, **named: Any) -> None:
+        nonlocal calls
+        calls += 1
+        arguments = {**dict(zip(places, values, strict=False)), **named}
+        is_clear = len(values) <= len(places) and len(arguments) == len(values) + len(named)
+        made = _made_values(fields, arguments) if is_clear and calls < _COMPILED_AFTER else None
+        if made is None:
+            compiled = _compiled_init(cls, assignment)
+            cls.__init__ = compiled
+            compiled(self, *values, **named)
+            return
+        for name, value in made.items():
+            assign(self, name, value)
+        if has_more:
+            self.__post_init__()
+
+    method.__annotations__ = _init_annotations(fields)
+    return method
+
+
+def _made_values(
+    fields: list[dataclasses.Field[Any]], arguments: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The value of each field; None if an argument is missing or unknown."""
+    made: dict[str, Any] = {}
+    used = 0
+    for field in fields:
+        if field.init and field.name in arguments:
+            made[field.name] = arguments[field.name]
+            used += 1
+        elif field.default_factory is not dataclasses.MISSING:
+            made[field.name] = field.default_factory()
+        elif field.default is not dataclasses.MISSING:
+            made[field.name] = field.default
+        else:
+            return None
+    return made if used == len(arguments) else None
+
+
+def _init_annotations(fields: list[dataclasses.Field[Any]]) -> dict[str, Any]:
+    return {field.name: field.type for field in fields if field.init} | {"return": None}
+
+
+class _Signature:
+    """The class's `__signature__`; a class that is derived from it has its own."""
+
+    def __init__(self, owner: type) -> None:
+        self._owner = owner
+
+    def __get__(self, _instance: object, owner: type | None = None) -> "inspect.Signature":
+        import inspect
+
+        if owner is not self._owner:
+            raise AttributeError("__signature__")
+        whole = inspect.signature(_compiled_init(self._owner, "{name}, {value}"))
+        return whole.replace(parameters=[*whole.parameters.values()][1:])
 
 
 def _compiled_init(cls: Any, assignment: str) -> Method:
@@ -120,7 +194,9 @@ def _compiled_init(cls: Any, assignment: str) -> Method:
     made: dict[str, Any] = {}
     exec(code, names, made)  # only names of fields, as in dataclasses
     init = made["__init__"]
-    init.__annotations__ = {field.name: field.type for field in arguments} | {"return": None}
+    init.__annotations__ = _init_annotations(arguments)
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    init.__module__ = cls.__module__
     return init
 
 

@@ -234,6 +234,33 @@ def test_a_method_is_made_when_it_is_first_used() -> None:
     assert not inspect.isfunction(vars(Sample)["__eq__"])
 
 
+def test_a_class_that_is_used_often_has_a_compiled_init_of_the_same_meaning() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Sample:
+        first: int
+        second: list[int] = dataclasses.field(default_factory=list[int])
+        third: int = dataclasses.field(default=3, init=False)
+
+    before = Sample(first=0)
+    generic = vars(Sample)["__init__"]
+    later = [Sample(first=0, second=[]) for _ in range(100)]
+
+    assert generic is not vars(Sample)["__init__"]
+    assert all(item == before and item.second is not before.second for item in later)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"), [((), {}), ((1, 2), {}), ((1,), {"x": 1}), ((), {"z": 1})]
+)
+def test_wrong_arguments_are_named(values: tuple[int, ...], named: dict[str, int]) -> None:
+    @dataclass()
+    class Sample:
+        x: int
+
+    with pytest.raises(TypeError, match=r"Sample\.__init__\(\) (missing|takes|got)"):
+        Sample(*values, **named)
+
+
 def test_a_repr_ends_where_an_object_holds_itself() -> None:
     @dataclass(slots=True)
     class Sample:
