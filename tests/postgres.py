@@ -106,6 +106,7 @@ class RealPostgres:
     def kill(self) -> None:
         """Kill the server and its processes at once."""
         pid = self._process.pid
+        os.kill(pid, signal.SIGSTOP)  # so that it starts no other process in the meantime
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         for number in (pid, *map(int, children)):
             with suppress(ProcessLookupError):  # it ends when the server has ended
