@@ -8,10 +8,13 @@ from typing import Literal, get_args, get_origin
 
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
+from shepherd.pattern import lazy_pattern
 from shepherd.records.record import RecordField, fields_of
 from shepherd.validation import nearest
 
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_WHOLE = lazy_pattern(r"-?(0|[1-9][0-9]{0,17})")
+_DECIMAL = lazy_pattern(r"-?(0|[1-9][0-9]*)\.[0-9]+")
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 
@@ -98,6 +101,10 @@ def parse_bool(text: str) -> bool | str:
 
 
 def _toml_value(text: str) -> object:
+    if _WHOLE.fullmatch(text):  # the import of the parser takes longer than the reading
+        return int(text)
+    if _DECIMAL.fullmatch(text):
+        return float(text)
     import tomllib
 
     try:

@@ -1,11 +1,15 @@
 """Layers of settings, and what is said about wrong ones."""
 
+import tomllib
 from itertools import product
 from pathlib import Path
 
 import pytest
+from hypothesis import example
+from hypothesis import given as generated
+from hypothesis import strategies as st
 
-from shepherd.config.fields import all_fields
+from shepherd.config.fields import all_fields, parse_text
 from shepherd.config.layers import MAX_FILE_BYTES, MAX_PROBLEMS
 from shepherd.config.settings import Config, LayerName
 from shepherd.errors import ConfigError
@@ -135,6 +139,26 @@ def test_xdg_directories_are_used_when_absolute(places: Places, tmp_path: Path) 
     config = places.load(env)
     assert config.sampling.top_k == 9
     assert config.llamacpp.models_dir == str(places.home / ".local/share/shepherd/models")
+
+
+@generated(
+    st.one_of(
+        st.from_regex(r"-?[0-9]{1,20}(\.[0-9]{0,20})?", fullmatch=True),
+        st.integers().map(str),
+        st.floats().map(repr),
+        st.text(max_size=6),
+    )
+)
+@example("٣")
+@example("1_000")
+def test_a_number_means_the_same_as_in_a_file(text: str) -> None:
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+        expected: object = parsed["value"] if len(parsed) == 1 else text
+    except tomllib.TOMLDecodeError:
+        expected = text
+    value = parse_text("sampling.temperature", text)
+    assert (type(value), repr(value)) == (type(expected), repr(expected))
 
 
 def test_every_setting_is_described() -> None:

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import platform
 import shutil
 from collections.abc import Mapping
 from hashlib import sha256
@@ -77,6 +76,8 @@ def _pays(header: GgufHeader, settings: LlamaCppSection, size: int) -> bool:
         return False
     if settings.faster_weights == "on":
         return True
+    import platform  # few starts come here
+
     threads = settings.threads or default_threads(sum(header.weights.values()))
     is_x86 = platform.machine().lower() in ("x86_64", "amd64")
     return is_x86 and threads <= MAX_THREADS and size <= MAX_BYTES
