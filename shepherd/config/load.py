@@ -64,7 +64,7 @@ def _project_layer(
 def _merged(layers: Sequence[Layer], provenance: Provenance) -> Config:
     values = {key: value for layer in layers for key, value in layer.values.items()}
     try:
-        return checked(Config, nested(values)).of(provenance)
+        return checked(Config, nested(values)).with_provenance(provenance)
     except InvalidRecordError as error:
         problems = [_whole(p["loc"], describe(p), provenance.sources) for p in error.problems]
         text = "\n".join(problems)

@@ -135,7 +135,7 @@ class Config(Section):
 
     _provenance: Provenance = field(default_factory=Provenance, compare=False, repr=False)
 
-    def of(self, provenance: Provenance) -> Config:
+    def with_provenance(self, provenance: Provenance) -> Config:
         """The same settings, with everything about them."""
         return replace(self, _provenance=provenance)
 

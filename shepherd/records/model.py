@@ -1,7 +1,8 @@
 """The pydantic model of a record, which checks data and explains what is wrong with it."""
 
 from functools import cache, partial
-from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import pydantic
 from pydantic import (
@@ -62,16 +63,20 @@ def _definition(field: RecordField) -> tuple[Any, Any]:
 
 
 def _translated(annotation: Any) -> Any:
-    """The annotation with pydantic's own words in place of each Field."""
-    if get_origin(annotation) is Annotated:
+    """The annotation with pydantic's own words in place of each Field and each record."""
+    origin: Any = get_origin(annotation)
+    if origin is Annotated:
         metadata = [word for item in annotation.__metadata__ for word in _words(item)]
         inner = _translated(annotation.__origin__)
         return Annotated[(inner, *metadata)] if metadata else inner
-    if get_origin(annotation) is list:
-        return list[_translated(get_args(annotation)[0])]
-    if isinstance(annotation, type) and issubclass(annotation, Record):
-        return Annotated[Any, PlainValidator(partial(_nested, annotation))]
-    return cast(Any, annotation)
+    if origin is None:
+        is_record = isinstance(annotation, type) and issubclass(annotation, Record)
+        validator = PlainValidator(partial(_nested, annotation))
+        return Annotated[Any, validator] if is_record else cast(Any, annotation)
+    if origin is Literal:
+        return annotation
+    arguments = tuple(map(_translated, get_args(annotation)))
+    return Union[arguments] if origin in (Union, UnionType) else origin[arguments]  # noqa: UP007
 
 
 def _nested(kind: type[Record], data: object) -> Record:

@@ -196,6 +196,34 @@ def test_problems_have_their_places(data: Any, place: tuple[Any, ...], kind: str
     assert [(p["loc"], p["type"]) for p in caught.value.problems] == [(place, kind)]
 
 
+class Nested(Record):
+    """Parts in all places."""
+
+    pair: tuple[Part, ...] = ()
+    named: dict[str, Part] = {}
+    one: Part | None = None
+    words: list[Annotated[str, Field(min_length=2)]] | None = None
+
+
+@pytest.mark.parametrize(
+    ("data", "place"),
+    [
+        ({"pair": [{"name": "a", "size": 0}]}, ("pair", 0, "size")),
+        ({"named": {"x": {"name": "a", "size": 0}}}, ("named", "x", "size")),
+        ({"one": {"name": "a", "size": 0}}, ("one", "size")),
+        ({"words": ["a"]}, ("words", 0)),
+    ],
+)
+def test_a_record_in_any_place_is_checked(data: Any, place: tuple[Any, ...]) -> None:
+    with pytest.raises(InvalidRecordError) as caught:
+        checked(Nested, data)
+    assert [problem["loc"] for problem in caught.value.problems] == [place]
+    valid = {"pair": [{"name": "a"}], "named": {"x": {"name": "b"}}, "one": {"name": "c"}}
+    nested = Nested(pair=(Part(name="a"),), named={"x": Part(name="b")}, one=Part(name="c"))
+    assert plain_record(Nested, valid) == nested
+    assert record_of(Nested, model_of(Nested).model_validate(valid)) == nested
+
+
 def test_an_alias_sets_its_field() -> None:
     assert checked(Whole, {"key": "x"}).secret == "x"
 
