@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from time import time
+from time import time, time_ns
 from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings
@@ -114,7 +114,8 @@ def _copy(model: Path, header: GgufHeader, place: _Place) -> Path:
     prefix = _short(str(model.resolve()))
     copy = place.folder / f"{prefix}-{_short(version)}.gguf"
     if _is_whole(copy):
-        os.utime(copy)
+        # other processes and saved states take a new date of change for another model
+        os.utime(copy, ns=(time_ns(), copy.stat().st_mtime_ns))
         return copy
     place.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for outdated in place.folder.glob(f"{prefix}-*.gguf"):
@@ -144,7 +145,7 @@ def _make_room(place: _Place) -> None:
     for file in place.folder.glob(f"*{UNFINISHED}"):
         if time() - file.stat().st_mtime > UNFINISHED_SECONDS:
             file.unlink(missing_ok=True)
-    files = sorted(place.folder.glob("*.gguf"), key=lambda file: file.stat().st_mtime)
+    files = sorted(place.folder.glob("*.gguf"), key=lambda file: file.stat().st_atime)
     used = place.size + sum(file.stat().st_size for file in files)
     for file in files:
         if used <= MAX_FOLDER_BYTES:

@@ -18,7 +18,16 @@ from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
-from tests.backends.llamacpp.support import EXACT, PUP, ask, conversation, loaded, settings
+from shepherd.messages import Message
+from tests.backends.llamacpp.support import (
+    EXACT,
+    PUP,
+    ask,
+    conversation,
+    generate,
+    loaded,
+    settings,
+)
 
 Q4_1, F32, BF16, F16 = 3, 0, 30, 1
 PROMPT = list(range(300, 400))
@@ -94,6 +103,24 @@ async def test_a_model_answers_from_its_copy_under_its_own_name(slow: Path) -> N
         assert engine.model.name == "slow.gguf"
         assert engine.model.bytes > size
         assert await ask(backend, conversation(), "Hello")
+
+
+async def test_a_copy_can_be_loaded_again_while_it_is_in_use(slow: Path) -> None:
+    async with loaded(slow) as first:
+        before = await ask(first, conversation(), "Hello")
+        async with loaded(slow) as second:
+            assert await ask(second, conversation(), "Hello") == before
+        assert await ask(first, conversation(), "Hello") == before
+
+
+async def test_conversations_of_a_copy_stay_warm_over_a_restart(slow: Path, tmp_path: Path) -> None:
+    session = conversation()
+    async with loaded(slow, cache=tmp_path / "cache") as backend:
+        await ask(backend, session, "Hello " * 300)
+    async with loaded(slow, cache=tmp_path / "cache") as backend:
+        session.add(Message.user("Go on."))
+        answer = await generate(backend, session)
+        assert answer.stats.cached_tokens > 0
 
 
 @pytest.mark.parametrize(
@@ -176,7 +203,7 @@ def test_the_least_recently_used_copies_go_first(
     size = copy_of(models[0], tmp_path / "weights").stat().st_size
     monkeypatch.setattr(converted, "MAX_FOLDER_BYTES", int(2.5 * size))
     second = copy_of(models[1], tmp_path / "weights")
-    os.utime(second, (1, 1))
+    os.utime(second, (1, second.stat().st_mtime))
     abandoned = tmp_path / "weights" / f"x{converted.UNFINISHED}"
     abandoned.write_text("")
     os.utime(abandoned, (1, 1))
