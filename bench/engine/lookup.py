@@ -3,7 +3,7 @@
 Compares `llamacpp.speculation` "lookup" with "off" in one process and with one thread for
 llama.cpp: one new text, eight new texts at once, and a call that edits a file which the prompt has.
 The call is forced by a grammar, and sampled token by token. Numbers are speeds with drafts, as
-multiples of those without; processor time counts, the fastest of several runs.
+multiples of those without; processor time counts, the median of several rounds. The two take turns.
 """
 
 import argparse
@@ -12,7 +12,9 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
+from statistics import median
 
 from bench.replay.drive import literal
 from bench.table import machine, markdown, ratio
@@ -25,7 +27,7 @@ from shepherd.sampling import Sampling
 from shepherd.session import Session
 from shepherd.structure import OutputFormat
 
-RUNS = 3
+RUNS = 5
 STREAMS = 8
 TOKENS = 48
 _CONTEXT = 8192
@@ -50,19 +52,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def _measure(model: Path, runs: int) -> Mapping[str, Mapping[str, float]]:
-    """Seconds per token by setting and case; the settings take turns."""
+    """Seconds per token by setting and case; every other round begins with the other setting."""
     backends = {mode: await _load(model, mode) for mode in ("off", "lookup")}
-    best = {mode: dict.fromkeys(CASES, float("inf")) for mode in backends}
+    times = {mode: {case: list[float]() for case in CASES} for mode in backends}
     try:
-        for _ in range(runs):
-            for mode, backend in backends.items():
-                for case in CASES:
-                    seconds = await _run(backend, _sessions(case))
-                    best[mode][case] = min(best[mode][case], seconds)
+        for number, case in product(range(runs), CASES):
+            for mode in sorted(backends, reverse=number % 2 == 0):
+                times[mode][case].append(await _run(backends[mode], _sessions(case)))
     finally:
         for backend in backends.values():
             await backend.aclose()
-    return best
+    return {
+        mode: {case: median(seconds) for case, seconds in cases.items()}
+        for mode, cases in times.items()
+    }
 
 
 async def _load(model: Path, mode: str) -> LlamaCppBackend:
