@@ -124,7 +124,7 @@ class Speculator:
         if escaped is not None:
             return escaped
         earlier = self._from_earlier(job, self.earlier)
-        if draft is None:
+        if draft is None and job.escaped_prompt.is_open:
             draft = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.SHORT)
         candidates = [candidate for candidate in (earlier, draft) if candidate is not None]
         return max(candidates, key=lambda draft: drafting.rates[draft.kind].value, default=None)
