@@ -1,15 +1,14 @@
 """Lengths of time as Ollama writes them: seconds, or a text such as `5m`."""
 
 import math
-
-from shepherd.pattern import lazy_pattern
+import re
 
 FOREVER = math.inf
 """No limit; any negative length means it."""
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = lazy_pattern(r"(\d{1,12}(?:\.\d{0,9})?|\.\d{1,9})(ns|us|µs|ms|s|m|h)")
-_SECONDS = lazy_pattern(r"[+-]?\d{1,12}(?:\.\d{0,9})?")
+_PART = re.compile(r"(\d{1,12}(?:\.\d{0,9})?|\.\d{1,9})(ns|us|µs|ms|s|m|h)")
+_SECONDS = re.compile(r"[+-]?\d{1,12}(?:\.\d{0,9})?")
 _MAX_CHARACTERS = 64
 
 

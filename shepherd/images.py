@@ -3,11 +3,10 @@
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ImageError
 
 MAX_IMAGE_BYTES = 20 * 1024 * 1024

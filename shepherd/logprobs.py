@@ -1,8 +1,6 @@
 """The log probabilities of an answer's tokens."""
 
-from dataclasses import field
-
-from shepherd.dataclass import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias, cast
 
-from shepherd.dataclass import dataclass
 from shepherd.images import Image, image_from_json, image_to_json
 
 JsonObject: TypeAlias = dict[str, Any]

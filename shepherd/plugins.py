@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ShepherdError
 from shepherd.tasks import in_daemon_thread
 

@@ -1,8 +1,7 @@
 """What tokens cost: the prices of models, and sums in US dollars."""
 
 from collections.abc import Mapping, Sequence
-
-from shepherd.dataclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

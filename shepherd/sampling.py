@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import InvalidRequestError
 
 SAMPLERS = (

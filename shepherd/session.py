@@ -1,11 +1,10 @@
 """A conversation: its messages, its tools, and the number of tokens of each part."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
-from shepherd.dataclass import dataclass
 from shepherd.images import Image
 from shepherd.messages import Message, ToolSpec
 from shepherd.sampling import Sampling

@@ -1,6 +1,7 @@
 """The required structure of an answer: a tool call, JSON of a schema, or text of a grammar."""
 
-from shepherd.dataclass import dataclass
+from dataclasses import dataclass
+
 from shepherd.messages import JsonObject
 
 

@@ -1,7 +1,7 @@
 """`ask_NAME`: another provider's model answers a question, with the same tools."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Annotated
 
@@ -9,7 +9,6 @@ from shepherd.agents.backends import DelegateBackends
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of
 from shepherd.backends.base import ModelInfo
 from shepherd.config.providers.provider import Provider
-from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError, ShepherdError, ToolError
 from shepherd.messages import Role, ToolSpec
 from shepherd.records.record import Field

@@ -1,8 +1,7 @@
 """The turn of a model that a tool calls: its lines for the user, its last round, its answer."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from shepherd.dataclass import dataclass
 from shepherd.events import (
     TEXT_EVENTS,
     CallbackEvent,

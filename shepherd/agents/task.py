@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Annotated
 
 from shepherd.agents.backends import OtherBackends
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of, shorten
 from shepherd.backends.base import Backend, ModelInfo
-from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError, ShepherdError, ToolError
 from shepherd.events import EventCallback, Topic, ignore_events
 from shepherd.messages import ToolCall, ToolSpec

@@ -3,12 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from shepherd.dataclass import dataclass
 from shepherd.events import EventCallback, FinishReason
 from shepherd.json_text import to_json
 from shepherd.logprobs import TokenLogprob

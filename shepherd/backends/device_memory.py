@@ -1,6 +1,6 @@
 """Memory for models: that of the CPU, and that of all GPUs together."""
 
-from shepherd.dataclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import InvalidRequestError
 from shepherd.sampling import Sampling
 from shepherd.session import Session

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from shlex import quote
@@ -13,7 +14,6 @@ from urllib.parse import urlsplit
 from shepherd.catalog.model_files import ModelFile, model_files
 from shepherd.catalog.ollama import DEFAULT_URL, adding_command, ollama_url
 from shepherd.config.providers.vendors import vendors_with_key
-from shepherd.dataclass import dataclass
 
 Json: TypeAlias = dict[str, object]
 

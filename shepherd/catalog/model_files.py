@@ -11,12 +11,10 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from stat import S_ISREG
-
-from shepherd.dataclass import dataclass
-from shepherd.pattern import lazy_pattern
 
 MIN_BYTES = 1_048_576
 """Smaller files in other programs' directories are vocabularies and tests."""
@@ -29,10 +27,10 @@ MAX_DEPTH = 4
 """The depth of a search: Hugging Face has models--OWNER--NAME/snapshots/VERSION/QUANT."""
 
 SUFFIX = ".gguf"
-_PART = lazy_pattern(r"-(\d{5})-of-(\d{5})$")
-_PROJECTOR = lazy_pattern("mmproj", re.IGNORECASE)
-_NOT_A_MODEL = lazy_pattern(r"mmproj|imatrix|(^|-)vocab(?![a-z])", re.IGNORECASE)
-_NOT_A_PLACE = lazy_pattern(r"\.|blobs$|refs$|datasets--|spaces--|node_modules$|__pycache__$")
+_PART = re.compile(r"-(\d{5})-of-(\d{5})$")
+_PROJECTOR = re.compile("mmproj", re.IGNORECASE)
+_NOT_A_MODEL = re.compile(r"mmproj|imatrix|(^|-)vocab(?![a-z])", re.IGNORECASE)
+_NOT_A_PLACE = re.compile(r"\.|blobs$|refs$|datasets--|spaces--|node_modules$|__pycache__$")
 
 
 @dataclass(frozen=True, slots=True)

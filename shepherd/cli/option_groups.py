@@ -1,13 +1,13 @@
 """The options of `shepherd` itself, one group for each panel of its help."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shepherd.config.choices import ApproveMode, AuthMode, LogFormat, SandboxMode
-from shepherd.dataclass import dataclass
 from shepherd.version import __version__
 
 MODEL, CONVERSATION, SERVER = "Model", "Conversation", "Server"

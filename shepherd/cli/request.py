@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -13,7 +13,6 @@ from shepherd.config.layers import flag_layer
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
 from shepherd.conversation.session_start import SessionStart
-from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
 
 if TYPE_CHECKING:

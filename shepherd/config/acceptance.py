@@ -9,11 +9,11 @@ import hashlib
 import json
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.config.files import exclusive, read_text, write_private
 from shepherd.config.section import Section
-from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
 from shepherd.records.check import InvalidRecordError, checked
 

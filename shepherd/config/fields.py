@@ -1,6 +1,7 @@
 """Describes the values that a setting accepts, for errors and the reference, and parses text."""
 
 import json
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from types import NoneType
@@ -8,13 +9,12 @@ from typing import Literal, get_args, get_origin
 
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
-from shepherd.pattern import lazy_pattern
 from shepherd.records.record import RecordField, fields_of
 from shepherd.validation import nearest
 
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-_WHOLE = lazy_pattern(r"-?(0|[1-9][0-9]{0,17})")
-_DECIMAL = lazy_pattern(r"-?(0|[1-9][0-9]*)\.[0-9]+")
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 

@@ -8,9 +8,9 @@ import secrets
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

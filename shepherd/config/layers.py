@@ -1,7 +1,7 @@
 """The layers of settings: a TOML file, the environment, flags."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 
@@ -15,7 +15,6 @@ from shepherd.config.fields import (
 from shepherd.config.files import read_text
 from shepherd.config.locate import line_of
 from shepherd.config.settings import Config, LayerName, Source
-from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
 from shepherd.records.check import InvalidRecordError, checked
 from shepherd.records.record import Record, RecordField, fields_of

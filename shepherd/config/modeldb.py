@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +14,6 @@ from shepherd.config.files import read_text
 from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.locate import line_of
 from shepherd.config.section import Section
-from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
 from shepherd.records.check import InvalidRecordError, as_data, checked
 from shepherd.records.record import Field, fields_of

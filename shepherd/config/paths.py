@@ -1,9 +1,8 @@
 """The locations of Shepherd's files, in the XDG base directories."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-
-from shepherd.dataclass import dataclass
 
 PROJECT_FILE = ".shepherd.toml"
 PROJECT_HOOKS_FILE = ".shepherd/hooks.toml"

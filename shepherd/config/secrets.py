@@ -4,14 +4,13 @@ import os
 import stat
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shepherd.config.files import read_text
 from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.providers.provider import Provider
 from shepherd.config.providers.vendors import vendor_of
-from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
 
 SERVICE = "shepherd"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,7 +17,6 @@ from shepherd.config.section import Section
 from shepherd.config.server import ServerSection
 from shepherd.config.terminal import TerminalSection
 from shepherd.config.tools import PermissionRule, PermissionsSection, PluginsSection, ToolsSection
-from shepherd.dataclass import dataclass
 from shepherd.records.record import Field, fields_of
 
 

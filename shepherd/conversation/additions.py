@@ -1,9 +1,9 @@
 """The messages that join a conversation during a turn."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from shepherd.dataclass import dataclass
 from shepherd.messages import Message, with_notes
 
 Preface: TypeAlias = Callable[[], Awaitable[str]]

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shepherd.backends.base import Backend
-from shepherd.dataclass import dataclass
 from shepherd.errors import ContextFullError, InvalidRequestError, MemoryStoreError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
 from shepherd.eviction import message_groups

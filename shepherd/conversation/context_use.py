@@ -1,10 +1,9 @@
 """The tokens of a session's next prompt, part by part."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shepherd.backends.base import Backend
-from shepherd.dataclass import dataclass
 from shepherd.errors import ContextFullError, ShepherdError
 from shepherd.knowledge import frame
 from shepherd.messages import JsonObject, Message, Role

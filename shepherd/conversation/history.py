@@ -1,13 +1,13 @@
 """The way back in a conversation: undo, redo, earlier messages and branches."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.additions import Additions
-from shepherd.dataclass import dataclass
 from shepherd.errors import SessionError, UndoError
 from shepherd.messages import Message, Role
 from shepherd.session import Branch, Session

@@ -5,11 +5,10 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback
 from shepherd.messages import Message, ToolCall

@@ -1,9 +1,9 @@
 """The notes that tell the model about plan mode."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from shepherd.config.choices import ApproveMode
-from shepherd.dataclass import dataclass
 from shepherd.messages import ToolSpec
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.plan import PRESENT_PLAN

@@ -2,11 +2,11 @@
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
-from shepherd.dataclass import dataclass
 from shepherd.errors import SessionError
 from shepherd.knowledge.frame import split
 from shepherd.messages import Message

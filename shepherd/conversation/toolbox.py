@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from shepherd.config.secrets import keys_in
 from shepherd.config.settings import Config
 from shepherd.config.tools import PermissionRule
 from shepherd.conversation.session_start import Notices
-from shepherd.dataclass import dataclass
 from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge, load_knowledge
 from shepherd.memory import ConversationArchive, Memory, Place
 from shepherd.memory.memory import MIB

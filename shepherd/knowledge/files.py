@@ -1,12 +1,12 @@
 """Reads files that become part of a prompt: only below their root, only what no rule refuses."""
 
 import os
+import re
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
-from shepherd.pattern import lazy_pattern
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
@@ -20,7 +20,7 @@ from shepherd.tools.text import plain_text, valid_text
 TOOL = "read_file"
 """The tool whose rules hold for these reads."""
 
-_HIDDEN = lazy_pattern("[\u200b\u2060\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e0fff]")
+_HIDDEN = re.compile("[\u200b\u2060\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e0fff]")
 """Characters with which a file could say something to a model that no reader sees."""
 
 

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from shepherd.dataclass import dataclass
 from shepherd.knowledge.instructions import Instructions, is_cut
 
 INTRO = (

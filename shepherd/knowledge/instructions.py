@@ -3,10 +3,9 @@
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.knowledge.files import FileText, KnowledgeFiles
 from shepherd.knowledge.project import Project

@@ -1,13 +1,12 @@
 """All that a conversation reads of its user's and its project's files at its start."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shepherd.config.agent.knowledge import KnowledgeSection
 from shepherd.config.paths import Paths
-from shepherd.dataclass import dataclass
 from shepherd.knowledge import frame
 from shepherd.knowledge.files import KnowledgeFiles
 from shepherd.knowledge.init import IMPROVE, INIT, INIT_SUMMARY, init_prompt, parse_line

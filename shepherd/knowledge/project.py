@@ -3,11 +3,11 @@
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.tools.text import one_line
 

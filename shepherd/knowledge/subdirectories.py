@@ -3,11 +3,10 @@
 import asyncio
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from shepherd.dataclass import dataclass
 from shepherd.events import CallbackEvent, Topic
 from shepherd.knowledge.frame import framed, opening
 from shepherd.knowledge.instructions import InstructionReader, Instructions, cut

@@ -1,10 +1,10 @@
 """Records of the memory as plain data, and the text that is stored of a message."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
-from shepherd.dataclass import dataclass
 from shepherd.messages import Message, Role, ToolCall
 
 RESULT_CHARACTERS = 16_384

@@ -8,9 +8,9 @@ import re
 import sqlite3
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from shepherd.dataclass import dataclass
 from shepherd.memory.database import Handle
 from shepherd.memory.records import WHOLE_CHARACTERS, Fact, MemoryMatch, storable
 from shepherd.messages import Role

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
@@ -13,8 +14,6 @@ from typing import (
     get_origin,
     get_type_hints,
 )
-
-from shepherd.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

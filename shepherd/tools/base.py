@@ -2,13 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback, ignore_events
 from shepherd.images import Image

@@ -1,9 +1,9 @@
 """A call that is ready to run, and the steps around it."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall

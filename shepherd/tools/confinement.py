@@ -3,11 +3,10 @@
 import asyncio
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shepherd.config.choices import ApproveMode, SandboxMode
-from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.tools.base import Access, AccessKind, Claim

@@ -3,11 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from shepherd.config.choices import ApproveMode
-from shepherd.dataclass import dataclass
 from shepherd.errors import PlaceError, ShepherdError, ToolError
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, AnyTool, FieldChoices

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from shepherd.dataclass import dataclass
 from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy

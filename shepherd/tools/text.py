@@ -6,17 +6,15 @@ import secrets
 from pathlib import Path
 from typing import Any, cast
 
-from shepherd.pattern import lazy_pattern
-
-_ESCAPES = lazy_pattern(
+_ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
     r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)"  # OSC, DCS, SOS, PM, APC
     r"|\x1b[ -/]*[0-~]?",
     re.DOTALL,
 )
-_CONTROLS = lazy_pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
-_NOT_ONE_LINE = lazy_pattern(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NOT_ONE_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def pluralize(number: int, noun: str, format: str = "") -> str:

@@ -1,9 +1,9 @@
 """Reads the lines of sessions, including damaged ones."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import SessionError
 from shepherd.messages import INTERRUPTED, Message, Role
 from shepherd.session import Branch

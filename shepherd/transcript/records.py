@@ -5,11 +5,10 @@ life of the session. Evictions name those numbers, so that a damaged line does n
 """
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from shepherd.dataclass import dataclass
 from shepherd.messages import JsonObject, Message, message_from_json, message_to_json
 
 FIRST_VERSION, VERSION = 1, 2

@@ -3,10 +3,10 @@
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import SessionError
 from shepherd.messages import Role
 from shepherd.transcript.files import SessionFiles

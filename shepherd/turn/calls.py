@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from shepherd.backends.base import Backend
-from shepherd.dataclass import dataclass
 from shepherd.errors import ShepherdError
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import INTERRUPTED, Message, ToolCall

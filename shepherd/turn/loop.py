@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Collection, Coroutine
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shepherd.backends.base import Backend, Generation, GenerationStats
-from shepherd.dataclass import dataclass
 from shepherd.errors import ContextFullError, InvalidRequestError, ShepherdError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, tokens_read
 from shepherd.messages import Message

@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
 
 from shepherd.backends.base import GenerationStats
-from shepherd.dataclass import dataclass
 from shepherd.errors import ShepherdError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, ignore_events
 from shepherd.messages import Message, ToolCall

@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shepherd.backends.base import Generation
-from shepherd.dataclass import dataclass
 from shepherd.events import FinishReason
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Session

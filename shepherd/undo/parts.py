@@ -1,8 +1,6 @@
 """The limits of undo, and the result of undo and its like, as plain data."""
 
-from dataclasses import field
-
-from shepherd.dataclass import dataclass
+from dataclasses import dataclass, field
 
 MAX_LISTED = 20
 

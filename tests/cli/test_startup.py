@@ -4,8 +4,6 @@ import importlib
 import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -134,18 +132,6 @@ def test_pydantic_searches_plugins_where_it_is_told_to(monkeypatch: pytest.Monke
     assert "importlib.metadata" not in loaded(*needs_pydantic)
     monkeypatch.setenv("PYDANTIC_DISABLE_PLUGINS", "some_plugin")
     assert "importlib.metadata" in loaded(*needs_pydantic)
-
-
-@pytest.mark.parametrize("start", [{"more": FIRST_PROMPT}, {"arguments": ("-e", "hello")}], ids=str)
-def test_a_start_uses_dataclasses_whose_methods_are_made_when_used(start: dict[str, Any]) -> None:
-    modules = loaded(*start.get("arguments", ("--version",)), more=start.get("more", ""))
-    paths = [Path(*name.split(".")) for name in modules if name.startswith("shepherd.")]
-    files = [path.with_suffix(".py") for path in paths]
-    text = {str(file): file.read_text("utf-8") for file in files if file.is_file()}
-
-    assert len(text) > 100
-    imports = r"^from dataclasses import .*\bdataclass\b"
-    assert {file for file, code in text.items() if re.search(imports, code, re.MULTILINE)} == set()
 
 
 QUESTIONS = st.lists(

@@ -1,7 +1,8 @@
 """Updates that an engine sends to the event loop about a request."""
 
+from dataclasses import dataclass
+
 from shepherd.backends.base import GenerationStats
-from shepherd.dataclass import dataclass
 from shepherd.errors import BackendError
 from shepherd.events import FinishReason
 from shepherd.logprobs import TokenLogprob

@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from time import time, time_ns
@@ -14,7 +15,6 @@ from shepherd.backends.llamacpp.native.devices import available_memory, has_gpu
 from shepherd.backends.llamacpp.native.gguf import GgufHeader, check_model_file
 from shepherd.backends.llamacpp.native.params import default_threads
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.dataclass import dataclass
 from shepherd.errors import ModelLoadError
 
 logger = logging.getLogger(__name__)

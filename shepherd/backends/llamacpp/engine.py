@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -41,7 +41,6 @@ from shepherd.backends.llamacpp.vision.encoder import ImageEncoder, VisionSetup
 from shepherd.backends.llamacpp.vision.projector import ProjectorChoice, choose_projector
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.paths import Paths
-from shepherd.dataclass import dataclass
 from shepherd.errors import ModelLoadError
 from shepherd.tasks import in_daemon_thread
 

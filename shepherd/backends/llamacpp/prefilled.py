@@ -1,7 +1,7 @@
 """A request in progress: its length check, its job, and its updates."""
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from shepherd.backends.base import GenerationStats, Prefilled
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
@@ -15,7 +15,6 @@ from shepherd.backends.llamacpp.scheduling.delivery import Mailbox
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.vision.parts import ImageTokens, image_runs
 from shepherd.backends.llamacpp.worker import Worker
-from shepherd.dataclass import dataclass
 from shepherd.events import CallbackEvent, EventCallback, Topic
 from shepherd.images import Image
 from shepherd.logprobs import TokenLogprob

@@ -1,6 +1,6 @@
 """Makes requests to the engine from sessions: prompts, samplers, grammars and images."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shepherd.backends.inprocess.grammar.compiler import GrammarCompiler
 from shepherd.backends.inprocess.grammar.constraint import (
@@ -32,7 +32,6 @@ from shepherd.backends.llamacpp.sampling.thought import (
 from shepherd.backends.llamacpp.vision.parts import PromptImages, raw_images
 from shepherd.backends.output.style import OutputStyle
 from shepherd.backends.vision import cannot_see, earlier_images, refuse_images
-from shepherd.dataclass import dataclass
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling

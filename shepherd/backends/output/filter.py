@@ -3,12 +3,12 @@
 import codecs
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from shepherd.backends.output.assemble import build_machine, continue_text
 from shepherd.backends.output.modes import Machine
 from shepherd.backends.output.style import OutputStyle
 from shepherd.backends.output.text import TextEvent
-from shepherd.dataclass import dataclass
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolCall, ToolSpec
 

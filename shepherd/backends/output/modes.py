@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
@@ -9,7 +10,6 @@ from shepherd.backends.output.calls.reader import CallReader, Verdict
 from shepherd.backends.output.calls.table import ReaderFactory
 from shepherd.backends.output.style import OutputStyle
 from shepherd.backends.output.text import TextSink
-from shepherd.dataclass import dataclass
 from shepherd.events import CallbackEvent
 
 _LONG = 4096

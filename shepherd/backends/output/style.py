@@ -1,10 +1,8 @@
 """How a model family writes reasoning and tool calls, and which family a model belongs to."""
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-
-from shepherd.dataclass import dataclass
 
 
 class CallFormat(StrEnum):

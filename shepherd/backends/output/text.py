@@ -2,10 +2,10 @@
 
 import codecs
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from shepherd.dataclass import dataclass
 from shepherd.events import CallbackEvent
 from shepherd.logprobs import TokenLogprob
 

@@ -1,8 +1,9 @@
 """Lays out a question in the available rows."""
 
+from dataclasses import dataclass
+
 from shepherd.cli.approval.dialog import TYPING, Dialog
 from shepherd.cli.approval.pager import Row, fold
-from shepherd.dataclass import dataclass
 
 MIN_WIDTH = 20
 """A narrower window can't show enough for a yes."""

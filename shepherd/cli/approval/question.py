@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 
 from shepherd.cli.approval.document import Line, fact, text_lines, warnings
-from shepherd.dataclass import dataclass
 from shepherd.tools.base import AccessKind, Claim
 from shepherd.tools.invisible import reveal
 from shepherd.tools.permissions.approval import ApprovalRequest, Choice

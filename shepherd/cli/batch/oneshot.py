@@ -6,6 +6,7 @@ import select
 import stat
 import sys
 import termios
+from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, TextIO
 
@@ -13,7 +14,6 @@ from shepherd.cli.batch.plain_output import PlainOutput
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.choices import ApproveMode
 from shepherd.conversation.conversation import Conversation
-from shepherd.dataclass import dataclass
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
 from shepherd.messages import Message

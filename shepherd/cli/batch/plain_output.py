@@ -1,11 +1,10 @@
 """Events as plain text: the answer on stdout, everything else on stderr."""
 
 import sys
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TextIO
 
 from shepherd.cli.terminal.sanitize import one_line, sanitize, sanitize_chunk
-from shepherd.dataclass import dataclass
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.tools.plan import ASCII_SIGNS, PLAN_TOOLS, parse_plan
 

@@ -1,6 +1,7 @@
 """What stands left of Markdown in lists and quotes."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
@@ -8,7 +9,6 @@ from rich.text import Text
 
 from shepherd.cli.render.markdown_lines import Line, LineKind
 from shepherd.cli.terminal.paint import Ink, Piece, Row
-from shepherd.dataclass import dataclass
 
 MAX_DEPTH = 6
 """Deeper lists and quotes are not indented more."""

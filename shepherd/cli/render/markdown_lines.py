@@ -1,9 +1,8 @@
 """The kinds of Markdown lines, also of lines that have only begun."""
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
-
-from shepherd.dataclass import dataclass
 
 
 class LineKind(StrEnum):

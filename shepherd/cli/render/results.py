@@ -2,8 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-
-from shepherd.dataclass import dataclass
+from dataclasses import dataclass
 
 MAX_RESULTS = 200
 MAX_CHARACTERS = 4_000_000

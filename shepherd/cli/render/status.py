@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rich.text import Text
@@ -12,7 +12,6 @@ from shepherd.backends.base import Backend
 from shepherd.cli.render.totals import Totals
 from shepherd.cli.terminal.paint import Glyphs, Piece
 from shepherd.cli.terminal.sanitize import one_line
-from shepherd.dataclass import dataclass
 from shepherd.prices import Price, dollars, price_of
 from shepherd.session import Session
 

@@ -1,11 +1,11 @@
 """The interface of the rest of the terminal to its surface."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from shepherd.cli.approval.question import Answer, Question
 from shepherd.cli.terminal.paint import Ink, Painter
-from shepherd.dataclass import dataclass
 
 
 def do_nothing() -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -10,7 +11,6 @@ from rich.text import Text
 from shepherd.cli.render.inline import styled
 from shepherd.cli.terminal.cells import text_cells
 from shepherd.cli.terminal.paint import Piece
-from shepherd.dataclass import dataclass
 
 MEASURED_ROWS = 6
 """The rows that determine the widths of the columns."""

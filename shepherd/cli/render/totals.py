@@ -1,8 +1,7 @@
 """Sums of tokens and seconds over generations."""
 
+from dataclasses import dataclass
 from typing import Any
-
-from shepherd.dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -1,14 +1,13 @@
 """Asks the user before a tool runs."""
 
 import asyncio
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from shepherd.cli.approval.question import Answer, approval_question, choice_of
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status
 from shepherd.cli.render.surface import Surface
 from shepherd.config.choices import ApproveMode
-from shepherd.dataclass import dataclass
 from shepherd.tools.invisible import reveal
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy

@@ -1,6 +1,7 @@
 """Runs a line that begins with `!`, and shows its output."""
 
 import asyncio
+from dataclasses import dataclass
 
 from rich.text import Text
 
@@ -11,7 +12,6 @@ from shepherd.cli.terminal.paint import Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.cli.terminal.secrets import redact
 from shepherd.conversation.own_commands import ALONE, SIGN, OwnCommand, OwnCommands
-from shepherd.dataclass import dataclass
 
 MAX_LINES = 40
 """The last lines of an output that stay on the screen."""

@@ -1,6 +1,7 @@
 """One message from the prompt to its answer."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
@@ -16,7 +17,6 @@ from shepherd.cli.terminal.attachments import (
 )
 from shepherd.conversation.additions import Additions
 from shepherd.conversation.conversation import Conversation
-from shepherd.dataclass import dataclass
 from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Message, ToolCall

@@ -6,15 +6,13 @@ Text goes into the message, an image beside it.
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ImageError
 from shepherd.images import SUFFIXES, Image, check_count, load_image
 from shepherd.messages import Message, ToolCall
-from shepherd.pattern import lazy_pattern
 from shepherd.turn import ToolExecutor
 from shepherd.validation import nearest
 
@@ -33,7 +31,7 @@ def described(image: Image) -> str:
     return f"{image.name} ({width}×{height}, {size})"
 
 
-_MENTION = lazy_pattern(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
+_MENTION = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
 MAX_COMPARED = 2000
 """Names of a directory that are compared with a mistyped one."""
 _PUNCTUATION = ".,;:!?)]}'\""
@@ -133,8 +131,8 @@ def mentioned_images(text: str, cwd: Path) -> tuple[Image, ...]:
     return tuple(load_image(file, path) for path, file in files.items())
 
 
-_ATTACHMENT = lazy_pattern(r'\n\n<(file|directory) path="([^"\n]+)">\n.*?\n</\1>', re.DOTALL)
-_NOTES = lazy_pattern(r"(?:\n\n<note>\n(?:(?!\n</note>).)*\n</note>)+\Z", re.DOTALL)
+_ATTACHMENT = re.compile(r'\n\n<(file|directory) path="([^"\n]+)">\n.*?\n</\1>', re.DOTALL)
+_NOTES = re.compile(r"(?:\n\n<note>\n(?:(?!\n</note>).)*\n</note>)+\Z", re.DOTALL)
 
 
 def without_attachments(prompt: str) -> str:

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from io import StringIO
 
 from rich.console import COLOR_SYSTEMS, Console, RenderableType
 from rich.style import Style
 from rich.text import Text
 from rich.theme import Theme
-
-from shepherd.dataclass import dataclass
 
 _THEME = Theme(
     {

@@ -2,16 +2,15 @@
 
 import re
 
-from shepherd.pattern import lazy_pattern
 from shepherd.tools.invisible import reveal
 
-_UNSAFE = lazy_pattern(
+_UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and newline, DEL, C1
     "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # line separators, direction overrides
     "\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]"  # lone surrogates, hidden tags
 )
 
-_SPACE = lazy_pattern(r"[ \t\n]+")
+_SPACE = re.compile(r"[ \t\n]+")
 
 
 def sanitize(text: str) -> str:

@@ -1,14 +1,13 @@
 """All providers of one run, with their keys and the facts about their models."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shepherd.config.modeldb import ModelDatabase, ModelFacts
 from shepherd.config.paths import Paths
 from shepherd.config.providers.provider import Provider, missing_type
 from shepherd.config.providers.store import ProviderStore, unknown_provider
 from shepherd.config.secrets import Secret, Secrets
-from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
 
 

@@ -1,11 +1,11 @@
 """Well-known services: their address, and the variable of their key."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from shepherd.config.providers.provider import Provider
 from shepherd.config.providers.type_names import ProviderType
-from shepherd.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from shepherd.dataclass import dataclass
 from shepherd.messages import ToolSpec
 
 SATURATION, LENGTH_SHARE = 1.2, 0.75

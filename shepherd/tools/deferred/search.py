@@ -3,9 +3,9 @@
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.messages import Message, Role, ToolSpec
 from shepherd.records.record import Field

@@ -2,9 +2,9 @@
 
 import asyncio
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.tools.base import (
     Access,

@@ -1,9 +1,8 @@
 """Reads a slice of lines from a file of any size in constant memory."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import BinaryIO
-
-from shepherd.dataclass import dataclass
 
 _CHUNK = 1 << 20
 _COUNT_LIMIT = 8 << 30

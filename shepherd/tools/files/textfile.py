@@ -2,9 +2,9 @@
 
 import codecs
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.tools.base import AccessKind
 from shepherd.tools.files.access import FileAccess

@@ -1,12 +1,11 @@
 """Requests for approval, the answers, and the objects that answer them."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
 from shepherd.config.choices import ApproveMode
-from shepherd.dataclass import dataclass
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, ToolResult
 from shepherd.tools.permissions.content import holds_private_key

@@ -7,10 +7,10 @@ shell expands. Other unquoted characters of the shell (`~`, `[`) match only such
 
 import re
 import shlex
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from shepherd.dataclass import dataclass
 from shepherd.tools.permissions.rules import Decision, Rule
 
 _READ_BY_SHELL = frozenset("*?[]~!^{}$`")

@@ -2,15 +2,14 @@
 
 import base64
 import binascii
+import re
 import stat
 from pathlib import Path
-
-from shepherd.pattern import lazy_pattern
 
 _HEAD_BYTES = 16_384
 """A key is at the beginning of its file; that of a service account in the first 2 KB."""
 
-_KEY = lazy_pattern(
+_KEY = re.compile(
     r"-----(?:BEGIN|END) (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
     r"|---- (?:BEGIN|END) SSH2 (?:ENCRYPTED )?PRIVATE KEY ----"
     r"|PuTTY-User-Key-File-[0-9]"
@@ -19,10 +18,10 @@ _KEY = lazy_pattern(
     r"|MII[A-Za-z0-9+/]{3}IBAAKC|MII[A-Za-z0-9+/]{3}IBADANBgkqhkiG9w"  # RSA, bare and in PKCS #8
     r"|MHcCAQEE|MIGHAgEAMBMGByqGSM49|MC4CAQAwBQYDK2Vw"  # curves, bare and in PKCS #8
 )
-_BEGINNING = lazy_pattern(
+_BEGINNING = re.compile(
     r"[{\[]|----|PuTTY|Bag Attributes|# created:|AGE-|LS0t|b3Bl|MII|apiVersion:"
 )
-_WRAPPED = lazy_pattern(r"LS0t[A-Za-z0-9+/]{40,}")
+_WRAPPED = re.compile(r"LS0t[A-Za-z0-9+/]{40,}")
 """Base64 of `---`, as in the secrets of Kubernetes."""
 
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from shepherd.config.choices import ApproveMode
-from shepherd.dataclass import dataclass
 from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind, Claim
 from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions.content import is_key_file

@@ -5,25 +5,24 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.dataclass import dataclass
-from shepherd.pattern import lazy_pattern
 from shepherd.tools.paths import expand_home
 
 _MAX_FILES = 500
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_INCLUDES = 20
-_TRACKING = lazy_pattern(
+_TRACKING = re.compile(
     rb'^\[branch "[^"\\\n]*"\]\n(?:[ \t]+(?:remote|merge|pushRemote) = [\w./-]+\n)+(?=\[|\Z)',
     re.MULTILINE,
 )
 """The sections that `git push -u` and `git switch` write; they don't run programs."""
 
-_HOOKS_PATH = lazy_pattern(
+_HOOKS_PATH = re.compile(
     r'^[ \t]*hookspath[ \t]*=[ \t]*"?([^"\n]+?)"?[ \t]*$', re.IGNORECASE | re.MULTILINE
 )
-_INCLUDED = lazy_pattern(
+_INCLUDED = re.compile(
     r'^[ \t]*path[ \t]*=[ \t]*"?([^"\n]+?)"?[ \t]*$', re.IGNORECASE | re.MULTILINE
 )
 _ALWAYS_ASK = "its settings files are too many or too large"

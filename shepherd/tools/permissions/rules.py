@@ -1,10 +1,9 @@
 """A permission rule: a tool or kind of access, a pattern of targets, and a decision."""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError
 from shepherd.tools.text import one_line
 

@@ -2,8 +2,6 @@
 
 import re
 
-from shepherd.pattern import lazy_pattern
-
 _ENVIRONMENT = """
 *[A-Za-z0-9_)-].env .env .env.* .env-* .env_* .envrc .flaskenv .dev.vars .secret .secrets
 .secrets/**
@@ -83,13 +81,13 @@ SECRET_PATHS = [f"/**/{name}" for names in _NAMES for name in names.split()] + _
 PUBLIC_PATHS = [f"/**/{name}" for name in _PUBLIC.split()]
 PUBLIC_KEYS = "/**/*.pub"
 
-_SUFFIX = lazy_pattern(
+_SUFFIX = re.compile(
     r"(?:~|[0-9]+|\([0-9]+\)|[-._ ]\(?(?:bak|back|backup|old|orig|original|save|saved|copy|copies"
     r"|tmp|temp|prev|previous|last|disabled|sw[a-px]|rpm(?:save|new|orig)|(?:dpkg|ucf)-[a-z]+|bk|bkp"
     r"|[0-9][-0-9_.:TZ]*|gz|bz2|xz|zst|lz4|zip|tar|tgz|7z|txt|b64|base64)[0-9]*\)?| - copy)\Z",
     re.IGNORECASE,
 )
-_PREFIX = lazy_pattern(
+_PREFIX = re.compile(
     r"\A(?:#(?=.*#\Z)|\.#|copy of |(?:bak|backup|old|orig|copy)[-._ ])", re.IGNORECASE
 )
 

@@ -2,10 +2,8 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
-
-from shepherd.dataclass import dataclass
 
 SHARED_MEMORY = 1 << 30
 """Size of /dev/shm in bytes."""

@@ -2,15 +2,14 @@
 
 import os
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from shepherd.dataclass import dataclass
-from shepherd.pattern import lazy_pattern
 from shepherd.tools.sandbox.profile import Profile, git_directories
 from shepherd.tools.sandbox.view.toolchains import SYSTEM
 
-_NETWORK = lazy_pattern(
+_NETWORK = re.compile(
     r"Could not resolve host|Temporary failure in name resolution|Name or service not known"
     r"|Network is (?:unreachable|down)|EAI_AGAIN|ENETUNREACH|Address family not supported"
     r"|getaddrinfo|No route to host|EAFNOSUPPORT|Connection refused|ECONNREFUSED"
@@ -18,23 +17,23 @@ _NETWORK = lazy_pattern(
     re.IGNORECASE,
 )
 _LIMITS = (
-    ("file size", lazy_pattern(r"File size limit exceeded|File too large|EFBIG")),
-    ("open files", lazy_pattern(r"Too many open files|EMFILE")),
+    ("file size", re.compile(r"File size limit exceeded|File too large|EFBIG")),
+    ("open files", re.compile(r"Too many open files|EMFILE")),
     (
         "processes",
-        lazy_pattern(r"fork: (?:retry: )?Resource temporarily unavailable|can't start new"),
+        re.compile(r"fork: (?:retry: )?Resource temporarily unavailable|can't start new"),
     ),
-    ("memory", lazy_pattern(r"Cannot allocate memory|MemoryError|out of memory|ENOMEM|bad_alloc")),
+    ("memory", re.compile(r"Cannot allocate memory|MemoryError|out of memory|ENOMEM|bad_alloc")),
 )
 _SIGNALS = {
     128 + 24: "processor time",
     128 + 25: "file size",
 }
 _BAD_SYSTEM_CALL = 128 + 31
-_READ_ONLY = lazy_pattern(r"Read-only file system|EROFS")
-_DENIED = lazy_pattern(r"Permission denied|EACCES|Operation not permitted|EPERM")
-_PATH = lazy_pattern(r"[`'\"‘(]?([^\s'\"`‘’:,;()/]*/[^\s'\"`’:,;()]+)")
-_MISSING = lazy_pattern(r"No such file or directory|ENOENT|FileNotFoundError")
+_READ_ONLY = re.compile(r"Read-only file system|EROFS")
+_DENIED = re.compile(r"Permission denied|EACCES|Operation not permitted|EPERM")
+_PATH = re.compile(r"[`'\"‘(]?([^\s'\"`‘’:,;()/]*/[^\s'\"`’:,;()]+)")
+_MISSING = re.compile(r"No such file or directory|ENOENT|FileNotFoundError")
 _NO_REPOSITORY = "not a git repository"
 _FAILED = 1
 

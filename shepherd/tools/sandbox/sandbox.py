@@ -4,12 +4,11 @@ import asyncio
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from shepherd.config.choices import SandboxMode
-from shepherd.dataclass import dataclass
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Attempt, Box
 from shepherd.tools.sandbox.profile import Profile

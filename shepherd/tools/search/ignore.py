@@ -4,10 +4,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from shepherd.dataclass import dataclass
 from shepherd.tools.paths import glob_regex
 
 IGNORE_FILE = ".gitignore"

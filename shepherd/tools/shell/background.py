@@ -4,11 +4,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 from shepherd.tasks import end_tasks
 

@@ -2,9 +2,9 @@
 
 import codecs
 import json
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from shepherd.pattern import lazy_pattern
 from shepherd.records.record import Field
 from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.text import one_line, plain_text, pluralize
@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # each call imports what it needs of the protocol
     from shepherd.tools.web.messages import Reply
 
 _MAX_HEADER = 500
-_HEADER_NAME = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_CHARSET = lazy_pattern(
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CHARSET = re.compile(
     r"ascii|utf-(8|16|32)(-(be|le|sig))?|iso\d+-\d+|cp\d+|koi8-[rtu]|mac-\w+|gb\w+|big5\w*"
     r"|shift_jis\w*|euc_\w+|iso2022_\w+|johab|hz|tis-620|kz1048|ptcp154"
 )

@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shepherd.backends.inprocess.grammar.lark import Rules, characters, json_value, literal
 from shepherd.backends.inprocess.grammar.schema import prepare
 from shepherd.backends.output import OutputFilter, OutputStyle
-from shepherd.dataclass import dataclass
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 
 _MARKER = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]")

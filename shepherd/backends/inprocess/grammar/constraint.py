@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shepherd.backends.inprocess.grammar.calls import CallSyntax, json_text
@@ -16,7 +16,6 @@ from shepherd.backends.inprocess.grammar.lark import (
 from shepherd.backends.inprocess.grammar.schema import prepare
 from shepherd.backends.output import CallFormat, OutputStyle
 from shepherd.backends.output.style import ThinkMarkers
-from shepherd.dataclass import dataclass
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import ToolSpec
 from shepherd.session import Session

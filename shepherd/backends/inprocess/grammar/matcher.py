@@ -2,11 +2,11 @@
 
 import random
 import re
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from shepherd.backends.inprocess.submodule import import_submodule
-from shepherd.dataclass import dataclass
 from shepherd.errors import InvalidRequestError
 
 if TYPE_CHECKING:

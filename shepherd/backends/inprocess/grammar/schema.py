@@ -1,15 +1,14 @@
 """Prepares JSON schemas for llguidance, and names the constraints that can't be enforced."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from shepherd.backends.inprocess.grammar.properties import Closing
-from shepherd.dataclass import dataclass
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
-from shepherd.pattern import lazy_pattern
 
 MAX_TEXT = 262_144
 """Characters of the longest schema."""
@@ -45,7 +44,7 @@ _FORMATS = frozenset(
         *("email", "hostname", "ipv4", "ipv6"),
     )
 )
-_BEYOND_REGULAR = lazy_pattern(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
+_BEYOND_REGULAR = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
 """Lookahead, lookbehind and backreferences in a pattern."""
 
 _IMPLIED: Mapping[str, frozenset[str]] = {

@@ -3,10 +3,9 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shepherd.backends.inprocess.prompt.conversation import Conversation, Dialect
-from shepherd.dataclass import dataclass
 from shepherd.messages import Message, Role, ToolCall, ToolSpec
 
 _INTRODUCTION = """\

@@ -2,13 +2,12 @@
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, cast
 
 from shepherd.backends.inprocess.prompt.special import IMAGE, SpecialTexts
-from shepherd.dataclass import dataclass
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session

@@ -3,10 +3,10 @@
 import codecs
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shepherd.backends.inprocess.prompt.special import CUT, SEAL, SpecialTexts
 from shepherd.backends.inprocess.prompt.vocabulary import ATTR_LSTRIP, ATTR_RSTRIP, Vocabulary
-from shepherd.dataclass import dataclass
 
 MAX_BYTES = 40_000_000
 """Of texts with their tokens: about a million tokens of long messages."""

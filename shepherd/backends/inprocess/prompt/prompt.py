@@ -4,6 +4,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from shepherd.backends.inprocess.grammar.calls import (
     PROBE,
@@ -22,7 +23,6 @@ from shepherd.backends.output import (
     detect_style,
     with_separator,
 )
-from shepherd.dataclass import dataclass
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, Role, ToolCall
 

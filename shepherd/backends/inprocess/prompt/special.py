@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from shepherd.backends.inprocess.prompt.vocabulary import ATTR_CONTROL, ATTR_UNKNOWN, Vocabulary
-from shepherd.dataclass import dataclass
 
 SEAL = "\ufdd0"
 """Inserted after the first character of a control token's text, to make it plain text."""

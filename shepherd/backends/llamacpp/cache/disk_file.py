@@ -4,6 +4,7 @@ import os
 import struct
 import zlib
 from array import array
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
@@ -11,7 +12,6 @@ from typing import BinaryIO
 from shepherd.backends.llamacpp.cache.host_cache import StoredSequence
 from shepherd.backends.llamacpp.cache.prefixes import packed
 from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Checkpoints
-from shepherd.dataclass import dataclass
 
 _MAGIC = b"SHEPKV1\n"
 _HEAD = struct.Struct("<8s32sIIQII")

@@ -1,13 +1,13 @@
 """The identity of saved states: a model file, llama.cpp's build, the context's settings."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.catalog.model_files import parts_of
-from shepherd.dataclass import dataclass
 
 _HEADER = 1024 * 1024
 _SAMPLES, _SAMPLE_BYTES = 32, 4096

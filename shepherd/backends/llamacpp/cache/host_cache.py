@@ -2,11 +2,10 @@
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shepherd.backends.llamacpp.cache.prefixes import common_prefix, packed, usable_prefix
 from shepherd.backends.llamacpp.cache.sequence import Checkpoints
-from shepherd.dataclass import dataclass
 
 INITIAL_RATE = 1e9
 """The assumed speed of a restore before any measurement, in bytes per second."""

@@ -7,10 +7,10 @@ sequences of 32,768 tokens take a quarter of a millisecond.
 
 from array import array
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from shepherd.backends.llamacpp.cache.placeholders import whole
-from shepherd.dataclass import dataclass
 
 _BLOCKS = (4096, 64, 1)
 

@@ -5,12 +5,11 @@ import logging
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR
 from time import monotonic, sleep, time
 from typing import BinaryIO
-
-from shepherd.dataclass import dataclass
 
 logger = logging.getLogger(__name__)
 

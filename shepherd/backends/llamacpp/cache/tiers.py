@@ -1,11 +1,11 @@
 """The cache's tiers behind memory, and what each of them holds."""
 
 from array import array
+from dataclasses import dataclass
 
 from shepherd.backends.base import CacheTier
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache, SavedSequence
 from shepherd.backends.llamacpp.cache.host_cache import HostCache, StoredSequence
-from shepherd.dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 import ctypes
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error
 from shepherd.backends.llamacpp.native.pooled import PooledContext
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.dataclass import dataclass
 from shepherd.errors import ConfigError, ModelLoadError
 
 

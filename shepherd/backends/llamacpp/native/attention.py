@@ -1,11 +1,11 @@
 """Flash attention or not, and how many tokens are computed at once."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from shepherd.backends.llamacpp.native.devices import has_gpu
 from shepherd.backends.llamacpp.native.limits import device_limits
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.dataclass import dataclass
 
 FLASH_AUTO, FLASH_OFF, FLASH_ON = -1, 0, 1
 """llama.cpp's own numbers (`llama_flash_attn_type`)."""

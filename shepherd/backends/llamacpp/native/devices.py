@@ -4,12 +4,12 @@ import ctypes
 import functools
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings
-from shepherd.dataclass import dataclass
 
 _CGROUP = Path("/sys/fs/cgroup")
 

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from shepherd.backends.device_memory import Memory
@@ -18,7 +18,6 @@ from shepherd.backends.llamacpp.native.params import (
 from shepherd.backends.llamacpp.native.sizes import ModelSizes, model_sizes
 from shepherd.backends.llamacpp.rpc.workers import open_workers
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.dataclass import dataclass
 
 logger = logging.getLogger(__name__)
 

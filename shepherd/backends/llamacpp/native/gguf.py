@@ -4,11 +4,10 @@ import mmap
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ModelLoadError
 
 _MAGIC = b"GGUF"

@@ -1,9 +1,8 @@
 """Sizes of batches and the like that depend on the device."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shepherd.backends.llamacpp.native.devices import has_gpu
-from shepherd.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

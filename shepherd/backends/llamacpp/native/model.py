@@ -4,6 +4,7 @@ import ctypes
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.rpc.workers import Workers
 from shepherd.catalog.model_files import parts_of
-from shepherd.dataclass import dataclass
 from shepherd.errors import ModelLoadError
 
 ENCODERS = frozenset(

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from shepherd.backends.llamacpp.native.attention import ModelTraits
 from shepherd.backends.llamacpp.native.gguf import GgufHeader
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.dataclass import dataclass
 
 _FLOAT = 4
 _LAYER = re.compile(r"blk\.(\d+)\.")

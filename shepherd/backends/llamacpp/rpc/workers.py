@@ -4,13 +4,12 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import Device, describe_device, gpu_handles
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.dataclass import dataclass
 from shepherd.errors import BackendError, ConfigError
 
 if TYPE_CHECKING:  # models without workers need none of it

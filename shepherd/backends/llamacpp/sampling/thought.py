@@ -2,9 +2,9 @@
 
 import codecs
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shepherd.backends.output.style import ThinkMarkers
-from shepherd.dataclass import dataclass
 
 EFFORT_TOKENS = {"minimal": 256, "low": 1024, "medium": 4096, "high": 16_384}
 """The budget of each effort, for models whose template does not know efforts."""

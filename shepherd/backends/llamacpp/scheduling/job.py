@@ -2,7 +2,7 @@
 
 import codecs
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from time import perf_counter
 
@@ -18,7 +18,6 @@ from shepherd.backends.llamacpp.speculation.drafts import Drafting
 from shepherd.backends.llamacpp.speculation.escaped import EscapedPrompt
 from shepherd.backends.llamacpp.vision.parts import ImageRun
 from shepherd.backends.output.markers import StopMatcher
-from shepherd.dataclass import dataclass
 from shepherd.sampling import Sampling
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Jobs
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
@@ -14,7 +14,6 @@ from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, shares
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
 from shepherd.backends.llamacpp.speculation.drafts import Draft
 from shepherd.backends.llamacpp.vision.parts import image_span
-from shepherd.dataclass import dataclass
 
 CALM_SECONDS = 5.0
 """Seconds without a new request until a step may take long again."""

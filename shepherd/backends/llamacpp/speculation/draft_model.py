@@ -1,7 +1,7 @@
 """A small model that drafts tokens for a large one, in a context of its own."""
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shepherd.backends.llamacpp.cache.prefixes import common_prefix
@@ -9,7 +9,6 @@ from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.dataclass import dataclass
 from shepherd.errors import BackendError, ModelLoadError
 
 MAX_PADDING = 128

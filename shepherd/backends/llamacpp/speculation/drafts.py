@@ -1,10 +1,10 @@
 """Drafts of a request: tokens that may come next, decoded together with the next one."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from shepherd.backends.llamacpp.speculation.payoff import AcceptanceRate
-from shepherd.dataclass import dataclass
 
 MAX_INDEXED_TOKENS = 8192
 """Tokens that one search may add to the index, so that a long prompt delays no other request."""

@@ -1,9 +1,8 @@
 """Whether drafting pays off: acceptance rates, and the cost of larger batches."""
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shepherd.backends.llamacpp.native.limits import CPU_LIMITS
-from shepherd.dataclass import dataclass
 
 MARGIN = 1.05
 """A draft must promise an increase of the speed by this factor."""

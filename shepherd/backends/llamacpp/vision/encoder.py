@@ -5,7 +5,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import field
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -23,7 +23,6 @@ from shepherd.backends.llamacpp.vision.parts import (
     PromptImages,
     TextPart,
 )
-from shepherd.dataclass import dataclass
 from shepherd.errors import BackendError, ImageError
 from shepherd.images import Image
 

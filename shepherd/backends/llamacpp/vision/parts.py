@@ -3,10 +3,10 @@
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 from shepherd.backends.llamacpp.cache.placeholders import runs
 from shepherd.backends.llamacpp.native.image_span import SECTIONS, ImageSpan
-from shepherd.dataclass import dataclass
 from shepherd.errors import BackendError, InvalidRequestError
 from shepherd.images import Image
 from shepherd.session import RawPrompt, Session

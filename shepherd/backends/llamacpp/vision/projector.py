@@ -1,6 +1,8 @@
 """Finds the projector of a model: the setting, or the file beside the model that fits it."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -9,18 +11,16 @@ from shepherd.backends.llamacpp.native.bindings import reads_images
 from shepherd.backends.llamacpp.native.gguf import GgufHeader, check_model_file
 from shepherd.catalog.model_files import SUFFIX, is_projector_name, model_name
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.dataclass import dataclass
 from shepherd.errors import ModelLoadError
-from shepherd.pattern import lazy_pattern
 
 NONE = "none"
 """The value of `llamacpp.projector` for a model that must not see."""
 
 BUILD_COMMAND = "make chat IMAGES=1"
 
-_WORD = lazy_pattern(r"[-_. ]+")
+_WORD = re.compile(r"[-_. ]+")
 _WORDS_OF_ALL = frozenset({"mmproj", "model", "ggml", "gguf", "projector", "vision"})
-_PRECISION = lazy_pattern(r"(bf16|f16|fp16|f32|fp32|i?q\d.*|k|[sml]|xs|xxs|ud)$")
+_PRECISION = re.compile(r"(bf16|f16|fp16|f32|fp32|i?q\d.*|k|[sml]|xs|xxs|ud)$")
 _PREFERRED = ("f16", "fp16", "bf16", "q8", "f32")
 """Of files that differ in precision only, the first of these is used."""
 

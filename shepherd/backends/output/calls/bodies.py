@@ -17,17 +17,16 @@ from shepherd.backends.output.calls.xml import (
     skip_space,
 )
 from shepherd.backends.output.markers import MarkerSet
-from shepherd.pattern import lazy_pattern
 
 _JSON_WORDS = {"true": True, "false": False, "null": None}
 
 _Calls = tuple[ParsedCall, ...]
 
-_NAME_ELEMENT = lazy_pattern(r"<(function|name|tool_name)>\s*([^<>\s]+)\s*</\1>\s*")
-_ARGUMENTS_ELEMENT = lazy_pattern(r"<(arguments|parameters)>(.*)</\1>\s*", re.DOTALL)
-_NAME = lazy_pattern(r"([^\s<>(){}\[\]]+)\s*")
-_GEMMA = lazy_pattern(r"call:([^\s{]+)\s*(\{.*\})\s*", re.DOTALL)
-_GEMMA_STRING = lazy_pattern(r"(<\|\"\|>|<escape>)(.*?)\1", re.DOTALL)
+_NAME_ELEMENT = re.compile(r"<(function|name|tool_name)>\s*([^<>\s]+)\s*</\1>\s*")
+_ARGUMENTS_ELEMENT = re.compile(r"<(arguments|parameters)>(.*)</\1>\s*", re.DOTALL)
+_NAME = re.compile(r"([^\s<>(){}\[\]]+)\s*")
+_GEMMA = re.compile(r"call:([^\s{]+)\s*(\{.*\})\s*", re.DOTALL)
+_GEMMA_STRING = re.compile(r"(<\|\"\|>|<escape>)(.*?)\1", re.DOTALL)
 _STARTS = ("<function>", "<name>", "<tool_name>", *(t.begin for t in CALL_TOKENS))
 _NAME_STARTS = (
     "{}", "functions.{}", "call:{}", "<{}", "<function={}", '<function="{}"', '<function name="{}"',

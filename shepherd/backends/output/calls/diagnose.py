@@ -1,6 +1,7 @@
 """Explains to a model why its text is not a valid call."""
 
 import json
+import re
 from typing import Any, cast
 
 from shepherd.backends.output.calls.catalog import (
@@ -11,14 +12,13 @@ from shepherd.backends.output.calls.catalog import (
 )
 from shepherd.backends.output.calls.repair import loads, repair_json
 from shepherd.backends.output.calls.schema import misfits
-from shepherd.pattern import lazy_pattern
 
 _MAX_LENGTH = 20_000
 _NEAR = 12
 _MAX_NAMES = 40
-_JSON_NAME = lazy_pattern(rf"[\"']?\b(?:{'|'.join(NAME_KEYS)})\b[\"']?\s*:\s*[\"']([\w.:-]+)[\"']")
-_JSON_ARGUMENTS = lazy_pattern(rf"[\"']?\b(?:{'|'.join(ARGUMENT_KEYS)})\b[\"']?\s*:")
-_OTHER_NAME = lazy_pattern(
+_JSON_NAME = re.compile(rf"[\"']?\b(?:{'|'.join(NAME_KEYS)})\b[\"']?\s*:\s*[\"']([\w.:-]+)[\"']")
+_JSON_ARGUMENTS = re.compile(rf"[\"']?\b(?:{'|'.join(ARGUMENT_KEYS)})\b[\"']?\s*:")
+_OTHER_NAME = re.compile(
     r"(?:<｜tool▁call▁begin｜>|<\|tool_call_begin\|>)?\s*(?:"
     r"<[\w:｜-]*(?:function|invoke)(?:=|\s+name\s*=\s*)[\"']?(?P<xml>[^\"'<>\s]+)[\"']?\s*>"
     r"|(?P<glm>[\w.-]+)\s*<arg_key>"

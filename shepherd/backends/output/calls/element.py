@@ -5,12 +5,11 @@ import re
 from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
 from shepherd.backends.output.calls.reader import ClosingReader, Verdict
 from shepherd.backends.output.calls.xml import Scope, child_starts, parse_children, skip_space
-from shepherd.pattern import lazy_pattern
 
-_ATTRIBUTE = lazy_pattern(r"\s+([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
-_TAG_END = lazy_pattern(r"\s*(/?)>")
-_BETWEEN = lazy_pattern(r"\s*/?|\s+[\w:.-]+\s*(?:=\s*)?")
-_QUOTES_OR_END = lazy_pattern(r"[\"'>]")
+_ATTRIBUTE = re.compile(r"\s+([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_TAG_END = re.compile(r"\s*(/?)>")
+_BETWEEN = re.compile(r"\s*/?|\s+[\w:.-]+\s*(?:=\s*)?")
+_QUOTES_OR_END = re.compile(r"[\"'>]")
 
 
 def parse_element(

@@ -1,15 +1,16 @@
 """Mistral's calls: `[TOOL_CALLS]name[ARGS]{…}` and `[TOOL_CALLS][{…}, …]`."""
 
+import re
+
 from shepherd.backends.output.calls.catalog import ToolCatalog
 from shepherd.backends.output.calls.diagnose import problem_of, problem_of_arguments
 from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
 from shepherd.backends.output.calls.reader import CallReader, Verdict
-from shepherd.pattern import lazy_pattern
 
-_NAME = lazy_pattern(r"[^\s\[\]{}]*")
-_BEFORE_ARGUMENTS = lazy_pattern(r"\s*(?:\[CALL_ID\][\w-]*)?\s*(?:\[ARGS\])?\s*")
-_BEGINS_OBJECT = lazy_pattern(r"\{")
-_BEGINS_OBJECTS = lazy_pattern(r"\[?\s*\{")
+_NAME = re.compile(r"[^\s\[\]{}]*")
+_BEFORE_ARGUMENTS = re.compile(r"\s*(?:\[CALL_ID\][\w-]*)?\s*(?:\[ARGS\])?\s*")
+_BEGINS_OBJECT = re.compile(r"\{")
+_BEGINS_OBJECTS = re.compile(r"\[?\s*\{")
 _MAX_HEAD = 256
 
 

@@ -2,11 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from shepherd.backends.output.calls.catalog import ParsedCall
 from shepherd.backends.output.calls.xml import Scope
 from shepherd.backends.output.markers import MarkerSet
-from shepherd.dataclass import dataclass
 
 _MAX_HEAD = 256
 

@@ -5,23 +5,21 @@ import math
 import re
 from typing import Any, NoReturn, cast
 
-from shepherd.pattern import lazy_pattern
-
 MAX_DEPTH = 64
 
-_SPACE = lazy_pattern(r"\s*")
-_WORD = lazy_pattern(r"[^\s,:{}\[\]\"'()]+")
+_SPACE = re.compile(r"\s*")
+_WORD = re.compile(r"[^\s,:{}\[\]\"'()]+")
 _LITERALS: dict[str, Any] = {
     "true": True, "True": True, "false": False, "False": False,
     "null": None, "None": None,
 }  # fmt: skip
-_NUMBER = lazy_pattern(r"-?\d{1,400}(\.\d+)?([eE][+-]?\d{1,4})?")
-_CLOSES_KEY = lazy_pattern(r"\s*:")
-_CLOSES_VALUE = lazy_pattern(r"\s*(?:\Z|[}\]]|,\s*(?:\Z|[\"'{}\[\]]|[\w.+-]+\s*(?:\Z|[:,}\]])))")
-_CUT_ESCAPE = lazy_pattern(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
-_STRING_STEP = {q: lazy_pattern(rf"[^{q}\\]*") for q in "\"'"}
+_NUMBER = re.compile(r"-?\d{1,400}(\.\d+)?([eE][+-]?\d{1,4})?")
+_CLOSES_KEY = re.compile(r"\s*:")
+_CLOSES_VALUE = re.compile(r"\s*(?:\Z|[}\]]|,\s*(?:\Z|[\"'{}\[\]]|[\w.+-]+\s*(?:\Z|[:,}\]])))")
+_CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
+_STRING_STEP = {q: re.compile(rf"[^{q}\\]*") for q in "\"'"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "/": "/", "\\": "\\"}
-_SURROGATES = lazy_pattern("[\ud800-\udfff]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def loads(text: str) -> Any:

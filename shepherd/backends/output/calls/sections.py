@@ -8,20 +8,19 @@ from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
 from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
 from shepherd.backends.output.calls.repair import loads, repair_json
 from shepherd.messages import JsonObject
-from shepherd.pattern import lazy_pattern
 
 BEGIN = "<|open|>call tool="
-_CALL = lazy_pattern(
+_CALL = re.compile(
     r"\s*<\|open\|>call\b(?P<attributes>[^|]*)<\|sep\|>(?P<body>.*?)"
     r"(?:<\|close\|>call<\|sep\|>|\Z|(?=<\|open\|>call\b))\s*",
     re.DOTALL,
 )
-_PART = lazy_pattern(
+_PART = re.compile(
     r"\s*<\|open\|>(?P<tag>argument|json)\b(?P<attributes>[^|]*)<\|sep\|>(?P<text>.*?)"
     r"<\|close\|>(?P=tag)<\|sep\|>\s*",
     re.DOTALL,
 )
-_ATTRIBUTE = lazy_pattern(r"([\w-]+)=\"([^\"]*)\"")
+_ATTRIBUTE = re.compile(r"([\w-]+)=\"([^\"]*)\"")
 _ENTITIES = (("&quot;", '"'), ("&amp;", "&"))
 
 

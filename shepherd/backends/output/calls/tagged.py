@@ -1,5 +1,6 @@
 """Calls between an opening and a closing tag, such as Hermes' `<tool_call>`."""
 
+import re
 from enum import Enum, auto
 
 from shepherd.backends.output.calls.bodies import body_starts, parse_body
@@ -9,11 +10,10 @@ from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
 from shepherd.backends.output.calls.reader import Attempts, CallReader, Verdict
 from shepherd.backends.output.calls.xml import Scope
 from shepherd.backends.output.markers import MarkerSet
-from shepherd.pattern import lazy_pattern
 
-_BLANK = lazy_pattern(r"\s*(?:`{3,}(?:json|xml|tool_call)?[ \t]*\n\s*)?")
-_TAIL = lazy_pattern(r"[\s}\];,`]*")
-_NAME_END = lazy_pattern(r"(?::\d*|\.\w*)?\s*(?:[<({`]|\Z)")
+_BLANK = re.compile(r"\s*(?:`{3,}(?:json|xml|tool_call)?[ \t]*\n\s*)?")
+_TAIL = re.compile(r"[\s}\];,`]*")
+_NAME_END = re.compile(r"(?::\d*|\.\w*)?\s*(?:[<({`]|\Z)")
 _MAX_HEAD = 256
 _CLOSED = Scope(closed=True)
 

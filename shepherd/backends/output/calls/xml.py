@@ -5,23 +5,22 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
-from shepherd.pattern import lazy_pattern
 
 _MAX_KEYS = 256
 """The limit of argument names that are searched after a missing tag: larger patterns are slow."""
 
 _NAMESPACE = r"(?:[\w-]+:|｜DSML｜)?"
-_SPACE = lazy_pattern(r"\s*")
-FUNCTION = lazy_pattern(
+_SPACE = re.compile(r"\s*")
+FUNCTION = re.compile(
     rf"<(?P<tag>{_NAMESPACE}(?:function|invoke))(?:=|\s+name\s*=\s*)"
     r"[\"']?(?P<name>[^\"'<>\s]+)[\"']?\s*>"
 )
-_NAMED_CHILD = lazy_pattern(
+_NAMED_CHILD = re.compile(
     rf"<(?P<tag>{_NAMESPACE}(?:parameter|param|argument|arg))(?P<form>=|\s+name\s*=\s*)"
     r"[\"']?(?P<key>[^\"'<>]+?)[\"']?(?:\s[^<>]*)?>"
 )
-_KEYED_CHILD = lazy_pattern(r"<arg_key>\s*(?P<key>[^<>]+?)\s*</arg_key>\s*<(?P<tag>arg_value)>")
-_PLAIN_CHILD = lazy_pattern(r"<(?P<tag>(?P<key>[A-Za-z_][\w.-]*))>")
+_KEYED_CHILD = re.compile(r"<arg_key>\s*(?P<key>[^<>]+?)\s*</arg_key>\s*<(?P<tag>arg_value)>")
+_PLAIN_CHILD = re.compile(r"<(?P<tag>(?P<key>[A-Za-z_][\w.-]*))>")
 
 
 class Scope(NamedTuple):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from rich.console import RenderableType
 
@@ -11,7 +12,6 @@ from shepherd.cli.render.surface import Surface
 from shepherd.cli.repl.approve import ApproveSwitch
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.conversation.conversation import Conversation
-from shepherd.dataclass import dataclass
 from shepherd.validation import nearest
 
 _COMMAND = re.compile(r"/([a-z?][a-z0-9_-]*)?(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)

@@ -6,11 +6,11 @@ the text needs are inserted above the live area, which moves down or scrolls the
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from prompt_toolkit.output import Output
 
 from shepherd.cli.terminal.cells import character_cells, text_cells, width_varies
-from shepherd.dataclass import dataclass
 
 BEGIN_UPDATE, END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
 MAX_UNSYNCHRONISED = 500

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
-from shepherd.dataclass import dataclass
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal

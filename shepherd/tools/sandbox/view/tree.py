@@ -4,11 +4,10 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from shepherd.dataclass import dataclass
 from shepherd.errors import ToolError
 
 MAX_ENTRIES = 100_000

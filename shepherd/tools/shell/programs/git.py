@@ -4,11 +4,11 @@ A rule must name every word that is not known to be harmless. Examples are other
 aliases, and options that run programs, write files or change settings. No wildcard covers them.
 """
 
+import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from shepherd.pattern import lazy_pattern
 from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.shell.programs.git_options import subcommand
 
@@ -39,9 +39,9 @@ _REMOTE_COMMANDS = frozenset({"fetch", "pull", "push", "ls-remote"})
 _OPERAND_COMMANDS = _REMOTE_COMMANDS | _VERBS.keys() | {"clone"}
 """The effect of these depends on their first operand, at any position."""
 
-_REMOTE = lazy_pattern(r"[A-Za-z0-9][\w.-]*")
-_URL = lazy_pattern(r"(?:https|ssh|git)://[\w.@:/~+-]+|[\w.-]+@[\w.-]+:[\w./~+-]+")
-_OUTSIDE = lazy_pattern(r"[/~]|(?:.*/)?\.\.(?:/|\Z)")
+_REMOTE = re.compile(r"[A-Za-z0-9][\w.-]*")
+_URL = re.compile(r"(?:https|ssh|git)://[\w.@:/~+-]+|[\w.-]+@[\w.-]+:[\w./~+-]+")
+_OUTSIDE = re.compile(r"[/~]|(?:.*/)?\.\.(?:/|\Z)")
 """Paths outside of the repository; `git diff` compares them as plain files."""
 
 _BESIDE = frozenset({"cd", "pwd", "true", "echo"})

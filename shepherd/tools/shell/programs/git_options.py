@@ -3,9 +3,8 @@
 Options that write any file, run a program or read untracked files are not listed.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
-
-from shepherd.dataclass import dataclass
 
 _COMMON = """
 color color-moved color-words no-color quiet verbose word-diff
