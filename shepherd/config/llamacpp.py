@@ -154,14 +154,6 @@ class LlamaCppSection(Section):
     flash_attention: Annotated[
         Literal["auto", "on", "off"], Field(description="Flash attention; auto avoids it on a CPU.")
     ] = "auto"
-    faster_weights: Annotated[
-        Literal["auto", "on", "off"],
-        Field(
-            description="Read prompts faster from a copy of the model, if its type of weights is "
-            "slow on a CPU, as Q4_1 is. The copy takes up to five times the space. auto makes one "
-            "of small models, for at most four threads."
-        ),
-    ] = "auto"
     lora: Annotated[
         list[str],
         Field(

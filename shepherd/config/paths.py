@@ -144,11 +144,6 @@ class Paths:
         """Saved states of models, so that conversations need not be computed again."""
         return self.cache / "conversations"
 
-    @property
-    def weights(self) -> Path:
-        """Copies of models with weights that are read faster."""
-        return self.cache / "weights"
-
 
 def project_file(cwd: Path) -> Path | None:
     """The nearest `.shepherd.toml` from `cwd` up to the root of its git repository.

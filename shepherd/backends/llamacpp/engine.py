@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -13,14 +13,13 @@ from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.host_cache import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.cache.setup import cache_capacity, open_disk_cache
-from shepherd.backends.llamacpp.converted import faster_copy
 from shepherd.backends.llamacpp.native.adapters import NativeAdapters, configured_adapters
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.determinism import set_context_params
 from shepherd.backends.llamacpp.native.equality import make_deterministic
 from shepherd.backends.llamacpp.native.fitting import Fit, fit_model, load_fitted
 from shepherd.backends.llamacpp.native.gguf import check_model_file
-from shepherd.backends.llamacpp.native.model import MemoryShortageError, NativeModel
+from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import (
     TINY_MODEL,
     context_params,
@@ -40,7 +39,6 @@ from shepherd.backends.llamacpp.scheduling.speculator import (
 from shepherd.backends.llamacpp.vision.encoder import ImageEncoder, VisionSetup
 from shepherd.backends.llamacpp.vision.projector import ProjectorChoice, choose_projector
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.config.paths import Paths
 from shepherd.errors import ModelLoadError
 from shepherd.tasks import in_daemon_thread
 
@@ -78,10 +76,8 @@ class Engine:
         _import_numpy_for(path)
         choice = choose_projector(path, header, settings)
         workers = open_workers(settings)
-        copies = Paths.from_env(os.environ).weights
-        weights = faster_copy(path, header, settings, copies, workers=workers is not None)
         fit = fit_model(
-            header if weights == path else check_model_file(weights),
+            header,
             settings,
             sequences=parallel.initial,
             beside=draft_bytes(settings) + choice.bytes,
@@ -89,15 +85,8 @@ class Engine:
         )
 
         def load(fit: Fit) -> "Engine":
-            order = _Order(path, weights, fit.applied(settings), workers, choice)
-            try:
-                return cls._load(order, parallel, post, cache)
-            except MemoryShortageError:
-                raise
-            except ModelLoadError:
-                if weights == path:
-                    raise
-                return cls._load(replace(order, weights=path), parallel, post, cache)
+            order = _Order(path, fit.applied(settings), workers, choice)
+            return cls._load(order, parallel, post, cache)
 
         engine, engine_fit = load_fitted(fit, load)
         engine.fit_notice = engine_fit.notice
@@ -112,7 +101,7 @@ class Engine:
         adapters = configured_adapters(settings)
         with ExitStack() as resources:
             params = model_params(settings, os.environ, workers)
-            model = NativeModel(order.weights, params, workers, name=path.name)
+            model = NativeModel(path, params, workers)
             resources.callback(model.close)
             if not model.can_generate:
                 raise ModelLoadError(f"{path} is not a model that can generate text.")
@@ -126,7 +115,7 @@ class Engine:
             context = NativeContext(model, params)
             resources.callback(context.close)
             loaded.apply(context)
-            disk = open_disk_cache(cache, settings, order.weights, params)
+            disk = open_disk_cache(cache, settings, path, params)
             if settings.deterministic:
                 _make_deterministic(model, context)
             pool = _sequence_pool(model, context, settings, disk)
@@ -210,16 +199,12 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """A model to load, its settings, and the RPC workers that share it.
-
-    `weights` is the file that llama.cpp loads: `path`, or a faster copy of it.
-    """
+    """A model to load, its settings, and the RPC workers that share it."""
 
     path: Path
-    weights: Path
     settings: LlamaCppSection
     workers: Workers | None
-    choice: ProjectorChoice = field(default_factory=ProjectorChoice)
+    choice: ProjectorChoice
 
 
 def _import_numpy_for(path: Path) -> None:

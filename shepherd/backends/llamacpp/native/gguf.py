@@ -4,7 +4,7 @@ import mmap
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,8 @@ _BLOCKS: dict[int, tuple[int, int]] = {
 class GgufHeader:
     """The contents of a header; `needs` is the minimum size of the file in bytes.
 
-    `weights` are the bytes of each tensor by name, and `types` their ggml types. `vocabulary` is
-    the number of tokens. The header of a split model has the tensors of all parts.
+    `weights` are the bytes of each tensor by name. `vocabulary` is the number of tokens. The header
+    of a split model has the tensors of all parts.
     """
 
     values: dict[str, Any]
@@ -48,12 +48,6 @@ class GgufHeader:
     needs: int
     weights: Mapping[str, int]
     vocabulary: int = 0
-    types: Mapping[str, int] = field(default_factory=dict[str, int])
-
-    def elements(self, name: str) -> int:
-        """The number of weights of a tensor; 0 if its type is unknown."""
-        per_block, size = _BLOCKS.get(self.types[name], (0, 1))
-        return self.weights[name] // size * per_block
 
 
 def check_model_file(path: Path) -> GgufHeader:
@@ -62,7 +56,7 @@ def check_model_file(path: Path) -> GgufHeader:
     part = _PART.match(path.name)
     if part is None:
         return header
-    weights, types = dict(header.weights), dict(header.types)
+    weights = dict(header.weights)
     stem, number, total = part.groups()
     if int(number) != 1:
         raise ModelLoadError(f"{path} is a later part of a split model; name its first part.")
@@ -72,10 +66,8 @@ def check_model_file(path: Path) -> GgufHeader:
             raise ModelLoadError(
                 f"{path} is split into {int(total)} parts, {other.name} is missing."
             )
-        part_header = _check_one(other)
-        weights |= part_header.weights
-        types |= part_header.types
-    return replace(header, weights=weights, types=types)
+        weights |= _check_one(other).weights
+    return replace(header, weights=weights)
 
 
 def _check_one(path: Path) -> GgufHeader:
@@ -110,7 +102,6 @@ class _Reader:
         self._data = data
         self._at = len(_MAGIC)
         self._order = "<"
-        self._types: dict[str, int] = {}
         self._length = 0
         """The length of the last array."""
 
@@ -133,7 +124,7 @@ class _Reader:
         alignment = int(values.get("general.alignment") or _DEFAULT_ALIGNMENT)
         start = -(-self._at // alignment) * alignment
         needs = start + max(ends) if ends else self._at
-        return GgufHeader(values, tensors, needs, weights, vocabulary, self._types)
+        return GgufHeader(values, tensors, needs, weights, vocabulary)
 
     def _scalar(self, code: str) -> Any:
         (value,) = struct.unpack_from(self._order + code, self._data, self._at)
@@ -188,7 +179,6 @@ class _Reader:
         for _ in range(self._scalar("I")):
             elements *= self._scalar("Q")
         kind: int = self._scalar("I")
-        self._types[name] = kind
         per_block, size = _BLOCKS.get(kind, (1, 0))
         offset: int = self._scalar("Q")
         weights[name] = elements // per_block * size

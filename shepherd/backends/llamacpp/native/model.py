@@ -77,16 +77,14 @@ def _state(descriptor: int) -> tuple[int, int]:
 class NativeModel:
     """Owns llama.cpp's model. Close it after its contexts."""
 
-    def __init__(
-        self, path: Path, params: Any, workers: Workers | None = None, *, name: str = ""
-    ) -> None:
+    def __init__(self, path: Path, params: Any, workers: Workers | None = None) -> None:
         """Load the file; raises ModelLoadError with llama.cpp's own reason.
 
-        `workers` are the RPC workers of the parameters. `name` is the file's, unless it is given.
+        `workers` are the RPC workers of the parameters.
         """
         self._lib = bindings()
         native_log.take_errors()
-        self.name = name or path.name
+        self.name = path.name
         self.workers = workers
         self.files = MappedFiles(path)
         self.handle: Any = self._lib.llama_model_load_from_file(str(path).encode(), params)
