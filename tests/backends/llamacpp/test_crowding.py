@@ -9,7 +9,7 @@ import pytest
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.cache.crowding import Crowding
 from shepherd.backends.llamacpp.native import context
-from shepherd.backends.llamacpp.native.limits import CPU_LIMITS
+from shepherd.backends.llamacpp.native.devices import CPU_LIMITS
 from shepherd.messages import Message
 from shepherd.session import Session
 from tests.backends.llamacpp.support import PUP, Recorder, loaded

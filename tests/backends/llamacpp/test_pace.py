@@ -4,7 +4,7 @@ import pytest
 
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NativeContext
-from shepherd.backends.llamacpp.native.limits import CPU_LIMITS, GPU_LIMITS, DeviceLimits
+from shepherd.backends.llamacpp.native.devices import CPU_LIMITS, GPU_LIMITS, DeviceLimits
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.scheduling.job import Job

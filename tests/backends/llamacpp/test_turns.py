@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.inprocess.updates import Finished
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
-from shepherd.backends.llamacpp.native.limits import CPU_FLASH_LIMITS, CPU_LIMITS
+from shepherd.backends.llamacpp.native.devices import CPU_FLASH_LIMITS, CPU_LIMITS
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.shares import PrefillPace
 from shepherd.backends.llamacpp.scheduling.turns import SHORT_PROMPT, next_in_turn, overtaken_job

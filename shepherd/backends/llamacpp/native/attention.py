@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shepherd.backends.llamacpp.native.devices import has_gpu
-from shepherd.backends.llamacpp.native.limits import device_limits
+from shepherd.backends.llamacpp.native.devices import device_limits, has_gpu
 from shepherd.config.llamacpp import LlamaCppSection
 
 FLASH_AUTO, FLASH_OFF, FLASH_ON = -1, 0, 1

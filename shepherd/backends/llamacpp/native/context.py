@@ -7,15 +7,15 @@ from typing import Any
 from shepherd.backends.llamacpp.native.attention import FLASH_OFF
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.determinism import Span, pad
-from shepherd.backends.llamacpp.native.devices import has_gpu
-from shepherd.backends.llamacpp.native.image_span import ImageBatch, ImageSpan
-from shepherd.backends.llamacpp.native.interrupt import Interrupt
-from shepherd.backends.llamacpp.native.limits import (
+from shepherd.backends.llamacpp.native.devices import (
     CPU_FLASH_LIMITS,
     CPU_LIMITS,
     GPU_LIMITS,
     DeviceLimits,
+    has_gpu,
 )
+from shepherd.backends.llamacpp.native.image_span import ImageBatch, ImageSpan
+from shepherd.backends.llamacpp.native.interrupt import Interrupt
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error
 from shepherd.backends.llamacpp.native.stopwatch import Stopwatch
 from shepherd.errors import BackendError

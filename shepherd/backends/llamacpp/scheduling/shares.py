@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shepherd.backends.llamacpp.native.limits import CPU_LIMITS, DeviceLimits
+from shepherd.backends.llamacpp.native.devices import CPU_LIMITS, DeviceLimits
 
 EXCLUSIVE_STEP_SECONDS = 0.12
 INTERRUPTIBLE_STEP_SECONDS = 1.5

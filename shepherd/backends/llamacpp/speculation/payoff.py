@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from shepherd.backends.llamacpp.native.limits import CPU_LIMITS
+from shepherd.backends.llamacpp.native.devices import CPU_LIMITS
 
 MARGIN = 1.05
 """A draft must promise an increase of the speed by this factor."""
