@@ -11,8 +11,7 @@ from shepherd.backends.llamacpp.cache.setup import (
     disk_capacity,
     open_disk_cache,
 )
-from shepherd.backends.llamacpp.native.attention import ModelTraits
-from shepherd.backends.llamacpp.native.params import context_params
+from shepherd.backends.llamacpp.native.params import ModelTraits, context_params
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.support import settings
 

@@ -3,19 +3,17 @@ from typing import Any
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.native.attention import (
-    FLASH_AUTO,
-    FLASH_OFF,
-    FLASH_ON,
-    Attention,
-    ModelTraits,
-    attention,
-)
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import (
+    FLASH_AUTO,
+    FLASH_OFF,
+    FLASH_ON,
     GPU_LAYERS_VARIABLE,
+    Attention,
+    ModelTraits,
+    attention,
     context_params,
     default_threads,
     gpu_layers,

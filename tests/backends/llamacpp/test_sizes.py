@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from shepherd.backends.llamacpp.native.attention import ModelTraits
 from shepherd.backends.llamacpp.native.bindings import bindings, logger
 from shepherd.backends.llamacpp.native.gguf import check_model_file
-from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.native.params import ModelTraits, context_params, model_params
 from shepherd.backends.llamacpp.native.sizes import model_sizes
 from shepherd.config.llamacpp import LlamaCppSection
 from tests.backends.llamacpp.support import PUP, settings

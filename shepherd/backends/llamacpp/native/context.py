@@ -4,7 +4,6 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from shepherd.backends.llamacpp.native.attention import FLASH_OFF
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.determinism import Span, pad
 from shepherd.backends.llamacpp.native.devices import (
@@ -17,6 +16,7 @@ from shepherd.backends.llamacpp.native.devices import (
 from shepherd.backends.llamacpp.native.image_span import ImageBatch, ImageSpan
 from shepherd.backends.llamacpp.native.interrupt import Interrupt
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error
+from shepherd.backends.llamacpp.native.params import FLASH_OFF
 from shepherd.backends.llamacpp.native.stopwatch import Stopwatch
 from shepherd.errors import BackendError
 

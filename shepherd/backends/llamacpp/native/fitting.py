@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from shepherd.backends.device_memory import Memory
-from shepherd.backends.llamacpp.native.attention import FLASH_OFF, attention
 from shepherd.backends.llamacpp.native.devices import Device, available_memory, gpus, has_gpu
 from shepherd.backends.llamacpp.native.gguf import GgufHeader
 from shepherd.backends.llamacpp.native.model import MemoryShortageError
 from shepherd.backends.llamacpp.native.params import (
+    FLASH_OFF,
+    attention,
     gpu_count,
     gpu_layers,
 )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shepherd.backends.llamacpp.native.attention import ModelTraits
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
+from shepherd.backends.llamacpp.native.params import ModelTraits
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.rpc.workers import Workers
 from shepherd.catalog.model_files import parts_of

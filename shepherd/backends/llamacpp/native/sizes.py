@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from shepherd.backends.llamacpp.native.attention import ModelTraits
 from shepherd.backends.llamacpp.native.gguf import GgufHeader
+from shepherd.backends.llamacpp.native.params import ModelTraits
 from shepherd.config.llamacpp import LlamaCppSection
 
 _FLOAT = 4
