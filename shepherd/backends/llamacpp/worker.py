@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from shepherd.backends.inprocess.threads import Heartbeat
 from shepherd.backends.inprocess.updates import Update
 from shepherd.backends.llamacpp.engine import Engine
-from shepherd.backends.llamacpp.native.interrupt import Interrupt
+from shepherd.backends.llamacpp.native.context import Interrupt
 from shepherd.backends.llamacpp.rpc.workers import WorkerLostError
 from shepherd.backends.llamacpp.scheduling.delivery import Outbox
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post

@@ -8,10 +8,9 @@ from typing import Any
 from shepherd.backends.inprocess.updates import Failed, Finished, Update
 from shepherd.backends.llamacpp.cache.host_cache import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
-from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
+from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span, Stopwatch
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
-from shepherd.backends.llamacpp.native.stopwatch import Stopwatch
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator

@@ -1,8 +1,9 @@
 """A llama.cpp context: batches in, logits kept inside, and its memory per sequence."""
 
 import ctypes
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any, Protocol
 
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.determinism import Span, pad
@@ -14,10 +15,8 @@ from shepherd.backends.llamacpp.native.devices import (
     has_gpu,
 )
 from shepherd.backends.llamacpp.native.image_span import ImageBatch, ImageSpan
-from shepherd.backends.llamacpp.native.interrupt import Interrupt
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error
 from shepherd.backends.llamacpp.native.params import FLASH_OFF
-from shepherd.backends.llamacpp.native.stopwatch import Stopwatch
 from shepherd.errors import BackendError
 
 DECODED = 0
@@ -282,3 +281,79 @@ class Batch:
             at = end
         self.native.n_tokens = at
         return at
+
+
+class Computing(Protocol):
+    """A context, as far as its time is measured."""
+
+    @property
+    def returns_early(self) -> bool:
+        """Whether calls only queue work, as on a GPU."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until all queued work is computed."""
+        ...
+
+
+class Stopwatch:
+    """The clock for everything that a context computes. All speeds are measured with it.
+
+    Where llama.cpp computes on a GPU, `llama_decode` returns before the work is done. A time is
+    only right after a wait. On a CPU there is nothing to wait for, and `finished` costs the same as
+    `now`.
+    """
+
+    def __init__(self, context: Computing, clock: Callable[[], float] = perf_counter) -> None:
+        self.returns_early = context.returns_early
+        self._context = context
+        self._clock = clock
+
+    def now(self) -> float:
+        """The time in seconds; work may still be queued."""
+        return self._clock()
+
+    def finished(self) -> float:
+        """The time in seconds at which all queued work is computed; waits for it."""
+        if self.returns_early:
+            self._context.synchronize()
+        return self._clock()
+
+
+class Interrupt:
+    """A flag that llama.cpp reads between two operations of a batch, if it computes on a CPU.
+
+    llama.cpp calls a C function there. This is `strlen` of the flag: nothing or one character. A
+    function of Python would need its lock (GIL) hundreds of times per batch. `set` may be called
+    from any thread.
+    """
+
+    def __init__(self) -> None:
+        lib = bindings()
+        self._flag = ctypes.create_string_buffer(2)
+        address = ctypes.cast(ctypes.CDLL(None).strlen, ctypes.c_void_p).value or 0
+        self._read: Any = lib.ggml_abort_callback(address)
+        self._none: Any = lib.ggml_abort_callback(0)
+        self._lib = lib
+
+    def set(self) -> None:
+        """End the batch that is computed now, or the next one."""
+        self._flag[0] = b"!"
+
+    def clear(self) -> None:
+        """Let batches run to their end again."""
+        self._flag[0] = b"\0"
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the batch that is computed now ends."""
+        return bool(self._flag.value)
+
+    def attach(self, context: Any) -> None:
+        """Let a context read the flag."""
+        place = ctypes.cast(self._flag, ctypes.c_void_p)
+        self._lib.llama_set_abort_callback(context, self._read, place)
+
+    def detach(self, context: Any) -> None:
+        """End what `attach` began."""
+        self._lib.llama_set_abort_callback(context, self._none, None)

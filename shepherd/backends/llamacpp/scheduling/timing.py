@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from shepherd.backends.llamacpp.native.stopwatch import Stopwatch
+from shepherd.backends.llamacpp.native.context import Stopwatch
 from shepherd.backends.llamacpp.scheduling.planner import Part
 from shepherd.backends.llamacpp.scheduling.shares import EXCLUSIVE_STEP_SECONDS
 
