@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.native.determinism import ROWS, Span, pad
+from shepherd.backends.llamacpp.native.batch import Span, pad
+from shepherd.backends.llamacpp.native.determinism import ROWS
 from shepherd.backends.llamacpp.native.equality import choose_rows
 from shepherd.errors import ModelLoadError
 from shepherd.models import builtin_model

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
+from shepherd.backends.llamacpp.native.batch import ImageBatch, ImageSpan, Span, pad
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
-from shepherd.backends.llamacpp.native.determinism import Span, pad
 from shepherd.backends.llamacpp.native.devices import (
     CPU_FLASH_LIMITS,
     CPU_LIMITS,
@@ -14,7 +14,6 @@ from shepherd.backends.llamacpp.native.devices import (
     DeviceLimits,
     has_gpu,
 )
-from shepherd.backends.llamacpp.native.image_span import ImageBatch, ImageSpan
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error
 from shepherd.backends.llamacpp.native.params import FLASH_OFF
 from shepherd.errors import BackendError
@@ -238,49 +237,6 @@ def _limits(flash: int) -> DeviceLimits:
     if has_gpu():
         return GPU_LIMITS
     return CPU_LIMITS if flash == FLASH_OFF else CPU_FLASH_LIMITS
-
-
-class Batch:
-    """The arrays of a `llama_batch`, which are reused; each token belongs to one sequence."""
-
-    def __init__(self, size: int) -> None:
-        int_pointer = ctypes.POINTER(ctypes.c_int32)
-        self._tokens = (ctypes.c_int32 * size)()
-        self._positions = (ctypes.c_int32 * size)()
-        self._counts = (ctypes.c_int32 * size)(*([1] * size))
-        self._sequences = (ctypes.c_int32 * size)()
-        self._outputs = (ctypes.c_int8 * size)()
-        stride = ctypes.sizeof(ctypes.c_int32)
-        base = ctypes.addressof(self._sequences)
-        self._pointers = (int_pointer * size)(
-            *(ctypes.cast(base + i * stride, int_pointer) for i in range(size))
-        )
-        self.size = size
-        self.native = bindings().llama_batch(
-            0,
-            self._tokens,
-            None,
-            self._positions,
-            self._counts,
-            self._pointers,
-            self._outputs,
-        )
-
-    def fill(self, spans: Sequence[Span]) -> int:
-        """Write the spans into the arrays; returns the number of tokens."""
-        at = 0
-        for span in spans:
-            end = at + len(span.tokens)
-            if end > self.size:
-                raise BackendError(f"a batch of {end} tokens exceeds n_batch ({self.size})")
-            self._tokens[at:end] = span.tokens
-            self._positions[at:end] = range(span.start, span.start + end - at)
-            self._sequences[at:end] = [span.sequence] * (end - at)
-            self._outputs[at:end] = [0] * (end - at)
-            self._outputs[end - span.outputs : end] = [span.wants_logits] * span.outputs
-            at = end
-        self.native.n_tokens = at
-        return at
 
 
 class Computing(Protocol):

@@ -10,8 +10,7 @@ on a CPU, and what is done about it:
 """
 
 import os
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 ROWS = (2, 4, 8)
 """Tokens to which parts of batches are padded; the first number that passes the check is used."""
@@ -19,49 +18,6 @@ ROWS = (2, 4, 8)
 _TILED_VARIABLE = "GGML_CPU_TILED_MM"
 _PADDING = 256
 """llama.cpp's unit for the size of a context."""
-
-
-class Span(NamedTuple):
-    """Tokens of one sequence in a batch; `start` is the position of the first.
-
-    The last `outputs` tokens give logits if `wants_logits` is true.
-    """
-
-    sequence: int
-    start: int
-    tokens: Sequence[int]
-    wants_logits: bool
-    outputs: int = 1
-
-
-class Padded(NamedTuple):
-    """Spans with padding, and the index in the batch of each token of the original spans."""
-
-    spans: list[Span]
-    places: list[int]
-
-
-def pad(spans: Sequence[Span], rows: int) -> Padded:
-    """Pad the tokens and the outputs of each span to a multiple of `rows`.
-
-    llama.cpp splits a batch at multiples of the shortest span, so no part of it has fewer rows.
-    """
-    padded: list[Span] = []
-    places: list[int] = []
-    at = 0
-    for span in spans:
-        count = len(span.tokens)
-        missing = -count % rows
-        outputs = span.outputs + missing
-        padded.append(
-            span._replace(
-                tokens=[*span.tokens, *[span.tokens[-1]] * missing],
-                outputs=outputs + -outputs % rows,
-            )
-        )
-        places.extend(range(at, at + count))
-        at += count + missing
-    return Padded(padded, places)
 
 
 def set_model_params(params: Any) -> None:

@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Callable, Sequence
 
+from shepherd.backends.llamacpp.native.batch import Span
 from shepherd.backends.llamacpp.native.context import NativeContext
-from shepherd.backends.llamacpp.native.determinism import ROWS, Span
+from shepherd.backends.llamacpp.native.determinism import ROWS
 from shepherd.backends.llamacpp.native.devices import has_gpu
 from shepherd.errors import ModelLoadError
 

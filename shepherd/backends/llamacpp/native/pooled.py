@@ -8,8 +8,9 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
+from shepherd.backends.llamacpp.native.batch import Batch
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
-from shepherd.backends.llamacpp.native.context import DECODED, Batch, Span
+from shepherd.backends.llamacpp.native.context import DECODED, Span
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error, load_error
 from shepherd.backends.llamacpp.native.params import attention, batch_size, context_params
 from shepherd.config.llamacpp import LlamaCppSection

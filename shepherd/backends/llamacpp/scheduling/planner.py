@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
+from shepherd.backends.llamacpp.native.batch import ImageSpan
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
-from shepherd.backends.llamacpp.native.image_span import ImageSpan
 from shepherd.backends.llamacpp.sampling.prompt_meter import MAX_MEASURED
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, shares

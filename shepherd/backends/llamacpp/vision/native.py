@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from shepherd.backends.llamacpp.native.batch import SECTIONS
 from shepherd.backends.llamacpp.native.bindings import bindings, image_bindings, native_log
-from shepherd.backends.llamacpp.native.image_span import SECTIONS
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error, load_error
 from shepherd.backends.llamacpp.vision.parts import Part, PicturePart, TextPart
 from shepherd.errors import BackendError, ImageError

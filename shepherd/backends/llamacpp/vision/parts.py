@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from shepherd.backends.llamacpp.cache.placeholders import runs
-from shepherd.backends.llamacpp.native.image_span import SECTIONS, ImageSpan
+from shepherd.backends.llamacpp.native.batch import SECTIONS, ImageSpan
 from shepherd.errors import BackendError, InvalidRequestError
 from shepherd.images import Image
 from shepherd.session import RawPrompt, Session
