@@ -15,8 +15,7 @@ from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.cache.setup import cache_capacity, open_disk_cache
 from shepherd.backends.llamacpp.native.adapters import NativeAdapters, configured_adapters
 from shepherd.backends.llamacpp.native.context import NativeContext
-from shepherd.backends.llamacpp.native.determinism import set_context_params
-from shepherd.backends.llamacpp.native.equality import make_deterministic
+from shepherd.backends.llamacpp.native.determinism import make_deterministic
 from shepherd.backends.llamacpp.native.fitting import Fit, fit_model, load_fitted
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel
@@ -27,6 +26,7 @@ from shepherd.backends.llamacpp.native.params import (
     gpu_layers,
     gpu_notice,
     model_params,
+    set_context_params,
 )
 from shepherd.backends.llamacpp.rpc.workers import Workers, open_workers
 from shepherd.backends.llamacpp.scheduling.job import Post

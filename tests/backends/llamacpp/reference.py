@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
-from shepherd.backends.llamacpp.native.determinism import set_context_params
-from shepherd.backends.llamacpp.native.equality import make_deterministic
+from shepherd.backends.llamacpp.native.determinism import make_deterministic
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.native.params import (
+    context_params,
+    model_params,
+    set_context_params,
+)
 from shepherd.config.llamacpp import LlamaCppSection
 from tests.backends.llamacpp.support import settings
 

@@ -2,9 +2,98 @@
 
 import ctypes
 from array import array
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.errors import BackendError
+
+
+class Span(NamedTuple):
+    """Tokens of one sequence in a batch; `start` is the position of the first.
+
+    The last `outputs` tokens give logits if `wants_logits` is true.
+    """
+
+    sequence: int
+    start: int
+    tokens: Sequence[int]
+    wants_logits: bool
+    outputs: int = 1
+
+
+class Batch:
+    """The arrays of a `llama_batch`, which are reused; each token belongs to one sequence."""
+
+    def __init__(self, size: int) -> None:
+        int_pointer = ctypes.POINTER(ctypes.c_int32)
+        self._tokens = (ctypes.c_int32 * size)()
+        self._positions = (ctypes.c_int32 * size)()
+        self._counts = (ctypes.c_int32 * size)(*([1] * size))
+        self._sequences = (ctypes.c_int32 * size)()
+        self._outputs = (ctypes.c_int8 * size)()
+        stride = ctypes.sizeof(ctypes.c_int32)
+        base = ctypes.addressof(self._sequences)
+        self._pointers = (int_pointer * size)(
+            *(ctypes.cast(base + i * stride, int_pointer) for i in range(size))
+        )
+        self.size = size
+        self.native = bindings().llama_batch(
+            0,
+            self._tokens,
+            None,
+            self._positions,
+            self._counts,
+            self._pointers,
+            self._outputs,
+        )
+
+    def fill(self, spans: Sequence[Span]) -> int:
+        """Write the spans into the arrays; returns the number of tokens."""
+        at = 0
+        for span in spans:
+            end = at + len(span.tokens)
+            if end > self.size:
+                raise BackendError(f"a batch of {end} tokens exceeds n_batch ({self.size})")
+            self._tokens[at:end] = span.tokens
+            self._positions[at:end] = range(span.start, span.start + end - at)
+            self._sequences[at:end] = [span.sequence] * (end - at)
+            self._outputs[at:end] = [0] * (end - at)
+            self._outputs[end - span.outputs : end] = [span.wants_logits] * span.outputs
+            at = end
+        self.native.n_tokens = at
+        return at
+
+
+class Padded(NamedTuple):
+    """Spans with padding, and the index in the batch of each token of the original spans."""
+
+    spans: list[Span]
+    places: list[int]
+
+
+def pad(spans: Sequence[Span], rows: int) -> Padded:
+    """Pad the tokens and the outputs of each span to a multiple of `rows`.
+
+    llama.cpp splits a batch at multiples of the shortest span, so no part of it has fewer rows.
+    """
+    padded: list[Span] = []
+    places: list[int] = []
+    at = 0
+    for span in spans:
+        count = len(span.tokens)
+        missing = -count % rows
+        outputs = span.outputs + missing
+        padded.append(
+            span._replace(
+                tokens=[*span.tokens, *[span.tokens[-1]] * missing],
+                outputs=outputs + -outputs % rows,
+            )
+        )
+        places.extend(range(at, at + count))
+        at += count + missing
+    return Padded(padded, places)
+
 
 SECTIONS = 4
 """The numbers of a position with M-RoPE: time, row, column, and one without a use."""
@@ -54,89 +143,3 @@ class ImageBatch:
             self._pointers,
             self._outputs,
         )
-
-
-class Span(NamedTuple):
-    """Tokens of one sequence in a batch; `start` is the position of the first.
-
-    The last `outputs` tokens give logits if `wants_logits` is true.
-    """
-
-    sequence: int
-    start: int
-    tokens: Sequence[int]
-    wants_logits: bool
-    outputs: int = 1
-
-
-class Padded(NamedTuple):
-    """Spans with padding, and the index in the batch of each token of the original spans."""
-
-    spans: list[Span]
-    places: list[int]
-
-
-def pad(spans: Sequence[Span], rows: int) -> Padded:
-    """Pad the tokens and the outputs of each span to a multiple of `rows`.
-
-    llama.cpp splits a batch at multiples of the shortest span, so no part of it has fewer rows.
-    """
-    padded: list[Span] = []
-    places: list[int] = []
-    at = 0
-    for span in spans:
-        count = len(span.tokens)
-        missing = -count % rows
-        outputs = span.outputs + missing
-        padded.append(
-            span._replace(
-                tokens=[*span.tokens, *[span.tokens[-1]] * missing],
-                outputs=outputs + -outputs % rows,
-            )
-        )
-        places.extend(range(at, at + count))
-        at += count + missing
-    return Padded(padded, places)
-
-
-class Batch:
-    """The arrays of a `llama_batch`, which are reused; each token belongs to one sequence."""
-
-    def __init__(self, size: int) -> None:
-        int_pointer = ctypes.POINTER(ctypes.c_int32)
-        self._tokens = (ctypes.c_int32 * size)()
-        self._positions = (ctypes.c_int32 * size)()
-        self._counts = (ctypes.c_int32 * size)(*([1] * size))
-        self._sequences = (ctypes.c_int32 * size)()
-        self._outputs = (ctypes.c_int8 * size)()
-        stride = ctypes.sizeof(ctypes.c_int32)
-        base = ctypes.addressof(self._sequences)
-        self._pointers = (int_pointer * size)(
-            *(ctypes.cast(base + i * stride, int_pointer) for i in range(size))
-        )
-        self.size = size
-        self.native = bindings().llama_batch(
-            0,
-            self._tokens,
-            None,
-            self._positions,
-            self._counts,
-            self._pointers,
-            self._outputs,
-        )
-
-    def fill(self, spans: Sequence[Span]) -> int:
-        """Write the spans into the arrays; returns the number of tokens."""
-        at = 0
-        for span in spans:
-            end = at + len(span.tokens)
-            if end > self.size:
-                raise BackendError(f"a batch of {end} tokens exceeds n_batch ({self.size})")
-            self._tokens[at:end] = span.tokens
-            self._positions[at:end] = range(span.start, span.start + end - at)
-            self._sequences[at:end] = [span.sequence] * (end - at)
-            self._outputs[at:end] = [0] * (end - at)
-            self._outputs[end - span.outputs : end] = [span.wants_logits] * span.outputs
-            at = end
-        self.native.n_tokens = at
-        return at

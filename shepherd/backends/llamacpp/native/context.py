@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
-from shepherd.backends.llamacpp.native.batch import ImageBatch, ImageSpan, Span, pad
+from shepherd.backends.llamacpp.native.batch import Batch, ImageBatch, ImageSpan, Span, pad
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.devices import (
     CPU_FLASH_LIMITS,

@@ -9,35 +9,65 @@ on a CPU, and what is done about it:
 - Repacked and tiled weights are computed in groups of tokens. Both are off.
 """
 
-import os
-from typing import Any
+import sys
+from collections.abc import Callable, Sequence
 
-ROWS = (2, 4, 8)
-"""Tokens to which parts of batches are padded; the first number that passes the check is used."""
+from shepherd.backends.llamacpp.native.batch import Span
+from shepherd.backends.llamacpp.native.context import NativeContext
+from shepherd.backends.llamacpp.native.devices import has_gpu
+from shepherd.backends.llamacpp.native.params import ROWS
+from shepherd.errors import ModelLoadError
 
-_TILED_VARIABLE = "GGML_CPU_TILED_MM"
-_PADDING = 256
-"""llama.cpp's unit for the size of a context."""
+_GROUPS = 4
+_MIN_TOKENS_ON_OTHER_DEVICES = 64
+"""BLAS libraries and GPUs have kernels for larger batches too."""
 
 
-def set_model_params(params: Any) -> None:
-    """Change the parameters of a model: its weights are not repacked for groups of tokens.
+def make_deterministic(context: NativeContext, vocabulary: int) -> None:
+    """Pad batches so that results do not depend on them; raises ModelLoadError if they still do.
 
-    llama.cpp reads the variable for tiled weights once, before the first batch of the process.
+    The memory must be empty, and the parameters those of `set_context_params`.
     """
-    params.use_extra_bufts = False
-    os.environ[_TILED_VARIABLE] = "0"
+
+    def agree(rows: int, count: int) -> bool:
+        context.pad_to(rows)
+        tokens = [place % vocabulary for place in range(1, count + 1)]
+        parts = [tokens[:rows], tokens[rows:-rows], tokens[-rows:]]
+        return _last_logits(context, [tokens], vocabulary) == _last_logits(
+            context, parts, vocabulary
+        )
+
+    choose_rows(agree)
 
 
-def set_context_params(params: Any, trained_context: int) -> None:
-    """Change the parameters of a context: each sequence has its own cells, as many as the context.
+def choose_rows(agree: Callable[[int, int], bool]) -> int:
+    """The smallest number of rows with which all batches agree; raises ModelLoadError.
 
-    A batch is computed at once, because llama.cpp could split it between any two tokens.
+    `agree(rows, tokens)` computes so many tokens at once and in parts of at least `rows`.
     """
-    sequences, padding = params.n_seq_max, ROWS[-1]
-    size = (params.n_ctx or trained_context) + padding
-    params.n_ctx = sequences * (size + -size % _PADDING)
-    params.kv_unified = False
-    params.swa_full = True
-    params.n_ubatch = max(params.n_ubatch, 2 * padding * sequences)
-    params.n_batch = params.n_ubatch
+    is_other_device = has_gpu() or sys.platform == "darwin"
+    for rows in ROWS:
+        tokens = _GROUPS * rows
+        if is_other_device:
+            tokens = max(tokens, _MIN_TOKENS_ON_OTHER_DEVICES)
+        if agree(rows, tokens):
+            return rows
+    raise ModelLoadError(
+        "llamacpp.deterministic is not possible with this model on this device: its results "
+        "depend on the number of tokens that are computed at once. Turn the setting off."
+    )
+
+
+def _last_logits(context: NativeContext, parts: Sequence[Sequence[int]], vocabulary: int) -> bytes:
+    """The last logits of a sequence that is decoded in parts, beside another one."""
+    start = 0
+    for part in parts:
+        spans = [Span(0, start, part, wants_logits=True)]
+        if context.sequences > 1:
+            spans.append(Span(1, start, part[::-1], wants_logits=start > 0))
+        context.decode(spans)
+        start += len(part)
+    logits = bytes(context.logits_row(len(parts[-1]) - 1, vocabulary))
+    context.clear()
+    context.decoded_tokens = context.decoded_batches = 0
+    return logits
