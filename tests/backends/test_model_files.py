@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.llamacpp.native.locate import available_models
+from shepherd.backends.llamacpp.native.gguf import available_models
 from shepherd.catalog.hub import HubFile, choose_files, parse_selection
 from shepherd.catalog.model_files import (
     MAX_DEPTH,

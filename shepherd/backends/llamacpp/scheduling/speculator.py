@@ -8,8 +8,7 @@ from pathlib import Path
 
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.devices import CPU_LIMITS, DeviceLimits
-from shepherd.backends.llamacpp.native.gguf import check_model_file
-from shepherd.backends.llamacpp.native.locate import locate_model
+from shepherd.backends.llamacpp.native.gguf import check_model_file, locate_model
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.native.vocab import Vocab

@@ -39,8 +39,7 @@ def list_models(context: typer.Context, provider: OnServer = "") -> None:
     if provider:
         _ollama(provider).list()
         return
-    from shepherd.backends.llamacpp.native.locate import available_models
-    from shepherd.backends.llamacpp.native.summary import summarise
+    from shepherd.backends.llamacpp.native.gguf import available_models, summarise
 
     directory = _models_dir(_config(context))
     files = available_models(directory) if directory.is_dir() else []
@@ -67,9 +66,7 @@ def info(
         _ollama(provider).info(name)
         return
     from shepherd.backends.llamacpp.native.fitting import fit_model
-    from shepherd.backends.llamacpp.native.gguf import check_model_file
-    from shepherd.backends.llamacpp.native.locate import locate_model
-    from shepherd.backends.llamacpp.native.summary import summarise
+    from shepherd.backends.llamacpp.native.gguf import check_model_file, locate_model, summarise
     from shepherd.backends.llamacpp.vision.projector import choose_projector
 
     config = _config(context)

@@ -9,7 +9,7 @@ import typer
 from shepherd.cli.terminal.sanitize import sanitize
 
 if TYPE_CHECKING:
-    from shepherd.backends.llamacpp.native.summary import ModelSummary
+    from shepherd.backends.llamacpp.native.gguf import ModelSummary
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
