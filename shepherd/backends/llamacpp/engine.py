@@ -114,7 +114,7 @@ class Engine:
                 set_context_params(params, model.trained_context)
             context = NativeContext(model, params)
             resources.callback(context.close)
-            loaded.apply(context)
+            loaded.apply(context.handle)
             disk = open_disk_cache(cache, settings, path, params)
             if settings.deterministic:
                 _make_deterministic(model, context)

@@ -45,7 +45,7 @@ class PooledEngine:
             loaded = NativeAdapters(model, adapters)
             context = PooledContext(model, settings, pooling)
             resources.callback(context.close)
-            loaded.apply(context)
+            loaded.apply(context.handle)
             engine = cls(model, context, TextReader(model, context.size))
             resources.pop_all()  # the engine frees them from here on
             return engine

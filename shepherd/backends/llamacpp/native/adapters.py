@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
-from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error
-from shepherd.backends.llamacpp.native.pooled import PooledContext
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import ConfigError, ModelLoadError
 
@@ -54,13 +52,13 @@ class NativeAdapters:
         self._scales = [adapter.scale for adapter in adapters]
         self._handles = [self._load(model, adapter.path) for adapter in adapters]
 
-    def apply(self, context: NativeContext | PooledContext) -> None:
-        """Use the adapters in a context."""
+    def apply(self, context: Any) -> None:
+        """Use the adapters in the context of this handle."""
         count = len(self._handles)
         if count:
             handles = (self._lib.llama_adapter_lora_p_ctypes * count)(*self._handles)
             scales = (ctypes.c_float * count)(*self._scales)
-            self._lib.llama_set_adapters_lora(context.handle, handles, count, scales)
+            self._lib.llama_set_adapters_lora(context, handles, count, scales)
 
     def _load(self, model: NativeModel, path: Path) -> Any:
         _check_header(path, model.metadata("general.architecture"))
