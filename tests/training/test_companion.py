@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.native.adapters import Adapter, NativeAdapters
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
-from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.model import Adapter, NativeAdapters, NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.text_model import TextModel
 from shepherd.config.llamacpp import LlamaCppSection

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.llamacpp.native.adapters import Adapter
+from shepherd.backends.llamacpp.native.model import Adapter
 from tests.backends.llamacpp import tiny
 from tests.training.test_companion import PROMPT, logits
 

@@ -13,12 +13,11 @@ from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.host_cache import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.cache.setup import cache_capacity, open_disk_cache
-from shepherd.backends.llamacpp.native.adapters import NativeAdapters, configured_adapters
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.determinism import make_deterministic
 from shepherd.backends.llamacpp.native.fitting import Fit, fit_model, load_fitted
 from shepherd.backends.llamacpp.native.gguf import check_model_file
-from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.model import NativeAdapters, NativeModel, configured_adapters
 from shepherd.backends.llamacpp.native.params import (
     TINY_MODEL,
     context_params,

@@ -7,9 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shepherd.backends.llamacpp.native.adapters import Adapter, NativeAdapters, configured_adapters
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
-from shepherd.backends.llamacpp.native.model import NativeModel
+from shepherd.backends.llamacpp.native.model import (
+    Adapter,
+    NativeAdapters,
+    NativeModel,
+    configured_adapters,
+)
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.errors import ConfigError, ModelLoadError
 from tests.backends.llamacpp import tiny

@@ -8,8 +8,8 @@ from typing import Any
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.fingerprint import fingerprint
 from shepherd.backends.llamacpp.cache.state_folder import StateFolder
-from shepherd.backends.llamacpp.native.adapters import configured_adapters
 from shepherd.backends.llamacpp.native.devices import available_memory
+from shepherd.backends.llamacpp.native.model import configured_adapters
 from shepherd.config.llamacpp import LlamaCppSection
 
 logger = logging.getLogger(__name__)
