@@ -12,7 +12,7 @@ from shepherd.models import BUILTIN_NAME, builtin_model
 
 if TYPE_CHECKING:
     from shepherd.backends.llamacpp import LlamaCppBackend
-    from shepherd.backends.llamacpp.native.pooled import Pooling
+    from shepherd.backends.llamacpp.embedding.pooling import Pooling
 
 SCRIPT_PREFIX = "script:"
 """`script:FILE` as a model's name plays a script."""
@@ -52,7 +52,7 @@ def _import_llamacpp() -> "type[LlamaCppBackend]":
 
 
 def _pooling_of(path: Path) -> "Pooling | None":
-    from shepherd.backends.llamacpp.embedding.kind import pooling_of
+    from shepherd.backends.llamacpp.embedding.pooling import pooling_of
 
     return pooling_of(path)
 

@@ -15,7 +15,7 @@ import pytest
 from shepherd.backends.base import Backend
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
-from shepherd.backends.llamacpp.native.pooled import Pooling
+from shepherd.backends.llamacpp.embedding.pooling import Pooling
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.settings import Config
 from shepherd.models import BUILTIN_NAME, builtin_model

@@ -11,7 +11,7 @@ import pytest
 
 from shepherd.backends.embedding import EmbeddingInput
 from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
-from shepherd.backends.llamacpp.native.pooled import Pooling
+from shepherd.backends.llamacpp.embedding.pooling import Pooling
 from tests.backends.llamacpp.embedders import CONTEXT, write_bert
 from tests.backends.llamacpp.support import settings
 from tests.patience import PATIENCE

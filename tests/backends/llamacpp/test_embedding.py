@@ -14,8 +14,7 @@ import pytest
 from shepherd.backends.embedding import Embedder, EmbeddingInput, Parts
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
-from shepherd.backends.llamacpp.embedding.kind import pooling_of
-from shepherd.backends.llamacpp.native.pooled import Pooling
+from shepherd.backends.llamacpp.embedding.pooling import Pooling, pooling_of
 from shepherd.backends.local import open_local
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.model import ModelSection

@@ -17,9 +17,8 @@ from shepherd.backends.embedding import (
 )
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.embedding.engine import PooledEngine
-from shepherd.backends.llamacpp.embedding.kind import kind_of
+from shepherd.backends.llamacpp.embedding.pooling import Pooling, kind_of
 from shepherd.backends.llamacpp.embedding.queue import EmbeddingQueue, Vector
-from shepherd.backends.llamacpp.native.pooled import Pooling
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import InvalidRequestError
 from shepherd.events import EventCallback

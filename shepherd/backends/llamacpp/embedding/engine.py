@@ -5,12 +5,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from shepherd.backends.llamacpp.embedding.pooling import USUAL_CONTEXT, PooledContext, Pooling
 from shepherd.backends.llamacpp.embedding.texts import TextReader
 from shepherd.backends.llamacpp.native.fitting import fit_model, load_fitted
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeAdapters, NativeModel, configured_adapters
 from shepherd.backends.llamacpp.native.params import model_params
-from shepherd.backends.llamacpp.native.pooled import USUAL_CONTEXT, PooledContext, Pooling
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import ModelLoadError
 

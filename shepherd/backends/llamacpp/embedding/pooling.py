@@ -1,17 +1,20 @@
-"""A llama.cpp context that makes one vector of each sequence."""
+"""How a model makes one vector of a text: which models do, and the context that computes it."""
 
 import ctypes
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
+from shepherd.backends.base import ModelKind
 from shepherd.backends.llamacpp.native.batch import Batch
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.context import DECODED, Span
-from shepherd.backends.llamacpp.native.model import NativeModel, last_error, load_error
+from shepherd.backends.llamacpp.native.gguf import check_model_file
+from shepherd.backends.llamacpp.native.model import ENCODERS, NativeModel, last_error, load_error
 from shepherd.backends.llamacpp.native.params import attention, batch_size, context_params
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BackendError
@@ -109,3 +112,27 @@ class PooledContext:
     def _clear(self) -> None:
         if self._memory:  # an encoder has none
             self._lib.llama_memory_clear(self._memory, False)
+
+
+def kind_of(pooling: Pooling | None) -> ModelKind:
+    """What a model makes that pools like this, None for not at all."""
+    if pooling is None:
+        return ModelKind.TEXT
+    return ModelKind.RERANKING if pooling is Pooling.RANK else ModelKind.EMBEDDING
+
+
+def pooling_of(path: Path) -> Pooling | None:
+    """How the model at `path` pools, None for a model that writes text.
+
+    Raises ModelLoadError for a damaged file.
+    """
+    return _pooling(check_model_file(path).values)
+
+
+def _pooling(values: Mapping[str, Any]) -> Pooling | None:
+    architecture: object = values.get("general.architecture")
+    number: object = values.get(f"{architecture}.pooling_type")
+    pooling = next((kind for kind in Pooling if kind == number), Pooling.NONE)
+    if pooling is not Pooling.NONE:
+        return pooling
+    return Pooling.NONE if architecture in ENCODERS else None
