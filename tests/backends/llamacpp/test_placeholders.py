@@ -3,8 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.cache.placeholders import placeholders, runs, surplus, whole
-from shepherd.backends.llamacpp.cache.prefixes import common_prefix, packed
+from shepherd.backends.llamacpp.cache.prefixes import (
+    common_prefix,
+    packed,
+    placeholders,
+    runs,
+    surplus,
+    whole,
+)
 from shepherd.backends.llamacpp.cache.sequence import Checkpoints, Sequence
 
 

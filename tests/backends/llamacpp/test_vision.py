@@ -15,7 +15,7 @@ import pytest
 
 from shepherd.backends.base import Generation
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.cache.placeholders import runs
+from shepherd.backends.llamacpp.cache.prefixes import runs
 from shepherd.backends.llamacpp.native.bindings import reads_images
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled
 from shepherd.backends.llamacpp.vision.encoder import ImageEncoder

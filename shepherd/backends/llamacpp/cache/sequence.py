@@ -5,8 +5,7 @@ from collections.abc import Collection
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
-from shepherd.backends.llamacpp.cache.placeholders import surplus, whole
-from shepherd.backends.llamacpp.cache.prefixes import packed
+from shepherd.backends.llamacpp.cache.prefixes import packed, surplus, whole
 
 MAX_CHECKPOINTS = 16
 MAX_CHECKPOINT_BYTES = 256 * 1024 * 1024

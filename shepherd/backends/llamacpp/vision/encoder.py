@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 
 from shepherd.backends.inprocess.threads import TextThread
-from shepherd.backends.llamacpp.cache.placeholders import placeholders
+from shepherd.backends.llamacpp.cache.prefixes import placeholders
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.vision.native import NativeProjector
 from shepherd.backends.llamacpp.vision.parts import (

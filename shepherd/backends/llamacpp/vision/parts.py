@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from shepherd.backends.llamacpp.cache.placeholders import runs
+from shepherd.backends.llamacpp.cache.prefixes import runs
 from shepherd.backends.llamacpp.native.batch import SECTIONS, ImageSpan
 from shepherd.errors import BackendError, InvalidRequestError
 from shepherd.images import Image
