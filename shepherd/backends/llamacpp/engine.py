@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shepherd.backends.base import Concurrency
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
-from shepherd.backends.llamacpp.cache.host_cache import HostCache
+from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.cache.setup import cache_capacity, open_disk_cache
 from shepherd.backends.llamacpp.native.context import NativeContext

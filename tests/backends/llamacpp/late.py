@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.backends.inprocess.updates import Failed, Finished, Update
-from shepherd.backends.llamacpp.cache.host_cache import HostCache
+from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span, Stopwatch
 from shepherd.backends.llamacpp.native.model import NativeModel

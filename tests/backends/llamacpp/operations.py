@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 
 from shepherd.backends.inprocess.updates import Failed, Finished, Update
-from shepherd.backends.llamacpp.cache.host_cache import HostCache
+from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import Span
 from shepherd.backends.llamacpp.native.model import NativeModel

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shepherd.backends.llamacpp.cache.host_cache import HostCache
+from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
 from shepherd.backends.llamacpp.cache.setup import open_disk_cache
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span

@@ -1,9 +1,8 @@
 """States as the caches store them, without a model."""
 
 from shepherd.backends.llamacpp.cache.fingerprint import Fingerprint
-from shepherd.backends.llamacpp.cache.host_cache import StoredSequence
 from shepherd.backends.llamacpp.cache.prefixes import packed
-from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Checkpoints
+from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Checkpoints, StoredSequence
 
 MINE = Fingerprint("place", "origin", "context")
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.cache.disk_cache import MIN_TOKENS, DiskCache
 from shepherd.backends.llamacpp.cache.disk_file import file_bytes
-from shepherd.backends.llamacpp.cache.host_cache import StoredSequence
 from shepherd.backends.llamacpp.cache.prefixes import packed
+from shepherd.backends.llamacpp.cache.sequence import StoredSequence
 from shepherd.backends.llamacpp.cache.state_folder import StateFolder
 from shepherd.messages import Message
 from tests.backends.llamacpp import tiny

@@ -17,8 +17,8 @@ from shepherd.backends.llamacpp.cache.disk_file import (
     write_entry,
 )
 from shepherd.backends.llamacpp.cache.fingerprint import Fingerprint
-from shepherd.backends.llamacpp.cache.host_cache import StoredSequence, continues
 from shepherd.backends.llamacpp.cache.prefixes import usable_prefix
+from shepherd.backends.llamacpp.cache.sequence import StoredSequence, continues
 from shepherd.backends.llamacpp.cache.state_folder import SUFFIX, StateFolder
 
 logger = logging.getLogger(__name__)

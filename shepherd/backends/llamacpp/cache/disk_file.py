@@ -9,9 +9,8 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
-from shepherd.backends.llamacpp.cache.host_cache import StoredSequence
 from shepherd.backends.llamacpp.cache.prefixes import packed
-from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Checkpoints
+from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Checkpoints, StoredSequence
 
 _MAGIC = b"SHEPKV1\n"
 _HEAD = struct.Struct("<8s32sIIQII")

@@ -3,9 +3,8 @@
 from collections.abc import Collection
 from collections.abc import Sequence as Tokens
 
-from shepherd.backends.llamacpp.cache.host_cache import StoredSequence
 from shepherd.backends.llamacpp.cache.prefixes import Gap, common_prefix, reach, whole
-from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Sequence, marks
+from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Sequence, StoredSequence, marks
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.errors import BackendError
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shepherd.backends.base import CacheTier
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache, SavedSequence
-from shepherd.backends.llamacpp.cache.host_cache import HostCache, StoredSequence
+from shepherd.backends.llamacpp.cache.sequence import HostCache, StoredSequence
 
 
 @dataclass(slots=True)
