@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.cache.crowding import Crowding
+from shepherd.backends.llamacpp.cache.tiers import Crowding
 from shepherd.backends.llamacpp.native import context
 from shepherd.backends.llamacpp.native.devices import CPU_LIMITS
 from shepherd.messages import Message

@@ -7,13 +7,13 @@ from functools import partial
 from time import monotonic, time
 
 from shepherd.backends.base import CacheTier
-from shepherd.backends.llamacpp.cache.crowding import Crowding
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.mirror import Mirror
 from shepherd.backends.llamacpp.cache.prefixes import Gap, common_prefix, find_gap, packed
 from shepherd.backends.llamacpp.cache.sequence import HostCache, Sequence, StoredSequence
 from shepherd.backends.llamacpp.cache.tiers import (
     CacheCounts,
+    Crowding,
     StoredPrefix,
     Tiers,
     TierUsage,
