@@ -18,10 +18,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.cache.disk_cache import MIN_TOKENS, DiskCache
-from shepherd.backends.llamacpp.cache.disk_file import file_bytes
+from shepherd.backends.llamacpp.cache.disk_file import StateFolder, file_bytes
 from shepherd.backends.llamacpp.cache.prefixes import packed
 from shepherd.backends.llamacpp.cache.sequence import StoredSequence
-from shepherd.backends.llamacpp.cache.state_folder import StateFolder
 from shepherd.messages import Message
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.rooms import (
@@ -279,7 +278,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
-from shepherd.backends.llamacpp.cache.state_folder import StateFolder
+from shepherd.backends.llamacpp.cache.disk_file import StateFolder
 from tests.backends.llamacpp.states import MINE, stored
 folder, number = Path(sys.argv[1]), int(sys.argv[2])
 cache = DiskCache(StateFolder(folder, 200_000), MINE)

@@ -9,8 +9,10 @@ from threading import Lock, Thread
 from time import perf_counter, time
 
 from shepherd.backends.llamacpp.cache.disk_file import (
+    SUFFIX,
     DamagedFileError,
     SavedSequence,
+    StateFolder,
     file_bytes,
     read_entry,
     read_index,
@@ -19,7 +21,6 @@ from shepherd.backends.llamacpp.cache.disk_file import (
 from shepherd.backends.llamacpp.cache.fingerprint import Fingerprint
 from shepherd.backends.llamacpp.cache.prefixes import usable_prefix
 from shepherd.backends.llamacpp.cache.sequence import StoredSequence, continues
-from shepherd.backends.llamacpp.cache.state_folder import SUFFIX, StateFolder
 
 logger = logging.getLogger(__name__)
 

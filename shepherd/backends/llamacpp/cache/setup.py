@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
+from shepherd.backends.llamacpp.cache.disk_file import StateFolder
 from shepherd.backends.llamacpp.cache.fingerprint import fingerprint
-from shepherd.backends.llamacpp.cache.state_folder import StateFolder
 from shepherd.backends.llamacpp.native.devices import available_memory
 from shepherd.backends.llamacpp.native.model import configured_adapters
 from shepherd.config.llamacpp import LlamaCppSection
