@@ -13,9 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
+from shepherd.backends.llamacpp.cache.disk_cache import DiskCache, Fingerprint, fingerprint
 from shepherd.backends.llamacpp.cache.disk_file import StateFolder
-from shepherd.backends.llamacpp.cache.fingerprint import Fingerprint, fingerprint
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.models import builtin_model
 from tests.backends.llamacpp import tiny

@@ -9,10 +9,9 @@ from importlib import import_module
 from pathlib import Path
 
 from shepherd.backends.base import Concurrency
-from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
+from shepherd.backends.llamacpp.cache.disk_cache import DiskCache, cache_capacity, open_disk_cache
 from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
-from shepherd.backends.llamacpp.cache.setup import cache_capacity, open_disk_cache
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.determinism import make_deterministic
 from shepherd.backends.llamacpp.native.fitting import Fit, fit_model, load_fitted

@@ -1,6 +1,6 @@
 """States as the caches store them, without a model."""
 
-from shepherd.backends.llamacpp.cache.fingerprint import Fingerprint
+from shepherd.backends.llamacpp.cache.disk_cache import Fingerprint
 from shepherd.backends.llamacpp.cache.prefixes import packed
 from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Checkpoints, StoredSequence
 

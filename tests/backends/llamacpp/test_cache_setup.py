@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.llamacpp.cache.fingerprint import fingerprint
-from shepherd.backends.llamacpp.cache.setup import (
+from shepherd.backends.llamacpp.cache.disk_cache import (
     MAX_DISK_BYTES,
     disk_capacity,
+    fingerprint,
     open_disk_cache,
 )
 from shepherd.backends.llamacpp.native.params import ModelTraits, context_params

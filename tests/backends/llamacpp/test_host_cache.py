@@ -5,9 +5,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.backends.llamacpp.cache.disk_cache import MAX_MEMORY_BYTES, cache_capacity
 from shepherd.backends.llamacpp.cache.prefixes import packed
 from shepherd.backends.llamacpp.cache.sequence import HostCache, StoredSequence
-from shepherd.backends.llamacpp.cache.setup import MAX_MEMORY_BYTES, cache_capacity
 from shepherd.backends.llamacpp.native.devices import available_memory
 from tests.backends.llamacpp.support import settings
 
