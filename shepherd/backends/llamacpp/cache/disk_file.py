@@ -1,4 +1,4 @@
-"""The file of a saved sequence: a header, an index of tokens and checkpoints, the states."""
+"""Files of saved sequences: the folder that processes share, and the format of one file."""
 
 import fcntl
 import logging

@@ -19,10 +19,12 @@ _HASH = _ADVANCES - 1
 
 
 def placeholders(key: bytes, tokens: int, positions: int) -> tuple[int, ...]:
-    """The run of an image that has this many tokens and takes this many positions.
+    """The run of negative numbers that stands for an image among tokens.
 
-    `key` stands for the contents of the image, and for all that changes its embeddings. M-RoPE
-    takes fewer positions than tokens.
+    Equal images have equal runs, so prefixes are compared, stored and restored as with tokens. A
+    run says itself where it ends and how many positions it takes, also after a restart. `key`
+    stands for the contents of the image, and for all that changes its embeddings. M-RoPE takes
+    fewer positions than tokens.
     """
     if not 0 < positions <= tokens:
         raise ValueError(f"an image of {tokens} tokens can't take {positions} positions")

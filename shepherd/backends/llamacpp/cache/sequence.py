@@ -1,7 +1,7 @@
-"""One sequence of a context, and the checkpoints along it."""
+"""One sequence of a context with its checkpoints, and sequences that are kept in host memory."""
 
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
@@ -211,7 +211,7 @@ class HostCache:
         return len(self._entries)
 
     @property
-    def entries(self) -> Sequence[StoredSequence]:
+    def entries(self) -> Tokens[StoredSequence]:
         """All entries, least recently used first."""
         return self._entries
 
@@ -220,12 +220,12 @@ class HostCache:
         """The size of all entries."""
         return sum(entry.bytes for entry in self._entries)
 
-    def wants(self, tokens: Sequence[int], size: int) -> bool:
+    def wants(self, tokens: Tokens[int], size: int) -> bool:
         """Whether a state of `size` bytes fits and is not stored yet."""
         width = packed(()).itemsize
         return size + len(tokens) * width <= self.capacity and not self.holds(tokens)
 
-    def holds(self, tokens: Sequence[int]) -> bool:
+    def holds(self, tokens: Tokens[int]) -> bool:
         """Whether an entry begins with these tokens."""
         tokens = packed(tokens)
         return any(continues(entry.tokens, tokens) for entry in self._entries)
@@ -242,7 +242,7 @@ class HostCache:
         self.evictions += len(evicted)
         return evicted
 
-    def find(self, prompt: Sequence[int], *, rolls_back: bool) -> tuple[StoredSequence | None, int]:
+    def find(self, prompt: Tokens[int], *, rolls_back: bool) -> tuple[StoredSequence | None, int]:
         """The entry with the longest usable prefix of a prompt, and its length."""
         prompt = packed(prompt)
         best, length = None, 0
@@ -273,6 +273,6 @@ class HostCache:
             self._rate = (self._rate + size / seconds) / 2
 
 
-def continues(longer: Sequence[int], shorter: Sequence[int]) -> bool:
+def continues(longer: Tokens[int], shorter: Tokens[int]) -> bool:
     """Whether `longer` begins with all of `shorter`; both are packed."""
     return common_prefix(longer, shorter) == len(shorter)
