@@ -9,7 +9,7 @@ from shepherd.backends.inprocess.prompt.prompt import Prompt
 from shepherd.backends.inprocess.sessions import check_prompt_size
 from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Ready, Update
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.sampling.prompt_meter import PromptMeter
+from shepherd.backends.llamacpp.sampling.candidates import PromptMeter
 from shepherd.backends.llamacpp.sampling.thought import ThoughtBudget, ThoughtMeter
 from shepherd.backends.llamacpp.scheduling.delivery import Mailbox
 from shepherd.backends.llamacpp.scheduling.job import Job

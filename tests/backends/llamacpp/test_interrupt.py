@@ -11,7 +11,7 @@ from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.context import ABORTED, DECODED, NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
-from shepherd.backends.llamacpp.sampling.logits import logits_row
+from shepherd.backends.llamacpp.sampling.candidates import logits_row
 from shepherd.backends.llamacpp.scheduling.job import Post
 from shepherd.backends.llamacpp.worker import Worker
 from tests.backends.llamacpp.support import EXACT, PUP, settings

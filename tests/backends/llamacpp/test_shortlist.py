@@ -11,10 +11,14 @@ from numpy.typing import NDArray
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.backends.llamacpp.sampling.candidates import Candidates
-from shepherd.backends.llamacpp.sampling.logits import leading_tokens, log_total
+from shepherd.backends.llamacpp.sampling.candidates import (
+    MAX_TOKENS,
+    Candidates,
+    Shortlist,
+    leading_tokens,
+    log_total,
+)
 from shepherd.backends.llamacpp.sampling.native_chain import NativeChain
-from shepherd.backends.llamacpp.sampling.shortlist import MAX_TOKENS, Shortlist
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling
 
 SIZE = 20_000

@@ -1,17 +1,58 @@
-"""The candidates for a next token, and their log probabilities."""
+"""The logits of a batch: candidates for the next token, and log probabilities."""
 
 import ctypes
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.sampling.logits import leading_tokens, log_total, logits_row
 from shepherd.logprobs import TokenLogprob, TokenProbability
 
 if TYPE_CHECKING:
-    from shepherd.backends.llamacpp.sampling.logits import Row, Tokens
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Row = NDArray[np.float32]
+    Tokens = NDArray[np.intp]
+
+_BLOCKS = 512
+"""The parts of a row whose maxima are compared: enough for usual counts, and few to sort."""
+
+
+def logits_row(context: NativeContext, index: int, size: int) -> "Row":
+    """The logits at a batch index; not a copy, and valid until the next batch."""
+    import numpy as np
+
+    return np.frombuffer(context.logits_row(index, size), np.float32)
+
+
+def log_total(row: "Row", shares: "Row") -> float:
+    """The logarithm of the sum of all exponentials; `shares` is overwritten."""
+    import numpy as np
+
+    best = row.max()
+    np.subtract(row, best, out=shares)
+    np.exp(shares, out=shares)
+    return float(best) + math.log(float(shares.sum()))
+
+
+def leading_tokens(row: "Row", count: int) -> "Tokens":
+    """The tokens with the `count` highest logits in ascending order, and some more.
+
+    The highest logits of the row's blocks bound the result from below.
+    """
+    import numpy as np
+
+    rows = len(row) // max(_BLOCKS, 2 * count)
+    if rows < 2:
+        return np.arange(len(row))
+    blocks = len(row) // rows
+    maxima = row[: rows * blocks].reshape(rows, blocks).max(axis=0)
+    bound = np.partition(maxima, blocks - count)[blocks - count]
+    return (row >= bound).nonzero()[0]
+
 
 _IMPOSSIBLE = float("-inf")
 _FIELDS = 3  # id, logit, probability: four bytes each
@@ -118,3 +159,82 @@ class LogprobMeter:
         logits = row[tokens]
         order = (-logits).argsort(kind="stable")[: self._alternatives]
         return list(zip(tokens[order].tolist(), logits[order].tolist(), strict=True))
+
+
+MAX_TOKENS = 4096
+"""Longer lists save no time."""
+
+
+class Shortlist:
+    """The candidates for a chain that begins with the choice of the likeliest tokens.
+
+    Such a chain gives the same result without all other tokens.
+    """
+
+    def __init__(self, vocabulary: int, leaders: int, biases: Mapping[int, float]) -> None:
+        """The chain adds `biases` to logits, then it chooses `leaders` tokens."""
+        self._vocabulary = vocabulary
+        self._biases = biases
+        self._raised = [token for token, bias in biases.items() if bias > 0]
+        self._is_single = leaders == 1
+        self._leaders = leaders + len(biases)
+        self._candidates = Candidates(MAX_TOKENS) if self._leaders <= MAX_TOKENS else None
+
+    def candidates(self, context: NativeContext, index: int) -> Candidates | None:
+        """The candidates at a batch index; None if they are too many."""
+        import numpy as np
+
+        if self._candidates is None:
+            return None
+        row = logits_row(context, index, self._vocabulary)
+        tokens = leading_tokens(row, self._leaders)
+        if self._raised:
+            tokens = np.array(sorted({*tokens.tolist(), *self._raised}), np.intp)
+        if not 0 < len(tokens) <= MAX_TOKENS:
+            return None
+        self._candidates.fill_some(row, tokens)
+        return self._candidates
+
+    def best(self, context: NativeContext, index: int) -> int | None:
+        """The token with the highest logit, if that decides; else None."""
+        if not self._is_single:
+            return None
+        row = logits_row(context, index, self._vocabulary)
+        token = int(row.argmax())
+        logit = float(row[token])
+        biased = (float(row[t]) + bias for t, bias in self._biases.items())
+        if token in self._biases or not max(biased, default=-math.inf) < logit:
+            return None
+        return token
+
+
+MAX_MEASURED = 64
+"""Tokens of a prompt that are measured in one step: each needs the logits of all tokens."""
+
+
+class PromptMeter:
+    """Measures a prompt while it is decoded from its beginning. Owner thread only.
+
+    `logprobs` may be read once the prompt is in memory.
+    """
+
+    def __init__(self, vocab: Vocab, alternatives: int) -> None:
+        self.logprobs: list[TokenLogprob] = []
+        self._vocab = vocab
+        self._alternatives = alternatives
+
+    def restart(self) -> None:
+        """Forget what was measured, as the prompt is decoded again."""
+        self.logprobs.clear()
+
+    def measure(self, context: NativeContext, index: int, following: Sequence[int]) -> None:
+        """Measure the tokens that follow those at the batch indices from `index` on."""
+        meter = LogprobMeter(self._vocab, self._alternatives)
+        for place, token in enumerate(following, index):
+            self.logprobs.append(meter.measure(context, place, token))
+
+    def begin(self, token: int) -> None:
+        """Take the first token, which nothing precedes."""
+        if not self.logprobs:
+            piece = self._vocab.piece(token)
+            self.logprobs.append(TokenLogprob(piece, math.nan, id=token))

@@ -8,12 +8,15 @@ from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.sampling.candidates import Candidates, LogprobMeter
+from shepherd.backends.llamacpp.sampling.candidates import (
+    Candidates,
+    LogprobMeter,
+    Shortlist,
+    logits_row,
+)
 from shepherd.backends.llamacpp.sampling.forced import forced_tokens, without_extensible
 from shepherd.backends.llamacpp.sampling.guard import CallDetector, GrammarGuard
-from shepherd.backends.llamacpp.sampling.logits import logits_row
 from shepherd.backends.llamacpp.sampling.native_chain import NativeChain
-from shepherd.backends.llamacpp.sampling.shortlist import Shortlist
 from shepherd.errors import InvalidRequestError
 from shepherd.logprobs import TokenLogprob
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling

@@ -11,7 +11,7 @@ from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.inprocess.updates import Update
 from shepherd.backends.llamacpp.cache.sequences import Sequence
 from shepherd.backends.llamacpp.native.context import NativeContext
-from shepherd.backends.llamacpp.sampling.prompt_meter import PromptMeter
+from shepherd.backends.llamacpp.sampling.candidates import PromptMeter
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
 from shepherd.backends.llamacpp.sampling.thought import ThoughtMeter
 from shepherd.backends.llamacpp.speculation.drafts import Drafting

@@ -8,7 +8,7 @@ from time import monotonic
 from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
 from shepherd.backends.llamacpp.native.batch import ImageSpan
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
-from shepherd.backends.llamacpp.sampling.prompt_meter import MAX_MEASURED
+from shepherd.backends.llamacpp.sampling.candidates import MAX_MEASURED
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.shares import PrefillPace, shares
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
