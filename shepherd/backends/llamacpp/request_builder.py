@@ -23,7 +23,7 @@ from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.prefilled import LengthLimit, Request
-from shepherd.backends.llamacpp.sampling.parameters import recommended_sampling, resolve_biases
+from shepherd.backends.llamacpp.sampling.native_chain import recommended_sampling, resolve_biases
 from shepherd.backends.llamacpp.sampling.thought import (
     EFFORT_TOKENS,
     ThoughtBudget,

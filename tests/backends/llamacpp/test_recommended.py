@@ -6,7 +6,7 @@ import gguf
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.sampling.parameters import KEYS, recommended_sampling
+from shepherd.backends.llamacpp.sampling.native_chain import KEYS, recommended_sampling
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import Recorder, conversation

@@ -6,7 +6,7 @@ import pytest
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params
-from shepherd.backends.llamacpp.sampling.parameters import resolve_biases
+from shepherd.backends.llamacpp.sampling.native_chain import resolve_biases
 from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN, SamplerChain
 from shepherd.errors import InvalidRequestError
 from shepherd.sampling import Sampling
