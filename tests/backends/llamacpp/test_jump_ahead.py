@@ -14,11 +14,7 @@ from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
-from shepherd.backends.llamacpp.sampling.forced import (
-    MAX_TAIL,
-    forced_tokens,
-    without_extensible,
-)
+from shepherd.backends.llamacpp.sampling.guard import MAX_TAIL, forced_tokens, without_extensible
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.events import FinishReason

@@ -14,8 +14,12 @@ from shepherd.backends.llamacpp.sampling.candidates import (
     Shortlist,
     logits_row,
 )
-from shepherd.backends.llamacpp.sampling.forced import forced_tokens, without_extensible
-from shepherd.backends.llamacpp.sampling.guard import CallDetector, GrammarGuard
+from shepherd.backends.llamacpp.sampling.guard import (
+    CallDetector,
+    GrammarGuard,
+    forced_tokens,
+    without_extensible,
+)
 from shepherd.backends.llamacpp.sampling.native_chain import NativeChain
 from shepherd.errors import InvalidRequestError
 from shepherd.logprobs import TokenLogprob

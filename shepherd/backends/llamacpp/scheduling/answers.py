@@ -2,7 +2,7 @@
 
 from shepherd.backends.inprocess.updates import Text
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.sampling.forced import MAX_TAIL
+from shepherd.backends.llamacpp.sampling.guard import MAX_TAIL
 from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN, SamplerChain
 from shepherd.backends.llamacpp.scheduling.job import Job, Post
 from shepherd.backends.llamacpp.speculation.earlier import EarlierAnswers
