@@ -11,8 +11,7 @@ from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Read
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.candidates import PromptMeter
 from shepherd.backends.llamacpp.sampling.thought import ThoughtBudget, ThoughtMeter
-from shepherd.backends.llamacpp.scheduling.delivery import Mailbox
-from shepherd.backends.llamacpp.scheduling.job import Job
+from shepherd.backends.llamacpp.scheduling.job import Job, Mailbox
 from shepherd.backends.llamacpp.vision.parts import ImageTokens, image_runs
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.events import CallbackEvent, EventCallback, Topic

@@ -12,8 +12,7 @@ from shepherd.backends.inprocess.updates import Update
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.context import Interrupt
 from shepherd.backends.llamacpp.rpc.workers import WorkerLostError
-from shepherd.backends.llamacpp.scheduling.delivery import Outbox
-from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
+from shepherd.backends.llamacpp.scheduling.job import Job, Outbox, Phase, Post
 from shepherd.errors import BackendError, ModelLoadError, ShepherdError
 
 logger = logging.getLogger(__name__)

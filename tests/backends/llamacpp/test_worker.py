@@ -18,8 +18,7 @@ from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
-from shepherd.backends.llamacpp.scheduling.delivery import Mailbox
-from shepherd.backends.llamacpp.scheduling.job import Job, Post
+from shepherd.backends.llamacpp.scheduling.job import Job, Mailbox, Post
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.errors import BackendError, BusyError, ModelLoadError

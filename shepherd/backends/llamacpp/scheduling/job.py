@@ -1,14 +1,16 @@
 """A request as the owner thread works on it."""
 
+import asyncio
 import codecs
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from time import perf_counter
+from time import monotonic, perf_counter
 
 from shepherd.backends.base import GenerationStats
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
-from shepherd.backends.inprocess.updates import Update
+from shepherd.backends.inprocess.updates import Text, Update
 from shepherd.backends.llamacpp.cache.sequences import Sequence
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.sampling.candidates import PromptMeter
@@ -187,3 +189,60 @@ class Job:
 
 Post = Callable[[Job, Update], None]
 """Sends a job's update to the event loop."""
+
+
+HOLD_SECONDS = 0.004
+"""Seconds that text may wait for more text: waking the event loop costs as much as a token of a
+small model, and this delay is not visible."""
+
+Deliver = Callable[[list[tuple[Job, Update]]], None]
+
+
+class Outbox:
+    """Collects updates and delivers them in one call. Owner thread only."""
+
+    def __init__(self, deliver: Deliver, clock: Callable[[], float] = monotonic) -> None:
+        self._deliver = deliver
+        self._clock = clock
+        self._updates: list[tuple[Job, Update]] = []
+        self._urgent = False
+        self._sent = 0.0
+
+    def post(self, job: Job, update: Update) -> None:
+        """Take an update; all are urgent but text after an answer's first."""
+        self._updates.append((job, update))
+        if not isinstance(update, Text) or not job.has_text:
+            self._urgent = True
+        job.has_text = job.has_text or isinstance(update, Text)
+
+    def flush(self, *, hold: bool = False) -> None:
+        """Deliver everything; with `hold`, recent text may wait for the next flush."""
+        if not self._updates:
+            return
+        now = self._clock()
+        if hold and not self._urgent and now - self._sent < HOLD_SECONDS:
+            return
+        updates, self._updates = self._updates, []
+        self._urgent, self._sent = False, now
+        self._deliver(updates)
+
+
+class Mailbox:
+    """The updates of one job, for one reader. Event loop's thread only."""
+
+    def __init__(self) -> None:
+        self._updates: deque[Update] = deque()
+        self._arrived = asyncio.Event()
+
+    def put(self, update: Update) -> None:
+        """Add an update."""
+        self._updates.append(update)
+        self._arrived.set()
+
+    async def take(self) -> list[Update]:
+        """All updates so far, in order; waits for the first."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        updates = list(self._updates)
+        self._updates.clear()
+        return updates
