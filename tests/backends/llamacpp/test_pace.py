@@ -8,8 +8,7 @@ from shepherd.backends.llamacpp.native.devices import CPU_LIMITS, GPU_LIMITS, De
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.scheduling.job import Job
-from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
-from shepherd.backends.llamacpp.scheduling.shares import PrefillPace
+from shepherd.backends.llamacpp.scheduling.planner import Part, Planner, PrefillPace
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import settings
 

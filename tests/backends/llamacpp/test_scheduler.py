@@ -6,7 +6,7 @@ import pytest
 
 from shepherd.backends.inprocess.updates import Failed, Finished
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
-from shepherd.backends.llamacpp.scheduling.shares import SHARED_BATCH_DIVISOR, PrefillPace
+from shepherd.backends.llamacpp.scheduling.planner import SHARED_BATCH_DIVISOR, PrefillPace
 from shepherd.errors import ContextFullError
 from shepherd.events import FinishReason
 from tests.backends.llamacpp.floor import STUCK, Floor, prompt

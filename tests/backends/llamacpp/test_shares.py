@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.scheduling.shares import shares
+from shepherd.backends.llamacpp.scheduling.planner import shares
 
 Prompts = list[tuple[int, int]]
 ROOMS = st.integers(1, 600)

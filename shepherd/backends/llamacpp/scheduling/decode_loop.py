@@ -8,8 +8,7 @@ from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
 from shepherd.backends.llamacpp.scheduling.answers import Answers
 from shepherd.backends.llamacpp.scheduling.job import Job
-from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
-from shepherd.backends.llamacpp.scheduling.timing import BatchTimer
+from shepherd.backends.llamacpp.scheduling.planner import BatchTimer, Part, Planner
 from shepherd.errors import BackendError
 from shepherd.events import FinishReason
 

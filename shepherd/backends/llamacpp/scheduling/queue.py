@@ -9,8 +9,7 @@ from shepherd.backends.llamacpp.cache.sequence import Sequence
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.scheduling.answers import Answers
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
-from shepherd.backends.llamacpp.scheduling.shares import PrefillPace
-from shepherd.backends.llamacpp.scheduling.timing import BatchTimer
+from shepherd.backends.llamacpp.scheduling.planner import BatchTimer, PrefillPace
 from shepherd.backends.llamacpp.scheduling.turns import (
     SHORT_PROMPT,
     next_in_turn,

@@ -12,11 +12,9 @@ from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
 from shepherd.backends.llamacpp.scheduling.answers import Answers
 from shepherd.backends.llamacpp.scheduling.decode_loop import DecodeLoop
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
-from shepherd.backends.llamacpp.scheduling.planner import Part, Planner
+from shepherd.backends.llamacpp.scheduling.planner import BatchTimer, Part, Planner, PrefillPace
 from shepherd.backends.llamacpp.scheduling.queue import JobQueue
-from shepherd.backends.llamacpp.scheduling.shares import PrefillPace
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
-from shepherd.backends.llamacpp.scheduling.timing import BatchTimer
 from shepherd.backends.llamacpp.vision.encoder import ImageEncoder
 from shepherd.backends.llamacpp.vision.parts import ImageEncodingError
 from shepherd.errors import BackendError
