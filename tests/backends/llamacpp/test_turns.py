@@ -12,7 +12,7 @@ from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.devices import CPU_FLASH_LIMITS, CPU_LIMITS
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.planner import PrefillPace
-from shepherd.backends.llamacpp.scheduling.turns import SHORT_PROMPT, next_in_turn, overtaken_job
+from shepherd.backends.llamacpp.scheduling.queue import SHORT_PROMPT, next_in_turn, overtaken_job
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.floor import Floor, prompt
 from tests.backends.llamacpp.tiny import write_llama
