@@ -10,7 +10,7 @@ from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
-from shepherd.backends.llamacpp.scheduling import decode_loop
+from shepherd.backends.llamacpp.scheduling import answers
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.events import FinishReason
@@ -79,7 +79,7 @@ def engine(llama: Path) -> Iterator[Engine]:
 @pytest.fixture(autouse=True)
 def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step has time for all tokens, also on a slow machine."""
-    monkeypatch.setattr(decode_loop, "MAX_SECONDS", 600.0)
+    monkeypatch.setattr(answers, "MAX_SECONDS", 600.0)
 
 
 def test_all_batches_of_a_step_give_the_answers_of_single_steps(engine: Engine) -> None:
@@ -137,8 +137,8 @@ def test_text_that_nobody_reads_before_the_end_comes_with_it(engine: Engine) -> 
 def test_only_answers_that_nobody_reads_before_the_end_may_run_for_long(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode_loop, "MAX_SECONDS", 0.0)
-    monkeypatch.setattr(decode_loop, "MAX_HELD_SECONDS", 600.0)
+    monkeypatch.setattr(answers, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(answers, "MAX_HELD_SECONDS", 600.0)
     held, read = engine.begin((ENDLESS, 40), (ENDLESS, 20))
     held.holds_text = held.has_text = True
     before = held.generated

@@ -9,8 +9,7 @@ from shepherd.backends.llamacpp.native.context import ABORTED, NO_ROOM, NativeCo
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.rpc.workers import WorkerLostError
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
-from shepherd.backends.llamacpp.scheduling.answers import Answers
-from shepherd.backends.llamacpp.scheduling.decode_loop import DecodeLoop
+from shepherd.backends.llamacpp.scheduling.answers import Answers, DecodeLoop
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
 from shepherd.backends.llamacpp.scheduling.planner import BatchTimer, Part, Planner, PrefillPace
 from shepherd.backends.llamacpp.scheduling.queue import JobQueue
