@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 
 from shepherd.backends.base import Generation
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.speculation.drafts import MATCH_LENGTHS, Draft, DraftKind
-from shepherd.backends.llamacpp.speculation.earlier import EarlierAnswers
+from shepherd.backends.llamacpp.speculation.drafts import (
+    MATCH_LENGTHS,
+    Draft,
+    DraftKind,
+    EarlierAnswers,
+)
 from shepherd.backends.llamacpp.speculation.payoff import StepBudget
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import (

@@ -12,7 +12,7 @@ from shepherd.backends.llamacpp.sampling.guard import MAX_TAIL
 from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN, SamplerChain
 from shepherd.backends.llamacpp.scheduling.job import Job, Post
 from shepherd.backends.llamacpp.scheduling.planner import BatchTimer, Part, Planner
-from shepherd.backends.llamacpp.speculation.earlier import EarlierAnswers
+from shepherd.backends.llamacpp.speculation.drafts import EarlierAnswers
 from shepherd.errors import BackendError
 from shepherd.events import FinishReason
 

@@ -24,9 +24,9 @@ from shepherd.backends.llamacpp.speculation.drafts import (
     Draft,
     Drafting,
     DraftKind,
+    EarlierAnswers,
+    EscapedPrompt,
 )
-from shepherd.backends.llamacpp.speculation.earlier import EarlierAnswers
-from shepherd.backends.llamacpp.speculation.escaped import EscapedPrompt
 from shepherd.backends.llamacpp.speculation.payoff import AcceptanceRate, BatchCosts, StepBudget
 from shepherd.catalog.model_files import parts_of
 from shepherd.config.llamacpp import LlamaCppSection

@@ -1,9 +1,11 @@
 """Drafts of a request: tokens that may come next, decoded together with the next one."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.speculation.payoff import AcceptanceRate
 
 MAX_INDEXED_TOKENS = 8192
@@ -137,3 +139,84 @@ class Drafting:
         if accepted < len(actual) or len(actual) >= len(drafted):
             self.rates[self._unused.kind].note(accepted, len(drafted))
             self._unused = None
+
+
+MAX_EARLIER_TOKENS = 16_384
+"""Tokens that are kept, with their index in about 3 MB. Of more, the newest half stays."""
+
+
+class EarlierAnswers:
+    """The newest answers of all requests, in memory only. Owner thread only."""
+
+    def __init__(self, max_tokens: int = MAX_EARLIER_TOKENS) -> None:
+        self._max_tokens = max_tokens
+        self._size = MATCH_LENGTHS[DraftKind.EARLIER]
+        self._tokens: list[int] = []
+        self._index = NgramIndex(self._size)
+
+    def __len__(self) -> int:
+        """The number of tokens that are kept."""
+        return len(self._tokens)
+
+    def add(self, tokens: Sequence[int], prompt_length: int, end: int) -> None:
+        """Keep the answer behind a prompt. `end` is the token that ended it, or -1.
+
+        The last tokens of the prompt are kept too, so that the answer's first token is found.
+        """
+        if len(tokens) == prompt_length:
+            return
+        self._tokens += tokens[max(0, prompt_length - self._size) :]
+        self._tokens.append(end)
+        if len(self._tokens) > self._max_tokens:
+            self._tokens = self._tokens[-self._max_tokens // 2 :]
+            self._index = NgramIndex(self._size)
+
+    def look_up(self, tokens: Sequence[int], max_tokens: int) -> Draft | None:
+        """What followed the last tokens of a conversation in the newest answer that has them."""
+        draft = self._index.follow(self._tokens, tokens, max_tokens)
+        return Draft(draft, DraftKind.EARLIER) if draft else None
+
+
+MAX_ESCAPED_TOKENS = 8192
+"""Tokens at the end of a prompt that are escaped, in about 10 ms."""
+
+
+class EscapedPrompt:
+    """The end of a prompt as it is written in a JSON string, once the answer has a backslash."""
+
+    def __init__(self, vocab: Vocab, prompt: Sequence[int]) -> None:
+        self._vocab = vocab
+        self._prompt = prompt
+        self._tokens: list[int] | None = None
+        self._indexes = {kind: NgramIndex(MATCH_LENGTHS[kind]) for kind in OWN_MATCHES}
+        self._end = len(prompt)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the answer had a backslash at the last search."""
+        return self._tokens is not None
+
+    def look_up(self, tokens: Sequence[int], max_tokens: int, kind: DraftKind) -> Draft | None:
+        """What follows the last tokens in the escaped prompt.
+
+        `tokens` are those of the prompt and the answer.
+        """
+        if self._tokens is None:
+            if not self._has_escape(tokens):
+                return None
+            self._tokens = self._escaped()
+        draft = self._indexes[kind].follow(self._tokens, tokens, max_tokens)
+        return Draft(draft, kind) if draft else None
+
+    def _has_escape(self, tokens: Sequence[int]) -> bool:
+        """Whether a token has a backslash that was added since the last call."""
+        start, self._end = self._end, len(tokens)
+        return any(b"\\" in self._vocab.piece(tokens[place]) for place in range(start, self._end))
+
+    def _escaped(self) -> list[int]:
+        pieces = (
+            self._vocab.piece(token) for token in self._prompt[-MAX_ESCAPED_TOKENS:] if token >= 0
+        )
+        text = b"".join(pieces).decode(errors="replace")
+        escaped = json.dumps(text, ensure_ascii=False)[1:-1]
+        return self._vocab.tokenize(escaped, parse_special=False)
