@@ -18,8 +18,7 @@ from bench.table import markdown
 from bench.weights import SMOLLM2, chosen_models
 from shepherd.backends.base import GenerationStats
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.rpc.address import Address
-from shepherd.backends.llamacpp.rpc.probe import WorkerError, probe
+from shepherd.backends.llamacpp.rpc.probe import Address, WorkerError, probe
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import ignore_events
 from shepherd.messages import Message

@@ -167,8 +167,7 @@ def _workers(config: Config) -> Iterator[Check]:
     """Each RPC worker of the settings, asked for its devices."""
     if not config.llamacpp.rpc_servers:
         return
-    from shepherd.backends.llamacpp.rpc.address import parse_addresses
-    from shepherd.backends.llamacpp.rpc.probe import probe
+    from shepherd.backends.llamacpp.rpc.probe import parse_addresses, probe
     from shepherd.backends.llamacpp.rpc.workers import rpc_library
 
     broken = State.NOTE if config.model.provider else State.BROKEN

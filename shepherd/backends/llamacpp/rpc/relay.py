@@ -18,8 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 
-from shepherd.backends.llamacpp.rpc.address import Address
-from shepherd.backends.llamacpp.rpc.probe import WorkerError, WorkerInfo, connect, receive_exactly
+from shepherd.backends.llamacpp.rpc.probe import (
+    Address,
+    WorkerError,
+    WorkerInfo,
+    connect,
+    receive_exactly,
+)
 from shepherd.backends.llamacpp.rpc.protocol import (
     HELLO_REQUEST,
     SIZE,

@@ -13,7 +13,7 @@ from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BackendError, ConfigError
 
 if TYPE_CHECKING:  # models without workers need none of it
-    from shepherd.backends.llamacpp.rpc.address import Address
+    from shepherd.backends.llamacpp.rpc.probe import Address
     from shepherd.backends.llamacpp.rpc.relay import Relay
 
 BUILD_COMMAND = "make chat RPC=1"
@@ -93,8 +93,7 @@ def open_workers(settings: LlamaCppSection) -> Workers | None:
     """
     if not settings.rpc_servers:
         return None
-    from shepherd.backends.llamacpp.rpc.address import parse_addresses
-    from shepherd.backends.llamacpp.rpc.probe import WorkerError
+    from shepherd.backends.llamacpp.rpc.probe import WorkerError, parse_addresses
 
     addresses = parse_addresses(settings.rpc_servers)
     if max(settings.tensor_parallel, settings.pipeline_parallel) > 1:

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
-from shepherd.backends.llamacpp.rpc.address import Address
-from shepherd.backends.llamacpp.rpc.probe import receive_exactly
+from shepherd.backends.llamacpp.rpc.probe import Address, receive_exactly
 from shepherd.backends.llamacpp.rpc.protocol import (
     HELLO_ANSWER_SIZE,
     MAJOR,

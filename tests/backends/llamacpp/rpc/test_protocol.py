@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.rpc.address import Address, is_loopback, parse_addresses
+from shepherd.backends.llamacpp.rpc.probe import Address, is_loopback, parse_addresses
 from shepherd.backends.llamacpp.rpc.protocol import (
     Command,
     Request,

@@ -12,8 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from shepherd.backends.llamacpp.rpc import relay as relay_module
-from shepherd.backends.llamacpp.rpc.address import Address
-from shepherd.backends.llamacpp.rpc.probe import WorkerError, probe, receive_exactly
+from shepherd.backends.llamacpp.rpc.probe import Address, WorkerError, probe, receive_exactly
 from shepherd.backends.llamacpp.rpc.protocol import (
     HELLO_REQUEST,
     SIZE,
