@@ -8,7 +8,7 @@ from typing import Any
 
 from shepherd.backends.llamacpp.cache.disk_cache import open_disk_cache
 from shepherd.backends.llamacpp.cache.sequence import HostCache
-from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
+from shepherd.backends.llamacpp.cache.sequences import CachedSequence, SequencePool
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
@@ -34,7 +34,7 @@ class Room:
     context: NativeContext
     pool: SequencePool
 
-    def run(self, prompt: list[int]) -> tuple[Sequence, list[float], int]:
+    def run(self, prompt: list[int]) -> tuple[CachedSequence, list[float], int]:
         """Decode a prompt as the scheduler would: its logits and how much was cached."""
         sequence = self.pool.acquire(prompt)
         cached = len(sequence.tokens)

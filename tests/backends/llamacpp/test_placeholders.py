@@ -11,7 +11,7 @@ from shepherd.backends.llamacpp.cache.prefixes import (
     surplus,
     whole,
 )
-from shepherd.backends.llamacpp.cache.sequence import Checkpoints, Sequence
+from shepherd.backends.llamacpp.cache.sequence import CachedSequence, Checkpoints
 
 
 @st.composite
@@ -52,7 +52,7 @@ def test_a_prefix_never_ends_inside_an_image(
 def test_a_sequence_knows_its_position_however_it_was_made(
     parts: list[tuple[int, ...]], data: st.DataObject
 ) -> None:
-    tokens, sequence = joined(parts), Sequence(0)
+    tokens, sequence = joined(parts), CachedSequence(0)
     for part in parts:
         sequence.append(part)
     assert sequence.position == len(tokens) - surplus(tokens)

@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.cache.prefixes import common_prefix, packed, usable_prefix
-from shepherd.backends.llamacpp.cache.sequences import MAX_DISCARDED_TOKENS, Sequence
+from shepherd.backends.llamacpp.cache.sequences import MAX_DISCARDED_TOKENS, CachedSequence
 from tests.backends.llamacpp.rooms import START, Room, make_room
 from tests.examples import examples
 
@@ -124,7 +124,7 @@ def test_a_prompt_starts_from_the_longest_that_is_anywhere(
     as it is.
     """
     prompts: list[list[int]] = [[]]
-    running: list[tuple[Sequence, list[int]]] = []
+    running: list[tuple[CachedSequence, list[int]]] = []
     try:
         for base, keep, tail, runs_on in edits:
             prompt = [*prompts[base % len(prompts)][:keep], *tail]

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.cache.sequences import Sequence
+from shepherd.backends.llamacpp.cache.sequences import CachedSequence
 from tests.backends.llamacpp.rooms import (
     HOST_BYTES,
     KINDS,
@@ -66,7 +66,7 @@ def test_whatever_is_cached_the_logits_are_those_of_a_fresh_start(
     """Each edit keeps a prefix of the prompt before and goes on differently, or holds a slot."""
     warm, cold = rooms
     prompt: list[int] = []
-    held: list[Sequence] = []
+    held: list[CachedSequence] = []
     for keep, tail, hold in edits:
         prompt = prompt[:keep] + tail
         if len(held) == SEQUENCES - 1:

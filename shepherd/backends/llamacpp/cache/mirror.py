@@ -1,10 +1,14 @@
 """A mirror of llama.cpp's memory: every change is checked against its positions."""
 
-from collections.abc import Collection
-from collections.abc import Sequence as Tokens
+from collections.abc import Collection, Sequence
 
 from shepherd.backends.llamacpp.cache.prefixes import Gap, common_prefix, reach, whole
-from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Sequence, StoredSequence, marks
+from shepherd.backends.llamacpp.cache.sequence import (
+    CachedSequence,
+    Checkpoint,
+    StoredSequence,
+    marks,
+)
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 from shepherd.errors import BackendError
 
@@ -34,13 +38,13 @@ class Mirror:
         """Whether stored states can be cut anywhere; with a window they can not."""
         return self.rolls_back and not self._window
 
-    def plan_checkpoints(self, sequence: Sequence, prompt: Tokens[int]) -> None:
+    def plan_checkpoints(self, sequence: CachedSequence, prompt: Sequence[int]) -> None:
         """Note the lengths for checkpoints of the prompt, if memory needs checkpoints."""
         sequence.marks = []
         if self.takes_checkpoints:
             sequence.marks = marks(prompt, self._controls, len(sequence.tokens))
 
-    def usable(self, sequence: Sequence, prompt: Tokens[int]) -> int:
+    def usable(self, sequence: CachedSequence, prompt: Sequence[int]) -> int:
         """How many tokens the packed prompt can reuse, at most all but its last."""
         common = whole(prompt, min(common_prefix(sequence.packed, prompt), len(prompt) - 1))
         return (
@@ -49,7 +53,7 @@ class Mirror:
             else reach(sequence.checkpoints.lengths, common)
         )
 
-    def can_cut(self, sequence: Sequence, keep: int) -> bool:
+    def can_cut(self, sequence: CachedSequence, keep: int) -> bool:
         """Whether all tokens after the first `keep` can be dropped without a checkpoint."""
         if keep == len(sequence.tokens):
             return True
@@ -58,7 +62,7 @@ class Mirror:
         first = self._context.position_range(sequence.id)[0] if self._window else 0
         return first <= self._seen_from(sequence.position_at(keep))
 
-    def extend(self, sequence: Sequence, tokens: Tokens[int]) -> None:
+    def extend(self, sequence: CachedSequence, tokens: Sequence[int]) -> None:
         """Note decoded tokens; raises BackendError if llama.cpp's memory differs."""
         self._unmoved = False
         sequence.append(tokens)
@@ -70,7 +74,7 @@ class Mirror:
                 f"llama.cpp's memory holds {last + 1} positions where {expected} were computed"
             )
 
-    def checkpoint(self, sequence: Sequence) -> None:
+    def checkpoint(self, sequence: CachedSequence) -> None:
         """Take a checkpoint of the sequence if one is planned for its length."""
         if len(sequence.tokens) not in sequence.marks:
             return
@@ -78,7 +82,7 @@ class Mirror:
         if state:
             sequence.checkpoints.add(Checkpoint(len(sequence.tokens), state))
 
-    def trim(self, sequence: Sequence, keep: int) -> None:
+    def trim(self, sequence: CachedSequence, keep: int) -> None:
         """Drop the tokens from `keep` on, or all tokens if memory can't drop a part."""
         if keep == len(sequence.tokens):
             return
@@ -88,12 +92,12 @@ class Mirror:
         sequence.cut(keep)
         self._check(sequence)
 
-    def clear(self, sequence: Sequence) -> None:
+    def clear(self, sequence: CachedSequence) -> None:
         """Drop the whole sequence; never fails."""
         self._context.remove(sequence.id, 0)
         sequence.cut(0)
 
-    def resync(self, sequence: Sequence) -> None:
+    def resync(self, sequence: CachedSequence) -> None:
         """After a failed decode, return to the state of the mirror, or clear the sequence."""
         self.trim(sequence, whole(sequence.tokens, len(sequence.tokens)))
         length = sequence.position
@@ -102,7 +106,7 @@ class Mirror:
         if not _ends_at(sequence, self._context.last_position(sequence.id)):
             self.clear(sequence)
 
-    def share(self, source: Sequence, target: Sequence, length: int) -> None:
+    def share(self, source: CachedSequence, target: CachedSequence, length: int) -> None:
         """Share the first `length` tokens of a sequence with an empty one."""
         self._context.copy(source.id, target.id, source.position_at(length))
         target.begin(source.tokens[:length], source.checkpoints)
@@ -111,14 +115,14 @@ class Mirror:
             self.clear(target)
         self._check(target)
 
-    def close(self, sequence: Sequence, gap: Gap) -> None:
+    def close(self, sequence: CachedSequence, gap: Gap) -> None:
         """Remove a gap and move the tokens after it."""
         self._context.close_gap(sequence.id, gap.start, gap.end)
         self._unmoved = True  # until the next decode the keys are those of the old positions
         sequence.close(gap.start, gap.end)
         self._check(sequence)
 
-    def save(self, sequence: Sequence, keep: int = 0) -> StoredSequence | None:
+    def save(self, sequence: CachedSequence, keep: int = 0) -> StoredSequence | None:
         """The whole state, to be stored elsewhere; None if llama.cpp can't save it.
 
         The sequence may be cut to `keep` tokens: a state has only the end of a sliding window, and
@@ -134,11 +138,11 @@ class Mirror:
                 checkpoints.add(checkpoint)
         return entry
 
-    def state_size(self, sequence: Sequence) -> int:
+    def state_size(self, sequence: CachedSequence) -> int:
         """The size of the state that `save` returns."""
         return self._context.state_size(sequence.id)
 
-    def restore(self, entry: StoredSequence, target: Sequence) -> bool:
+    def restore(self, entry: StoredSequence, target: CachedSequence) -> bool:
         """Fill an empty sequence; False if there is no room, and it stays empty."""
         if not self._context.restore(target.id, entry.state, partial=False):
             self.clear(target)
@@ -147,7 +151,7 @@ class Mirror:
         self._check(target)
         return True
 
-    def _check(self, sequence: Sequence) -> None:
+    def _check(self, sequence: CachedSequence) -> None:
         """Clear a sequence that lacks tokens which its next token attends to.
 
         Memory that can't roll back always has its window, from a checkpoint or completely.
@@ -161,7 +165,9 @@ class Mirror:
         """The first position that the token at `position` attends to in every layer."""
         return max(0, position - self._window + 1) if self._window else 0
 
-    def _cut_memory(self, target: Sequence, keep: int, like: Sequence | None = None) -> bool:
+    def _cut_memory(
+        self, target: CachedSequence, keep: int, like: CachedSequence | None = None
+    ) -> bool:
         """Drop all tokens after `keep` from llama.cpp's memory; False if it can't.
 
         The target has the tokens of `like`, or a prefix of them.
@@ -174,12 +180,12 @@ class Mirror:
                 return False
         return self._context.remove(target.id, target.position_at(keep))
 
-    def _unshare_window(self, sequence: Sequence) -> bool:
+    def _unshare_window(self, sequence: CachedSequence) -> bool:
         """Copy shared cells: llama.cpp can't reuse them while the window moves."""
         state = self._context.save(sequence.id, partial=True)
         return bool(state) and self._context.restore(sequence.id, state, partial=True)
 
-    def _checkpoints_behind(self, sequence: Sequence, keep: int) -> list[Checkpoint]:
+    def _checkpoints_behind(self, sequence: CachedSequence, keep: int) -> list[Checkpoint]:
         result: list[Checkpoint] = []
         for mark in reversed(marks(sequence.tokens, self._controls, keep)):
             self.trim(sequence, mark)
@@ -199,7 +205,7 @@ class Mirror:
         return rolls_back
 
 
-def _ends_at(sequence: Sequence, last: int) -> bool:
+def _ends_at(sequence: CachedSequence, last: int) -> bool:
     """Whether a sequence with these tokens has its last position in memory here.
 
     With M-RoPE all tokens of an image may have the position of its first.

@@ -1,8 +1,7 @@
 """One sequence of a context with its checkpoints, and sequences that are kept in host memory."""
 
 from array import array
-from collections.abc import Collection
-from collections.abc import Sequence as Tokens
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from shepherd.backends.llamacpp.cache.prefixes import (
@@ -52,7 +51,7 @@ class Checkpoints:
         return [item.length for item in self._items]
 
     @property
-    def items(self) -> Tokens[Checkpoint]:
+    def items(self) -> Sequence[Checkpoint]:
         """All checkpoints, shortest first."""
         return self._items
 
@@ -84,7 +83,7 @@ class Checkpoints:
         return copy
 
 
-def marks(prompt: Tokens[int], controls: Collection[int], done: int) -> list[int]:
+def marks(prompt: Sequence[int], controls: Collection[int], done: int) -> list[int]:
     """Where decoding a prompt should stop for a checkpoint, after the first `done` tokens.
 
     Checkpoints are before the last messages (the beginning of the answer is one of them) and
@@ -99,7 +98,7 @@ def marks(prompt: Tokens[int], controls: Collection[int], done: int) -> list[int
     return [mark for mark in chosen if done < mark < len(prompt)]
 
 
-def message_starts(prompt: Tokens[int], controls: Collection[int]) -> list[int]:
+def message_starts(prompt: Sequence[int], controls: Collection[int]) -> list[int]:
     """All positions of the prompt's last control token."""
     opening = next((token for token in reversed(prompt) if token in controls), None)
     if opening is None:
@@ -108,7 +107,7 @@ def message_starts(prompt: Tokens[int], controls: Collection[int]) -> list[int]:
 
 
 @dataclass(slots=True, eq=False)
-class Sequence:
+class CachedSequence:
     """One sequence; `tokens` mirrors llama.cpp's memory exactly, with placeholders for images.
 
     The tokens change only through `append`, `cut`, `close` and `begin`. `marks` are the lengths at
@@ -145,7 +144,7 @@ class Sequence:
         """The position that follows the first `length` tokens."""
         return length - surplus(self.tokens[:length]) if self._surplus else length
 
-    def append(self, tokens: Tokens[int]) -> None:
+    def append(self, tokens: Sequence[int]) -> None:
         """Add tokens that were decoded, or placeholders only."""
         self.tokens.extend(tokens)
         if tokens and tokens[0] < 0:
@@ -164,7 +163,7 @@ class Sequence:
         self._surplus = surplus(self.tokens)
         self.checkpoints.cut(start)
 
-    def begin(self, tokens: Tokens[int], checkpoints: Checkpoints) -> None:
+    def begin(self, tokens: Sequence[int], checkpoints: Checkpoints) -> None:
         """Replace all tokens."""
         self.tokens = list(tokens)
         self._packed = packed(tokens)
@@ -211,7 +210,7 @@ class HostCache:
         return len(self._entries)
 
     @property
-    def entries(self) -> Tokens[StoredSequence]:
+    def entries(self) -> Sequence[StoredSequence]:
         """All entries, least recently used first."""
         return self._entries
 
@@ -220,12 +219,12 @@ class HostCache:
         """The size of all entries."""
         return sum(entry.bytes for entry in self._entries)
 
-    def wants(self, tokens: Tokens[int], size: int) -> bool:
+    def wants(self, tokens: Sequence[int], size: int) -> bool:
         """Whether a state of `size` bytes fits and is not stored yet."""
         width = packed(()).itemsize
         return size + len(tokens) * width <= self.capacity and not self.holds(tokens)
 
-    def holds(self, tokens: Tokens[int]) -> bool:
+    def holds(self, tokens: Sequence[int]) -> bool:
         """Whether an entry begins with these tokens."""
         tokens = packed(tokens)
         return any(continues(entry.tokens, tokens) for entry in self._entries)
@@ -242,7 +241,7 @@ class HostCache:
         self.evictions += len(evicted)
         return evicted
 
-    def find(self, prompt: Tokens[int], *, rolls_back: bool) -> tuple[StoredSequence | None, int]:
+    def find(self, prompt: Sequence[int], *, rolls_back: bool) -> tuple[StoredSequence | None, int]:
         """The entry with the longest usable prefix of a prompt, and its length."""
         prompt = packed(prompt)
         best, length = None, 0
@@ -273,6 +272,6 @@ class HostCache:
             self._rate = (self._rate + size / seconds) / 2
 
 
-def continues(longer: Tokens[int], shorter: Tokens[int]) -> bool:
+def continues(longer: Sequence[int], shorter: Sequence[int]) -> bool:
     """Whether `longer` begins with all of `shorter`; both are packed."""
     return common_prefix(longer, shorter) == len(shorter)

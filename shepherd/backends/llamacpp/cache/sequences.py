@@ -1,8 +1,7 @@
 """All sequences of a context: the reuse of prefixes, and the eviction of idle sequences."""
 
 from array import array
-from collections.abc import Collection
-from collections.abc import Sequence as Tokens
+from collections.abc import Collection, Sequence
 from functools import partial
 from time import monotonic, time
 
@@ -10,7 +9,7 @@ from shepherd.backends.base import CacheTier
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.mirror import Mirror
 from shepherd.backends.llamacpp.cache.prefixes import Gap, common_prefix, find_gap, packed
-from shepherd.backends.llamacpp.cache.sequence import HostCache, Sequence, StoredSequence
+from shepherd.backends.llamacpp.cache.sequence import CachedSequence, HostCache, StoredSequence
 from shepherd.backends.llamacpp.cache.tiers import (
     CacheCounts,
     Crowding,
@@ -62,7 +61,7 @@ class SequencePool:
         self._controls = controls
         self._max_sequences = context.sequences
         self._own_cells = context.has_streams
-        self._sequences = [Sequence(i) for i in range(self._max_sequences)]
+        self._sequences = [CachedSequence(i) for i in range(self._max_sequences)]
         self._clock = 0
         # llama.cpp aborts if either half of a windowed cache has no layers, so no shift there
         self.shifts = shifts and self.rolls_back and context.can_shift and not window
@@ -75,7 +74,7 @@ class SequencePool:
         del self._sequences[count:]
 
     @property
-    def sequences(self) -> Tokens[Sequence]:
+    def sequences(self) -> Sequence[CachedSequence]:
         return self._sequences
 
     @property
@@ -102,21 +101,21 @@ class SequencePool:
         """Whether a prompt is read more slowly beside the tokens of others, as on a CPU."""
         return self.rolls_back and not self._own_cells and not self._crowding.learns
 
-    def known(self, prompt: Tokens[int]) -> int:
+    def known(self, prompt: Sequence[int]) -> int:
         """How many tokens of a prompt are in some tier of the cache."""
         tokens = packed(prompt)
         stored = self._stores.find(tokens, rolls_back=self._mirror.stored_states_roll_back)
         live = max(self._mirror.usable(sequence, tokens) for sequence in self._sequences)
         return max(live, stored.length if stored is not None else 0)
 
-    def acquire(self, prompt: Tokens[int], speed: float = 0.0) -> Sequence:
+    def acquire(self, prompt: Sequence[int], speed: float = 0.0) -> CachedSequence:
         """A free sequence with the longest prefix of the prompt.
 
         The last token of the prompt is always left to decode. `has_free` must be true. `speed` is
         the decoding speed in tokens per second, 0 if unknown.
         """
         if not self._free():
-            self._sequences.append(Sequence(len(self._sequences)))
+            self._sequences.append(CachedSequence(len(self._sequences)))
         chosen = self._choose(packed(prompt), speed)
         chosen.busy = True
         self._swap_out_idle(chosen, len(prompt))
@@ -125,7 +124,7 @@ class SequencePool:
         self.counts.note(len(chosen.tokens), restored=bool(chosen.restored))
         return chosen
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: CachedSequence) -> None:
         """Mark a sequence as free; its tokens stay for later prompts."""
         sequence.busy = False
         sequence.restored = 0
@@ -134,21 +133,26 @@ class SequencePool:
         self._report()
 
     def span(
-        self, sequence: Sequence, tokens: Tokens[int], *, wants_logits: bool, outputs: int = 1
+        self,
+        sequence: CachedSequence,
+        tokens: Sequence[int],
+        *,
+        wants_logits: bool,
+        outputs: int = 1,
     ) -> Span:
         """A batch part for the sequence; its last `outputs` tokens give logits."""
         return Span(sequence.id, sequence.position, tokens, wants_logits, outputs)
 
-    def chunk(self, sequence: Sequence, room: int) -> int:
+    def chunk(self, sequence: CachedSequence, room: int) -> int:
         """How many of `room` tokens may follow before the next checkpoint."""
         length = len(sequence.tokens)
         return next((min(room, m - length) for m in sequence.marks if m > length), room)
 
-    def extend(self, sequence: Sequence, tokens: Tokens[int]) -> None:
+    def extend(self, sequence: CachedSequence, tokens: Sequence[int]) -> None:
         """Note decoded tokens; raises BackendError if llama.cpp's memory differs."""
         self._mirror.extend(sequence, tokens)
 
-    def checkpoint(self, sequence: Sequence) -> None:
+    def checkpoint(self, sequence: CachedSequence) -> None:
         """Take a checkpoint of the sequence if one is planned for its length."""
         self._mirror.checkpoint(sequence)
 
@@ -158,7 +162,7 @@ class SequencePool:
             cells = sum(len(sequence.tokens) for sequence in self._sequences)
             self._crowding.note(tokens, cells, seconds)
 
-    def truncate(self, sequence: Sequence, count: int) -> bool:
+    def truncate(self, sequence: CachedSequence, count: int) -> bool:
         """Drop the last `count` tokens; False without a change if memory can't do that.
 
         Recurrent memory can't.
@@ -169,19 +173,19 @@ class SequencePool:
         self._mirror.trim(sequence, keep)
         return len(sequence.tokens) == keep
 
-    def trim(self, sequence: Sequence, keep: int) -> None:
+    def trim(self, sequence: CachedSequence, keep: int) -> None:
         """Drop the tokens from `keep` on, or all tokens if memory can't drop a part."""
         self._mirror.trim(sequence, keep)
 
-    def clear(self, sequence: Sequence) -> None:
+    def clear(self, sequence: CachedSequence) -> None:
         """Drop the whole sequence; never fails."""
         self._mirror.clear(sequence)
 
-    def resync(self, sequence: Sequence) -> None:
+    def resync(self, sequence: CachedSequence) -> None:
         """After a failed decode, return to the state of the mirror, or clear the sequence."""
         self._mirror.resync(sequence)
 
-    def swap_out(self, sequence: Sequence) -> None:
+    def swap_out(self, sequence: CachedSequence) -> None:
         """Clear a sequence; another tier stores it if that is worth it."""
         if sequence.tokens:
             self.counts.cleared += 1
@@ -218,11 +222,11 @@ class SequencePool:
                 if entry is not None:
                     disk.save(entry)
 
-    def _kept(self) -> list[tuple[float, Sequence | StoredSequence]]:
+    def _kept(self) -> list[tuple[float, CachedSequence | StoredSequence]]:
         live = [(s.used, s) for s in self._sequences if s.tokens]
         return [*live, *((entry.used, entry) for entry in self.host.entries)]
 
-    def _choose(self, prompt: "array[int]", speed: float) -> Sequence:
+    def _choose(self, prompt: "array[int]", speed: float) -> CachedSequence:
         usable = {s: self._mirror.usable(s, prompt) for s in self._sequences}
         best = max(self._sequences, key=lambda s: (usable[s], not s.busy, _age(s)))
         known = usable[best]
@@ -238,7 +242,7 @@ class SequencePool:
             known = self._mirror.usable(best, prompt)  # making room may have changed it
         return self._reuse(best, known, oldest)
 
-    def _swap_out_idle(self, chosen: Sequence, length: int) -> None:
+    def _swap_out_idle(self, chosen: CachedSequence, length: int) -> None:
         """Swap out idle conversations before a long prompt is read.
 
         Attention computes over all cells in use, also over the masked ones of other sequences,
@@ -253,19 +257,19 @@ class SequencePool:
             if pays and self._fits_host(other):
                 self.swap_out(other)
 
-    def _swap_seconds(self, sequence: Sequence) -> float:
+    def _swap_seconds(self, sequence: CachedSequence) -> float:
         """The expected seconds to put a sequence away and to bring it back."""
         return 2 * self.host.seconds(self._mirror.state_size(sequence))
 
-    def _fits_host(self, sequence: Sequence) -> bool:
+    def _fits_host(self, sequence: CachedSequence) -> bool:
         """Whether host memory has the sequence or has room for it."""
         host, size = self.host, self._mirror.state_size(sequence)
         return host.holds(sequence.packed) or host.wants(sequence.packed, size)
 
-    def _free(self) -> list[Sequence]:
+    def _free(self) -> list[CachedSequence]:
         return [sequence for sequence in self._sequences if not sequence.busy]
 
-    def _reuse(self, best: Sequence, usable: int, oldest: Sequence) -> Sequence:
+    def _reuse(self, best: CachedSequence, usable: int, oldest: CachedSequence) -> CachedSequence:
         """Reuse tokens in memory: in place, or shared with the oldest free sequence."""
         in_place = not best.busy and len(best.tokens) - usable <= MAX_DISCARDED_TOKENS
         if usable and (in_place or best is oldest):
@@ -282,7 +286,7 @@ class SequencePool:
         gain = stored.length - known
         return gain > MAX_DISCARDED_TOKENS and (not speed or gain / speed > stored.seconds)
 
-    def _fetch(self, stored: StoredPrefix, prompt: "array[int]", target: Sequence) -> bool:
+    def _fetch(self, stored: StoredPrefix, prompt: "array[int]", target: CachedSequence) -> bool:
         """Restore a stored prefix; idle sequences are swapped out to make room."""
         entry = self._stores.take(stored)
         if entry is None:
@@ -300,9 +304,9 @@ class SequencePool:
         self.counts.note_restored(target.restored, on_disk=stored.on_disk)
         return bool(target.tokens)
 
-    def _close_gaps(self, prompt: "array[int]", known: int) -> Sequence | None:
+    def _close_gaps(self, prompt: "array[int]", known: int) -> CachedSequence | None:
         """The idle sequence that matches the prompt once its gaps are closed."""
-        moved: Sequence | None = None
+        moved: CachedSequence | None = None
         for _ in range(MAX_GAPS if self.shifts else 0):
             idle = [s for s in self._free() if s.tokens]
             gaps = [(s, gap) for s in idle if (gap := find_gap(s.packed, prompt, self._controls))]
@@ -316,7 +320,7 @@ class SequencePool:
             self._mirror.trim(moved, self._mirror.usable(moved, prompt))
         return moved
 
-    def _close(self, sequence: Sequence, gap: Gap) -> bool:
+    def _close(self, sequence: CachedSequence, gap: Gap) -> bool:
         """Close a gap; False if a running sequence shares the tokens after it."""
         sharing = [
             other
@@ -331,7 +335,7 @@ class SequencePool:
         self.counts.gaps_closed += 1
         return bool(sequence.tokens)
 
-    def _store(self, sequence: Sequence, keep: int = 0) -> None:
+    def _store(self, sequence: CachedSequence, keep: int = 0) -> None:
         """Store a sequence in another tier before it is cut to `keep` tokens."""
         if len(sequence.tokens) <= MAX_DISCARDED_TOKENS or not self._stores.exist:
             return
@@ -342,7 +346,7 @@ class SequencePool:
             self._stores.put(entry)
             self.counts.swap_out += 1
 
-    def _touch(self, sequence: Sequence) -> None:
+    def _touch(self, sequence: CachedSequence) -> None:
         self._clock += 1
         sequence.last_used = self._clock
         sequence.used = time()
@@ -354,5 +358,5 @@ class SequencePool:
         self.tiers = cache_tiers(self.counts, memory, *self._stores.held())
 
 
-def _age(sequence: Sequence) -> int:
+def _age(sequence: CachedSequence) -> int:
     return sequence.last_used

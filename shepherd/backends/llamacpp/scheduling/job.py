@@ -11,7 +11,7 @@ from time import monotonic, perf_counter
 from shepherd.backends.base import GenerationStats
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.inprocess.updates import Text, Update
-from shepherd.backends.llamacpp.cache.sequences import Sequence
+from shepherd.backends.llamacpp.cache.sequences import CachedSequence
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.sampling.candidates import PromptMeter
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
@@ -55,7 +55,7 @@ class Job:
     constraint: CompiledConstraint | None = None
     cancelled: bool = False
     phase: Phase = Phase.WAITING
-    sequence: Sequence | None = None
+    sequence: CachedSequence | None = None
     sampler: SamplerChain | None = None
     drafting: Drafting | None = None
     escaped_prompt: EscapedPrompt | None = None

@@ -1,11 +1,10 @@
 """The plan of the next batch: which tokens of which requests, and how long batches take."""
 
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Sequence as Jobs
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from shepherd.backends.llamacpp.cache.sequences import Sequence, SequencePool
+from shepherd.backends.llamacpp.cache.sequences import CachedSequence, SequencePool
 from shepherd.backends.llamacpp.native.batch import ImageSpan
 from shepherd.backends.llamacpp.native.context import NativeContext, Span, Stopwatch
 from shepherd.backends.llamacpp.native.devices import CPU_LIMITS, DeviceLimits
@@ -115,7 +114,7 @@ class Part:
     """
 
     job: Job
-    sequence: Sequence
+    sequence: CachedSequence
     tokens: list[int]
     completes: bool
     reads: bool
@@ -160,7 +159,7 @@ class Planner:
         """The measured speed of prompts in tokens per second; 0 before any measurement."""
         return self._pace.speed
 
-    def plan(self, active: Jobs[Job], *, queued: bool = False) -> list[Part]:
+    def plan(self, active: Sequence[Job], *, queued: bool = False) -> list[Part]:
         """One token of each generating job, then chunks of the prompts.
 
         `queued` says that others wait for a sequence.
@@ -184,7 +183,7 @@ class Planner:
         full = self._pace.without_remainder(room + len(parts)) - len(parts)
         return parts + self._prompts(others, full if full > 0 else room)
 
-    def image_parts(self, job: Job, active: Jobs[Job]) -> list[Part]:
+    def image_parts(self, job: Job, active: Sequence[Job]) -> list[Part]:
         """The next tokens of the image that a job is at; raises ImageEncodingError.
 
         All tokens of an image that attend to each other are decoded at once.
@@ -206,7 +205,7 @@ class Planner:
         reads = completes or end in sequence.marks
         return [Part(job, sequence, job.tokens[done:end], completes, reads, image=span)]
 
-    def decode(self, parts: Jobs[Part]) -> int:
+    def decode(self, parts: Sequence[Part]) -> int:
         """Decode a batch; as `NativeContext.decode`."""
         image = parts[0].image
         if image is not None:
@@ -225,7 +224,9 @@ class Planner:
         can_abort = context.interrupt is not None and context.rows == 1 and self._pool.rolls_back
         return can_abort and monotonic() >= self._calm_from
 
-    def next_parts(self, jobs: Jobs[Job], drafts: Mapping[Job, Draft] | None = None) -> list[Part]:
+    def next_parts(
+        self, jobs: Sequence[Job], drafts: Mapping[Job, Draft] | None = None
+    ) -> list[Part]:
         """The last token of each job, which is not decoded yet, with the job's draft."""
         parts: list[Part] = []
         for job in jobs:
@@ -235,7 +236,7 @@ class Planner:
                 parts.append(Part(job, job.sequence, tokens, True, True, draft))
         return parts
 
-    def with_drafts(self, jobs: Jobs[Job]) -> list[Part]:
+    def with_drafts(self, jobs: Sequence[Job]) -> list[Part]:
         """The next parts of jobs that generate, if one of them has a draft; else []."""
         room = self._context.batch_size - len(jobs)
         if self._speculator is None or room <= 0:
@@ -243,7 +244,7 @@ class Planner:
         drafts = self._speculator.drafts(jobs, room, self._context.size)
         return self.next_parts(jobs, drafts) if drafts else []
 
-    def spans(self, parts: Jobs[Part]) -> list[Span]:
+    def spans(self, parts: Sequence[Part]) -> list[Span]:
         """The parts as a batch."""
         return [
             self._pool.span(
@@ -255,7 +256,7 @@ class Planner:
             for part in parts
         ]
 
-    def note(self, parts: Jobs[Part], seconds: float) -> None:
+    def note(self, parts: Sequence[Part], seconds: float) -> None:
         """Learn from the duration of a batch, and add it to its prompts."""
         for part in parts:
             if not part.job.ready:
@@ -274,7 +275,7 @@ class Planner:
         if self._speculator is not None and part.draft is not None:
             self._speculator.note_draft(part.job, part.draft, accepted)
 
-    def _prompts(self, jobs: Jobs[Job], room: int) -> list[Part]:
+    def _prompts(self, jobs: Sequence[Job], room: int) -> list[Part]:
         """The parts of the jobs' prompts that share `room`, in the jobs' order."""
         whole = [part for job in jobs if room > 0 and (part := self._part(job, room))]
         remaining = [part.job.pending for part in whole]

@@ -6,7 +6,7 @@ from math import inf
 from time import monotonic
 
 from shepherd.backends.inprocess.updates import Failed, Finished
-from shepherd.backends.llamacpp.cache.sequence import Sequence
+from shepherd.backends.llamacpp.cache.sequence import CachedSequence
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.scheduling.answers import Answers
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase, Post
@@ -247,7 +247,7 @@ class JobQueue:
         self._waiting.appendleft(job)
 
     @staticmethod
-    def _note_cached(job: Job, sequence: Sequence) -> None:
+    def _note_cached(job: Job, sequence: CachedSequence) -> None:
         """Note what was found in the cache, without what the job itself has read before."""
         cached, restored = len(sequence.tokens), sequence.restored
         job.cached = min(job.cached, cached) if job.interrupted else cached
