@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from shepherd.backends.base import GenerationStats, Prefilled
+from shepherd.backends.inprocess.answer import Failed, Finished, Progress, Ready, Update
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.inprocess.prompt.prompt import Prompt
 from shepherd.backends.inprocess.sessions import check_prompt_size
-from shepherd.backends.inprocess.updates import Failed, Finished, Progress, Ready, Update
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.candidates import PromptMeter
 from shepherd.backends.llamacpp.sampling.thought import ThoughtBudget, ThoughtMeter

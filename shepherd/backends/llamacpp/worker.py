@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
+from shepherd.backends.inprocess.answer import Update
 from shepherd.backends.inprocess.threads import Heartbeat
-from shepherd.backends.inprocess.updates import Update
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.context import Interrupt
 from shepherd.backends.llamacpp.rpc.workers import WorkerLostError

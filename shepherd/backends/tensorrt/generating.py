@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from shepherd.backends.base import GenerationStats
-from shepherd.backends.inprocess.answer import Answer
+from shepherd.backends.inprocess.answer import Answer, Finished, Text, Update
 from shepherd.backends.inprocess.prompt.prompt import Prompt
 from shepherd.backends.inprocess.prompt.vocabulary import Vocabulary
-from shepherd.backends.inprocess.updates import Finished, Text, Update
 from shepherd.backends.output import StopMatcher
 from shepherd.backends.tensorrt.protocol import Step, TokenRequest, TokenStream
 from shepherd.errors import BackendError

@@ -3,8 +3,7 @@
 import pytest
 
 from shepherd.backends.base import Generation, GenerationStats
-from shepherd.backends.inprocess.answer import Answer
-from shepherd.backends.inprocess.updates import Finished, Text
+from shepherd.backends.inprocess.answer import Answer, Finished, Text
 from shepherd.backends.output import GENERIC, OutputFilter
 from shepherd.events import FinishReason
 from tests.backends.llamacpp.support import LIST, Recorder

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from shepherd.backends.inprocess.updates import Failed, Finished, Update
+from shepherd.backends.inprocess.answer import Failed, Finished, Update
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel

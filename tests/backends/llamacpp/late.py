@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shepherd.backends.inprocess.updates import Failed, Finished, Update
+from shepherd.backends.inprocess.answer import Failed, Finished, Update
 from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span, Stopwatch

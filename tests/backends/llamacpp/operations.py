@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 
-from shepherd.backends.inprocess.updates import Failed, Finished, Update
+from shepherd.backends.inprocess.answer import Failed, Finished, Update
 from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import Span

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.inprocess.updates import Finished, Text, Update
+from shepherd.backends.inprocess.answer import Finished, Text, Update
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.model import NativeModel

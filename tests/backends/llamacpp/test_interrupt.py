@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from shepherd.backends.inprocess.updates import Finished
+from shepherd.backends.inprocess.answer import Finished
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.context import ABORTED, DECODED, NativeContext, Span
 from shepherd.backends.llamacpp.native.model import NativeModel

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.inprocess.updates import Failed, Finished, Text, Update
+from shepherd.backends.inprocess.answer import Failed, Finished, Text, Update
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.model import NativeModel

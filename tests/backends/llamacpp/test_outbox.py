@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.base import GenerationStats
-from shepherd.backends.inprocess.updates import Finished, Ready, Text, Update
+from shepherd.backends.inprocess.answer import Finished, Ready, Text, Update
 from shepherd.backends.llamacpp.scheduling.job import HOLD_SECONDS, Job, Outbox
 from shepherd.events import FinishReason
 from shepherd.sampling import Sampling

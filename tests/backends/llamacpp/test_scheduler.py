@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.inprocess.updates import Failed, Finished
+from shepherd.backends.inprocess.answer import Failed, Finished
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.planner import SHARED_BATCH_DIVISOR, PrefillPace
 from shepherd.errors import ContextFullError

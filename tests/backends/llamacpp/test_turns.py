@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.inprocess.updates import Finished
+from shepherd.backends.inprocess.answer import Finished
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.devices import CPU_FLASH_LIMITS, CPU_LIMITS
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.inprocess.updates import Failed, Finished, Ready, Update
+from shepherd.backends.inprocess.answer import Failed, Finished, Ready, Update
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.engine import Engine

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
-from shepherd.backends.inprocess.updates import Text
+from shepherd.backends.inprocess.answer import Text
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
 from shepherd.backends.llamacpp.native.vocab import Vocab

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from time import monotonic
 
-from shepherd.backends.inprocess.updates import Failed, Finished
+from shepherd.backends.inprocess.answer import Failed, Finished
 from shepherd.backends.llamacpp.cache.sequence import CachedSequence
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.scheduling.answers import Answers

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from time import perf_counter
 
-from shepherd.backends.inprocess.updates import Progress, Ready
+from shepherd.backends.inprocess.answer import Progress, Ready
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import ABORTED, NO_ROOM, NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
