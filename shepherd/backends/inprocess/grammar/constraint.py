@@ -99,7 +99,7 @@ class Constrainer:
         if output_format.schema is None:
             if session.tools:
                 raise InvalidRequestError("A grammar and tools can't be combined.")
-            from shepherd.backends.inprocess.grammar.translate import add_gbnf
+            from shepherd.backends.inprocess.grammar.lark import add_gbnf
 
             return add_gbnf(rules, output_format.grammar), ()
         try:
