@@ -2,8 +2,7 @@
 
 import pytest
 
-from shepherd.backends.inprocess.grammar.calls import CallSyntax
-from shepherd.backends.inprocess.grammar.constraint import Constrainer, Constraint
+from shepherd.backends.inprocess.grammar.constraint import CallSyntax, Constrainer, Constraint
 from shepherd.backends.output import GENERIC
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, ToolCall, ToolSpec

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.inprocess.grammar.calls import (
+from shepherd.backends.inprocess.grammar.constraint import (
     PROBE,
     CallSyntax,
     is_understood,
