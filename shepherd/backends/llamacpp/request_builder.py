@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-from shepherd.backends.inprocess.grammar.compiler import GrammarCompiler
 from shepherd.backends.inprocess.grammar.constraint import (
     CompiledConstraint,
     Constrainer,
     Constraint,
 )
-from shepherd.backends.inprocess.grammar.matcher import TokenBytes
+from shepherd.backends.inprocess.grammar.matcher import GrammarCompiler, TokenBytes
 from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
 from shepherd.backends.inprocess.prompt.raw import raw_prompt

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.inprocess.grammar.compiler import GrammarCompiler
 from shepherd.backends.inprocess.grammar.lark import Rules, json_value
-from shepherd.backends.inprocess.grammar.matcher import BYTES, TokenBytes
+from shepherd.backends.inprocess.grammar.matcher import BYTES, GrammarCompiler, TokenBytes
 from shepherd.backends.inprocess.grammar.schema import prepare
 from shepherd.errors import BackendError, InvalidRequestError
 from shepherd.messages import JsonObject
