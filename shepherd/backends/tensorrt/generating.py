@@ -9,7 +9,7 @@ from time import perf_counter
 from shepherd.backends.base import GenerationStats
 from shepherd.backends.inprocess.answer import Answer, Finished, Text, Update
 from shepherd.backends.inprocess.prompt.prompt import Prompt
-from shepherd.backends.inprocess.prompt.vocabulary import Vocabulary
+from shepherd.backends.inprocess.prompt.special import Vocabulary
 from shepherd.backends.output import StopMatcher
 from shepherd.backends.tensorrt.protocol import Step, TokenRequest, TokenStream
 from shepherd.errors import BackendError

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from shepherd.backends.inprocess.prompt.vocabulary import TemplateModel
+from shepherd.backends.inprocess.prompt.special import TemplateModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from shepherd.backends.inprocess.prompt.vocabulary import (
+from shepherd.backends.inprocess.prompt.special import (
     ATTR_CONTROL,
     ATTR_LSTRIP,
     ATTR_RSTRIP,

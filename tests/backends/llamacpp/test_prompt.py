@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
-from shepherd.backends.inprocess.prompt.vocabulary import ATTR_CONTROL, Vocabulary
+from shepherd.backends.inprocess.prompt.special import ATTR_CONTROL, Vocabulary
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.messages import Message, ToolCall
 from tests.backends.llamacpp.support import LIST

@@ -5,8 +5,14 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.inprocess.prompt.special import CUT, SEAL, SpecialTexts
-from shepherd.backends.inprocess.prompt.vocabulary import ATTR_LSTRIP, ATTR_RSTRIP, Vocabulary
+from shepherd.backends.inprocess.prompt.special import (
+    ATTR_LSTRIP,
+    ATTR_RSTRIP,
+    CUT,
+    SEAL,
+    SpecialTexts,
+    Vocabulary,
+)
 
 MAX_BYTES = 40_000_000
 """Of texts with their tokens: about a million tokens of long messages."""

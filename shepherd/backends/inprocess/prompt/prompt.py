@@ -14,9 +14,8 @@ from shepherd.backends.inprocess.grammar.constraint import (
 )
 from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.backends.inprocess.prompt.fragments import FragmentTokenizer, Tail
-from shepherd.backends.inprocess.prompt.special import CUT, SEAL, SpecialTexts
+from shepherd.backends.inprocess.prompt.special import CUT, SEAL, SpecialTexts, TemplateModel
 from shepherd.backends.inprocess.prompt.template import CHATML, ChatTemplate, TemplateFailedError
-from shepherd.backends.inprocess.prompt.vocabulary import TemplateModel
 from shepherd.backends.output import (
     CallFormat,
     OutputStyle,

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from shepherd.backends.inprocess.prompt.fragments import Tail
 from shepherd.backends.inprocess.prompt.prompt import Prompt
-from shepherd.backends.inprocess.prompt.vocabulary import Vocabulary
+from shepherd.backends.inprocess.prompt.special import Vocabulary
 from shepherd.errors import InvalidRequestError
 from shepherd.session import MEDIA_MARK, Infill, RawPrompt
 

@@ -1,10 +1,70 @@
-"""Special tokens, and how untrusted text is kept from becoming one."""
+"""A model's vocabulary as prompts see it, and how untrusted text is kept from becoming a special token."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from shepherd.backends.inprocess.prompt.vocabulary import ATTR_CONTROL, ATTR_UNKNOWN, Vocabulary
+ATTR_UNKNOWN = 1 << 0
+ATTR_CONTROL = 1 << 3
+ATTR_USER_DEFINED = 1 << 4
+ATTR_LSTRIP = 1 << 7
+ATTR_RSTRIP = 1 << 8
+"""The attributes of a special token, as in llama.cpp (`llama_token_attr`)."""
+
+
+class Vocabulary(Protocol):
+    """Text to tokens and tokens to bytes."""
+
+    @property
+    def bos(self) -> int: ...
+
+    @property
+    def eos(self) -> int: ...
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether each prompt begins with `bos`, even if the template does not write it."""
+        ...
+
+    @property
+    def is_sentencepiece(self) -> bool:
+        """Whether a space is added before a text."""
+        ...
+
+    @property
+    def specials(self) -> Mapping[int, int]:
+        """Each control, unknown and user-defined token, with its attributes."""
+        ...
+
+    @property
+    def ends(self) -> Sequence[int]:
+        """The tokens that end a generation."""
+        ...
+
+    def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """The tokens of `text`; control tokens in it are text unless `parse_special`."""
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """The token's bytes, control tokens as their text; may be a part of a character."""
+        ...
+
+    def text(self, token: int) -> str:
+        """The token as text, "" if there is no such token."""
+        ...
+
+
+class TemplateModel(Protocol):
+    """The parts of a model that prompts need."""
+
+    @property
+    def vocab(self) -> Vocabulary: ...
+
+    def chat_template(self, name: str | None = None) -> str:
+        """The template called `name`, or the default one; "" if there is none."""
+        ...
+
 
 SEAL = "\ufdd0"
 """Inserted after the first character of a control token's text, to make it plain text."""

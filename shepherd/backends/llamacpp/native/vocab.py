@@ -6,11 +6,7 @@ from typing import Any
 
 from shepherd.backends.inprocess.grammar.matcher import TokenBytes
 from shepherd.backends.inprocess.prompt.raw import InfillTokens
-from shepherd.backends.inprocess.prompt.vocabulary import (
-    ATTR_CONTROL,
-    ATTR_UNKNOWN,
-    ATTR_USER_DEFINED,
-)
+from shepherd.backends.inprocess.prompt.special import ATTR_CONTROL, ATTR_UNKNOWN, ATTR_USER_DEFINED
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.errors import BackendError
 
