@@ -11,8 +11,7 @@ from dataclasses import replace
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.coerce import as_objects
 from shepherd.backends.api.history.normalise import Rules, normalise
-from shepherd.backends.inprocess.prompt.adapt import with_plain_tools
-from shepherd.backends.inprocess.prompt.conversation import Conversation
+from shepherd.backends.inprocess.prompt.conversation import Conversation, with_plain_tools
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.session import Session, TokenLedger
 from shepherd.structure import ToolChoice

@@ -13,10 +13,11 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import SandboxedEnvironment
 
-from shepherd.backends.inprocess.prompt.adapt import DialectFinder, adapt
 from shepherd.backends.inprocess.prompt.conversation import (
     Conversation,
     Dialect,
+    DialectFinder,
+    adapt,
     template_messages,
     template_tools,
     template_value,
