@@ -1,4 +1,4 @@
-"""Prepares JSON schemas for llguidance: what can't be enforced, and which properties an object may have."""
+"""Prepares JSON schemas for llguidance, and names the constraints that can't be enforced."""
 
 import json
 import re

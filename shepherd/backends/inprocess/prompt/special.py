@@ -1,4 +1,4 @@
-"""A model's vocabulary as prompts see it, and how untrusted text is kept from becoming a special token."""
+"""What prompts need of a model, and how untrusted text is kept from becoming a special token."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
