@@ -12,8 +12,7 @@ from shepherd.backends.output.calls.table import (
 )
 from shepherd.backends.output.fences import FENCE_MARKERS, FenceOpening
 from shepherd.backends.output.harmony import HARMONY_OPENERS, open_message
-from shepherd.backends.output.modes import Candidate, Grammar, Lead, Machine, Mode, Opener
-from shepherd.backends.output.prose import Prose
+from shepherd.backends.output.modes import Candidate, Grammar, Lead, Machine, Mode, Opener, Prose
 from shepherd.backends.output.style import CallFormat, OutputStyle, ThinkMarkers
 from shepherd.backends.output.thinking import Thinking, answer_closing, answer_opening
 from shepherd.events import CallbackEvent

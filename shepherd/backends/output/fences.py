@@ -7,8 +7,7 @@ from shepherd.backends.output.calls.bare_json import FENCED_LANGUAGES, FencedCal
 from shepherd.backends.output.calls.catalog import ToolCatalog
 from shepherd.backends.output.calls.reader import Verdict
 from shepherd.backends.output.markers import Hit
-from shepherd.backends.output.modes import Lead, Machine, Mode, without_separator
-from shepherd.backends.output.prose import ProseMarkers
+from shepherd.backends.output.modes import Lead, Machine, Mode, ProseMarkers, without_separator
 from shepherd.events import CallbackEvent
 
 FENCE_MARKERS = ("```", "~~~")
