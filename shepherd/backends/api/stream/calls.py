@@ -9,10 +9,9 @@ from shepherd.backends.api.adapter import CallDelta
 from shepherd.backends.api.history.sanitize import replace_surrogates, sanitize_object
 from shepherd.backends.api.stream.quick_json import too_deep, written
 from shepherd.backends.output import new_call_id
-from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.calls.catalog import ToolCatalog, fits
 from shepherd.backends.output.calls.diagnose import problem_of_arguments
 from shepherd.backends.output.calls.repair import loads, repair_json
-from shepherd.backends.output.calls.schema import fits
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 
 

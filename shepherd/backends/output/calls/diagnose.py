@@ -9,9 +9,9 @@ from shepherd.backends.output.calls.catalog import (
     NAME_KEYS,
     ToolCatalog,
     is_definition,
+    misfits,
 )
 from shepherd.backends.output.calls.repair import loads, repair_json
-from shepherd.backends.output.calls.schema import misfits
 
 _MAX_LENGTH = 20_000
 _NEAR = 12
