@@ -5,8 +5,8 @@ import re
 from shepherd.backends.output.calls.bodies import parse_pythonic
 from shepherd.backends.output.calls.catalog import ToolCatalog
 from shepherd.backends.output.calls.diagnose import problem_of
-from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
 from shepherd.backends.output.calls.reader import CallReader, Verdict
+from shepherd.backends.output.calls.repair import JsonScanner, Stop
 
 CALL_KEYS = ("name", "function", "type", "id", "arguments", "parameters")
 _MAX_HEAD = 64

@@ -4,8 +4,8 @@ import re
 
 from shepherd.backends.output.calls.catalog import ToolCatalog
 from shepherd.backends.output.calls.diagnose import problem_of, problem_of_arguments
-from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
 from shepherd.backends.output.calls.reader import CallReader, Verdict
+from shepherd.backends.output.calls.repair import JsonScanner, Stop
 
 _NAME = re.compile(r"[^\s\[\]{}]*")
 _BEFORE_ARGUMENTS = re.compile(r"\s*(?:\[CALL_ID\][\w-]*)?\s*(?:\[ARGS\])?\s*")

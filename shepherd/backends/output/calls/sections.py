@@ -5,8 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
-from shepherd.backends.output.calls.json_scan import JsonScanner, Stop
-from shepherd.backends.output.calls.repair import loads, repair_json
+from shepherd.backends.output.calls.repair import JsonScanner, Stop, loads, repair_json
 from shepherd.messages import JsonObject
 
 BEGIN = "<|open|>call tool="
