@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import Any
 
 from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
-from shepherd.backends.output.calls.element import parse_element
 from shepherd.backends.output.calls.sections import BEGIN, CALL_TOKENS, parse_section, parse_xtml
 from shepherd.backends.output.calls.xml import (
     FUNCTION,
     Scope,
     parse_children,
+    parse_element,
     parse_functions,
     skip_space,
 )

@@ -4,58 +4,10 @@ import re
 
 from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
 from shepherd.backends.output.calls.reader import ClosingReader, Verdict
-from shepherd.backends.output.calls.xml import Scope, child_starts, parse_children, skip_space
+from shepherd.backends.output.calls.xml import Scope, child_starts, parse_element
 
-_ATTRIBUTE = re.compile(r"\s+([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
-_TAG_END = re.compile(r"\s*(/?)>")
 _BETWEEN = re.compile(r"\s*/?|\s+[\w:.-]+\s*(?:=\s*)?")
 _QUOTES_OR_END = re.compile(r"[\"'>]")
-
-
-def parse_element(
-    text: str, catalog: ToolCatalog, scope: Scope
-) -> tuple[tuple[ParsedCall, ...], int] | None:
-    """The call at the beginning of `text`, and the index after it.
-
-    There are no calls if it is something else; None if it is incomplete.
-    """
-    name = re.match(r"<([^\s/<>\"'=]+)", text)
-    tool = catalog.known(name[1]) if name else None
-    if name is None or tool is None:
-        return (), 0
-    from html import unescape  # loads the names of all characters
-
-    values: dict[str, str] = {}
-    pos = name.end()
-    while match := _ATTRIBUTE.match(text, pos):
-        values[match[1]] = unescape(match[2] if match[2] is not None else match[3])
-        pos = match.end()
-    end = _TAG_END.match(text, pos)
-    if end is None:
-        return (), 0
-    if end[1]:
-        return (catalog.from_texts(tool, values),), end.end()
-    closing = f"</{name[1]}>"
-    pos = skip_space(text, end.end())
-    if text.startswith("{", pos):
-        return _with_json(text, pos, closing, tool, catalog)
-    keys = catalog.argument_names(tool)
-    children = parse_children(text, pos, closing, keys, scope)
-    if children is not None and children.end is None:
-        return None
-    values |= children.values if children else {}
-    if children is None or not values.keys() <= set(keys) or (keys and not values):
-        return (), 0
-    return (catalog.from_texts(tool, values),), children.end or len(text)
-
-
-def _with_json(
-    text: str, pos: int, closing: str, tool: str, catalog: ToolCatalog
-) -> tuple[tuple[ParsedCall, ...], int] | None:
-    end = text.find(closing, pos)
-    if end < 0:
-        return None
-    return catalog.from_arguments_text(tool, text[pos:end]), end + len(closing)
 
 
 class ElementReader(ClosingReader):
