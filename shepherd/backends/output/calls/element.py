@@ -2,9 +2,11 @@
 
 import re
 
+from shepherd.backends.output.calls.bodies import parse_body
 from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
+from shepherd.backends.output.calls.diagnose import problem_of
 from shepherd.backends.output.calls.reader import ClosingReader, Verdict
-from shepherd.backends.output.calls.xml import Scope, child_starts, parse_element
+from shepherd.backends.output.calls.xml import FUNCTION, Scope, child_starts, parse_element
 
 _BETWEEN = re.compile(r"\s*/?|\s+[\w:.-]+\s*(?:=\s*)?")
 _QUOTES_OR_END = re.compile(r"[\"'>]")
@@ -62,3 +64,22 @@ class ElementReader(ClosingReader):
     def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
         result = parse_element(self._marker + self._read, self._catalog, scope)
         return result and result[0]
+
+
+class FunctionReader(ClosingReader):
+    """Reads after `<function=name>` or `<invoke name="name">` without an outer tag."""
+
+    def __init__(self, catalog: ToolCatalog, marker: str) -> None:
+        match = FUNCTION.fullmatch(marker)
+        tag, name = (match["tag"], match["name"]) if match else ("function", "")
+        prefix = tag.removesuffix("function").removesuffix("invoke")
+        keys = catalog.argument_names(catalog.known(name) or name)
+        super().__init__(f"</{tag}>", child_starts(prefix, keys))
+        self._catalog = catalog
+        self._marker = marker
+
+    def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
+        return parse_body(self._marker + self._read, self._catalog, scope)
+
+    def _problem(self, text: str) -> str:
+        return problem_of(self._marker + text, self._catalog)

@@ -4,15 +4,12 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from shepherd.backends.output.calls.bare_json import BareJsonReader
-from shepherd.backends.output.calls.bodies import parse_body
-from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
-from shepherd.backends.output.calls.diagnose import problem_of
-from shepherd.backends.output.calls.element import ElementReader
+from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.calls.element import ElementReader, FunctionReader
 from shepherd.backends.output.calls.mistral import MistralReader
-from shepherd.backends.output.calls.reader import CallReader, ClosingReader
+from shepherd.backends.output.calls.reader import CallReader
 from shepherd.backends.output.calls.sections import CALL_TOKENS
 from shepherd.backends.output.calls.tagged import TaggedReader
-from shepherd.backends.output.calls.xml import FUNCTION, Scope, child_starts
 from shepherd.backends.output.style import CallFormat
 
 ReaderFactory = Callable[[ToolCatalog, str], CallReader]
@@ -58,25 +55,6 @@ ORPHANS = frozenset(
 )
 """Texts without a meaning after a call: extra closing tags of some models, the semicolon between
 Llama's bare calls, and the end token of Gemma 4's turns."""
-
-
-class FunctionReader(ClosingReader):
-    """Reads after `<function=name>` or `<invoke name="name">` without an outer tag."""
-
-    def __init__(self, catalog: ToolCatalog, marker: str) -> None:
-        match = FUNCTION.fullmatch(marker)
-        tag, name = (match["tag"], match["name"]) if match else ("function", "")
-        prefix = tag.removesuffix("function").removesuffix("invoke")
-        keys = catalog.argument_names(catalog.known(name) or name)
-        super().__init__(f"</{tag}>", child_starts(prefix, keys))
-        self._catalog = catalog
-        self._marker = marker
-
-    def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
-        return parse_body(self._marker + self._read, self._catalog, scope)
-
-    def _problem(self, text: str) -> str:
-        return problem_of(self._marker + text, self._catalog)
 
 
 @lru_cache(maxsize=32)
