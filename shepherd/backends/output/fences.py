@@ -3,8 +3,8 @@
 import re
 from typing import NamedTuple
 
-from shepherd.backends.output.calls.bare_json import FENCED_LANGUAGES, FencedCallReader
 from shepherd.backends.output.calls.catalog import ToolCatalog
+from shepherd.backends.output.calls.json_calls import FENCED_LANGUAGES, FencedCallReader
 from shepherd.backends.output.calls.reader import Verdict
 from shepherd.backends.output.markers import Hit
 from shepherd.backends.output.modes import Lead, Machine, Mode, ProseMarkers, without_separator

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from shepherd.backends.output.calls.bare_json import BareJsonReader
 from shepherd.backends.output.calls.bodies import CALL_TOKENS
 from shepherd.backends.output.calls.catalog import ToolCatalog
-from shepherd.backends.output.calls.mistral import MistralReader
+from shepherd.backends.output.calls.json_calls import BareJsonReader, MistralReader
 from shepherd.backends.output.calls.reader import CallReader, ElementReader, FunctionReader
 from shepherd.backends.output.calls.tagged import TaggedReader
 from shepherd.backends.output.style import CallFormat
