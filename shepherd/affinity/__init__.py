@@ -1,8 +1,7 @@
 """Sends a conversation to the replica that has its beginning in its cache; no I/O."""
 
-from shepherd.affinity.bodies import body_prefix, with_response
 from shepherd.affinity.index import PrefixIndex
-from shepherd.affinity.prefix import Prefix, prefix_of
+from shepherd.affinity.prefix import Prefix, body_prefix, prefix_of, with_response
 from shepherd.affinity.router import AffinityRouter, Balance, Choice
 
 __all__ = [

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 from shepherd.affinity import Prefix, prefix_of
-from shepherd.affinity.bodies import canonical
+from shepherd.affinity.prefix import canonical
 from shepherd.messages import Message, message_to_json
 from shepherd.session import Session
 
