@@ -21,8 +21,7 @@ from bench.scale.recency import (
 from bench.scale.routers import Memory
 from bench.scale.workload import Load
 from shepherd.affinity import AffinityRouter, Balance
-from shepherd.affinity.index import ENTRY_BYTES
-from shepherd.affinity.router import mixed
+from shepherd.affinity.router import ENTRY_BYTES, mixed
 
 NO_LEVEL = 1 << 40
 

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 from shepherd.affinity import AffinityRouter, Balance, Prefix
-from shepherd.affinity.index import DEFAULT_BYTES, REPLICA_BYTES
+from shepherd.affinity.router import DEFAULT_BYTES, REPLICA_BYTES
 from shepherd.cli.deploy.arguments import BUSY_SLACK
 
 RANDOM, LEAST_BUSY, HOMES, OWN = range(4)

@@ -1,8 +1,7 @@
 """Sends a conversation to the replica that has its beginning in its cache; no I/O."""
 
-from shepherd.affinity.index import PrefixIndex
 from shepherd.affinity.prefix import Prefix, body_prefix, prefix_of, with_response
-from shepherd.affinity.router import AffinityRouter, Balance, Choice
+from shepherd.affinity.router import AffinityRouter, Balance, Choice, PrefixIndex
 
 __all__ = [
     "AffinityRouter",

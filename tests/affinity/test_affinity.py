@@ -16,7 +16,7 @@ from shepherd.affinity import (
     prefix_of,
     with_response,
 )
-from shepherd.affinity.index import ENTRY_BYTES
+from shepherd.affinity.router import ENTRY_BYTES
 
 PARTS = st.lists(st.sampled_from(["a", "b", "cc", "", "d" * 9]), max_size=6)
 IDLE = {"x": 0.0, "y": 0.0, "z": 0.0}

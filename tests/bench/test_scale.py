@@ -13,7 +13,7 @@ from bench.scale.plot import draw
 from bench.scale.routers import ROUTERS, Memory
 from bench.scale.simulation import Engine, Simulation
 from bench.scale.workload import as_lists, steady_load
-from shepherd.affinity.index import ENTRY_BYTES
+from shepherd.affinity.router import ENTRY_BYTES
 
 MEASURED = json.loads(measure.FILE.read_text())
 
