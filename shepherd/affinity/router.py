@@ -17,6 +17,9 @@ DEFAULT_BYTES = 64 * 2**20
 REPLICA_BYTES = 512 * 2**10
 """The minimum for a replica: blocks for half a million tokens, about as many as a cache holds."""
 
+_MASK = 2**64 - 1
+_MULTIPLIER = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
+
 
 class PrefixIndex(Generic[R]):
     """Finds the replicas that have read the longest beginning of a prompt.
@@ -29,6 +32,8 @@ class PrefixIndex(Generic[R]):
     def __init__(self, max_bytes: int = DEFAULT_BYTES, replica_bytes: int = 0) -> None:
         self._max_blocks = max_bytes // ENTRY_BYTES
         self._min_share = max(1, replica_bytes // ENTRY_BYTES)
+        # Each replica has one bit of a number, so the holders of a block are one number too, and a
+        # search costs the same however many replicas there are.
         self._bits: dict[R, int] = {}
         self._replicas: dict[int, R] = {}
         self._blocks: dict[R, OrderedDict[int, None]] = {}
@@ -65,7 +70,7 @@ class PrefixIndex(Generic[R]):
 
         (0, []) if no replica besides the `excluded` ones has the first block.
         """
-        mask = -1
+        mask = -1  # all replicas
         for replica in excluded:
             mask &= ~self._bits.get(replica, 0)
         length = self._longest(prefix, mask)
@@ -124,16 +129,11 @@ class PrefixIndex(Generic[R]):
             del self._holders[block]
 
     def _of_bits(self, bits: int) -> Iterator[R]:
+        """The replicas of the bits that are set."""
         while bits:
             lowest = bits & -bits
             yield self._replicas[lowest]
             bits ^= lowest
-
-
-R = TypeVar("R", bound=Hashable)
-
-_MASK = 2**64 - 1
-_MULTIPLIER = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
 
 
 @dataclass(frozen=True, slots=True)
