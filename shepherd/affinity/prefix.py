@@ -12,6 +12,14 @@ BLOCK_CHARACTERS = 1024
 
 _HASH_BYTES = 8
 
+_OPENING = ("model", "tools", "functions", "system", "instructions", "systemInstruction")
+_OPENING_SNAKE = "system_instruction"
+_MESSAGES = ("messages", "input", "contents", "prompt")
+_SYSTEM_ROLES = ("system", "developer")
+_PREVIOUS = "previous_response_id"
+_MOVING = "cache_control"
+"""A mark of Anthropic's API that clients move to the newest message; the text stays the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
@@ -71,15 +79,6 @@ class _Chain:
         self._end += len(block)
         self.hashes.append(int.from_bytes(self._digest))
         self.ends.append(self._end)
-
-
-_OPENING = ("model", "tools", "functions", "system", "instructions", "systemInstruction")
-_OPENING_SNAKE = "system_instruction"
-_MESSAGES = ("messages", "input", "contents", "prompt")
-_SYSTEM_ROLES = ("system", "developer")
-_PREVIOUS = "previous_response_id"
-_MOVING = "cache_control"
-"""A mark of Anthropic's API that clients move to the newest message; the text stays the same."""
 
 
 def body_prefix(body: object) -> Prefix:

@@ -7,7 +7,14 @@ from shepherd.backends.output.calls.catalog import ToolCatalog
 from shepherd.backends.output.calls.json_calls import FENCED_LANGUAGES, FencedCallReader
 from shepherd.backends.output.calls.reader import Verdict
 from shepherd.backends.output.markers import Hit
-from shepherd.backends.output.modes import Lead, Machine, Mode, ProseMarkers, without_separator
+from shepherd.backends.output.modes import (
+    HoldingMode,
+    Lead,
+    Machine,
+    Mode,
+    ProseMarkers,
+    without_separator,
+)
 from shepherd.events import CallbackEvent
 
 FENCE_MARKERS = ("```", "~~~")
@@ -82,7 +89,7 @@ class FenceOpening(Mode):
         return _MAX_INFO if len(line) > _MAX_INFO else None
 
 
-class CodeBlock(Mode):
+class CodeBlock(HoldingMode):
     """Inside a code block, up to a line with only a fence that is at least as long.
 
     A marker directly after that fence, such as a call's, ends the line too.
@@ -95,16 +102,8 @@ class CodeBlock(Mode):
         self._fence = re.compile(rf"[ \t]{{0,64}}{char}{{{length},}}[ \t]*")
         self._possible = re.compile(rf"[ \t]{{0,64}}{char}*[ \t]*\r?\Z")
         self._line_start = True
-        self._held = ""
-
-    def feed(self, text: str) -> str:
-        return self._read(self._held + text, final=False)
-
-    def finish(self, *, truncated: bool) -> str:
-        return self._read(self._held, final=True)
 
     def _read(self, text: str, *, final: bool) -> str:
-        self._held = ""
         start = 0 if self._line_start else text.find("\n") + 1
         while start or self._line_start:
             self._line_start = False
@@ -166,6 +165,8 @@ class FencedCandidate(Mode):
             before = without_separator(self._machine, self._opening.lead)
             self._machine.accept(verdict.calls, before)
             return verdict.rest
+        # It is an ordinary block after all: its opening line, which was held, comes first, and the
+        # block reads again what the reader has read.
         self._opening.show(self._machine)
         self._machine.mode = self._block
         return verdict.text + verdict.rest

@@ -15,7 +15,7 @@ from shepherd.backends.output.calls.table import (
 )
 from shepherd.backends.output.fences import FENCE_MARKERS, FenceOpening
 from shepherd.backends.output.harmony import HARMONY_OPENERS, open_message
-from shepherd.backends.output.modes import Candidate, Grammar, Lead, Machine, Mode, Opener, Prose
+from shepherd.backends.output.modes import Candidate, Grammar, Lead, Machine, Mode, Opener
 from shepherd.backends.output.style import CallFormat, OutputStyle, ThinkMarkers
 from shepherd.backends.output.text import TextEvent
 from shepherd.backends.output.thinking import Thinking, answer_closing, answer_opening
@@ -23,13 +23,119 @@ from shepherd.events import CallbackEvent
 from shepherd.messages import ToolCall, ToolSpec
 
 
-def build_machine(
+@dataclass(frozen=True, slots=True)
+class ParsedOutput:
+    """The result of parsing a model's output, for the history.
+
+    `problems` explains to the model why text that looks like a call is not valid, if there is no
+    call.
+    """
+
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def new_call_id() -> str:
+    """A fresh id for a tool call."""
+    return "call_" + os.urandom(6).hex()
+
+
+class OutputFilter:
+    """Turns one generation's output into events, fed piece by piece.
+
+    The events are the same however the output is split into pieces. Only the syntax of reasoning
+    and calls is removed from the text. Without `tools` nothing is a call. `prompt_tail` is the end
+    of the rendered prompt, which may have opened the reasoning. `thinking` says so if the prompt is
+    not known. `continued` is the kind of text at the prompt's end that the output continues.
+    """
+
+    def __init__(
+        self,
+        style: OutputStyle,
+        tools: Sequence[ToolSpec] = (),
+        *,
+        prompt_tail: str = "",
+        thinking: bool = False,
+        continued: CallbackEvent | None = None,
+        new_id: Callable[[], str] = new_call_id,
+    ) -> None:
+        self._machine: Machine = _build_machine(style, tools, prompt_tail, thinking=thinking)
+        if continued is not None:
+            _continue_text(self._machine, style, prompt_tail, continued)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._new_id = new_id
+        self._tool_calls: tuple[ToolCall, ...] = ()
+
+    def feed(self, output: str | bytes) -> list[TextEvent]:
+        """Parse more output; returns the certain events, with neighbours of one kind merged.
+
+        Bytes are UTF-8 and may end in the middle of a character; bad ones become U+FFFD.
+        """
+        self._read(output if isinstance(output, str) else self._decoder.decode(output))
+        return self._machine.sink.take()
+
+    def _read(self, text: str) -> None:
+        machine = self._machine
+        while text:
+            text = machine.mode.feed(text)
+
+    def finish(self, *, truncated: bool = False) -> list[TextEvent]:
+        """The held events; afterwards `result` is complete.
+
+        `truncated`: the output was cut off (by a limit or a cancel), so an incomplete call counts
+        as text. No more output may follow.
+        """
+        self._read(self._decoder.decode(b"", final=True))
+        finished = None
+        while finished is not self._machine.mode:
+            finished = self._machine.mode
+            rest = finished.finish(truncated=truncated)
+            while rest:
+                finished = None
+                rest = self._machine.mode.feed(rest)
+        self._machine.end()
+        return self._machine.sink.take()
+
+    @property
+    def result(self) -> ParsedOutput:
+        """The result so far; calls keep their ids between reads."""
+        fresh = self._machine.calls[len(self._tool_calls) :]
+        self._tool_calls += tuple(ToolCall(self._new_id(), c.name, c.arguments) for c in fresh)
+        sink = self._machine.sink
+        problems = () if self._tool_calls else tuple(self._machine.problems)
+        return ParsedOutput(sink.content, sink.reasoning, self._tool_calls, problems)
+
+
+class PlainOutput:
+    """Output in which nothing means anything: that of a raw prompt. Like `OutputFilter`."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+
+    def feed(self, output: str) -> list[TextEvent]:
+        """All text is content."""
+        self._text.append(output)
+        return [TextEvent(CallbackEvent.CONTENT, output)] if output else []
+
+    def finish(self, *, truncated: bool = False) -> list[TextEvent]:
+        """Nothing is held back."""
+        del truncated
+        return []
+
+    @property
+    def result(self) -> ParsedOutput:
+        """The text so far."""
+        return ParsedOutput("".join(self._text))
+
+
+def _build_machine(
     style: OutputStyle, tools: Sequence[ToolSpec], prompt_tail: str, *, thinking: bool
 ) -> Machine:
     """A parser at the start of its output."""
     catalog = ToolCatalog(tools)
     machine = Machine(_grammar(style, catalog.names), catalog)
-    machine.prose = Prose(machine)
     machine.mode = (
         _first_thought(machine, style, prompt_tail, thinking=thinking)
         or (open_message(machine, prompt_tail) if CallFormat.HARMONY in style.formats else None)
@@ -38,7 +144,7 @@ def build_machine(
     return machine
 
 
-def continue_text(
+def _continue_text(
     machine: Machine, style: OutputStyle, prompt_tail: str, kind: CallbackEvent
 ) -> None:
     """Set a new parser into the middle of reasoning, or of content of this kind."""
@@ -121,110 +227,3 @@ def _candidates(readers: Mapping[str, ReaderFactory]) -> dict[str, Opener]:
         return Candidate(machine, readers[marker](machine.catalog, marker), lead, marker)
 
     return dict.fromkeys(readers, open_candidate)
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedOutput:
-    """The result of parsing a model's output, for the history.
-
-    `problems` explains to the model why text that looks like a call is not valid, if there is no
-    call.
-    """
-
-    content: str = ""
-    reasoning: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
-    problems: tuple[str, ...] = ()
-
-
-def new_call_id() -> str:
-    """A fresh id for a tool call."""
-    return "call_" + os.urandom(6).hex()
-
-
-class OutputFilter:
-    """Turns one generation's output into events, fed piece by piece.
-
-    The events are the same however the output is split into pieces. Only the syntax of reasoning
-    and calls is removed from the text. Without `tools` nothing is a call. `prompt_tail` is the end
-    of the rendered prompt, which may have opened the reasoning. `thinking` says so if the prompt is
-    not known. `continued` is the kind of text at the prompt's end that the output continues.
-    """
-
-    def __init__(
-        self,
-        style: OutputStyle,
-        tools: Sequence[ToolSpec] = (),
-        *,
-        prompt_tail: str = "",
-        thinking: bool = False,
-        continued: CallbackEvent | None = None,
-        new_id: Callable[[], str] = new_call_id,
-    ) -> None:
-        self._machine: Machine = build_machine(style, tools, prompt_tail, thinking=thinking)
-        if continued is not None:
-            continue_text(self._machine, style, prompt_tail, continued)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._new_id = new_id
-        self._tool_calls: tuple[ToolCall, ...] = ()
-
-    def feed(self, output: str | bytes) -> list[TextEvent]:
-        """Parse more output; returns the certain events, with neighbours of one kind merged.
-
-        Bytes are UTF-8 and may end in the middle of a character; bad ones become U+FFFD.
-        """
-        self._read(output if isinstance(output, str) else self._decoder.decode(output))
-        return self._machine.sink.take()
-
-    def _read(self, text: str) -> None:
-        machine = self._machine
-        while text:
-            text = machine.mode.feed(text)
-
-    def finish(self, *, truncated: bool = False) -> list[TextEvent]:
-        """The held events; afterwards `result` is complete.
-
-        `truncated`: the output was cut off (by a limit or a cancel), so an incomplete call counts
-        as text. No more output may follow.
-        """
-        self._read(self._decoder.decode(b"", final=True))
-        finished = None
-        while finished is not self._machine.mode:
-            finished = self._machine.mode
-            rest = finished.finish(truncated=truncated)
-            while rest:
-                finished = None
-                rest = self._machine.mode.feed(rest)
-        self._machine.end()
-        return self._machine.sink.take()
-
-    @property
-    def result(self) -> ParsedOutput:
-        """The result so far; calls keep their ids between reads."""
-        fresh = self._machine.calls[len(self._tool_calls) :]
-        self._tool_calls += tuple(ToolCall(self._new_id(), c.name, c.arguments) for c in fresh)
-        sink = self._machine.sink
-        problems = () if self._tool_calls else tuple(self._machine.problems)
-        return ParsedOutput(sink.content, sink.reasoning, self._tool_calls, problems)
-
-
-class PlainOutput:
-    """Output in which nothing means anything: that of a raw prompt. Like `OutputFilter`."""
-
-    def __init__(self) -> None:
-        self._text: list[str] = []
-
-    def feed(self, output: str) -> list[TextEvent]:
-        """All text is content."""
-        self._text.append(output)
-        return [TextEvent(CallbackEvent.CONTENT, output)] if output else []
-
-    def finish(self, *, truncated: bool = False) -> list[TextEvent]:
-        """Nothing is held back."""
-        del truncated
-        return []
-
-    @property
-    def result(self) -> ParsedOutput:
-        """The text so far."""
-        return ParsedOutput("".join(self._text))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from shepherd.backends.output.calls.diagnose import problem_of_arguments
 from shepherd.backends.output.markers import MarkerSet
-from shepherd.backends.output.modes import Lead, Machine, Mode, Opener
+from shepherd.backends.output.modes import HoldingMode, Lead, Machine, Mode, Opener
 from shepherd.events import CallbackEvent
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
@@ -92,8 +92,10 @@ class Header(Mode):
         return ""
 
     def _give_up(self, text: str) -> str:
+        """Take a header that never ends for ordinary text; returns what must be read again."""
         self._machine.resume(line_start=True)
         plain = text[self._printed :].removeprefix(START + "assistant")
+        # the first `<` is shown here: read again, it would open the same header again
         marker = plain[:1] if plain.startswith("<") else ""
         self._machine.sink.put(CallbackEvent.CONTENT, marker)
         return plain[len(marker) :]
@@ -123,22 +125,14 @@ class Header(Mode):
         machine.resume(line_start=True)
 
 
-class Analysis(Mode):
+class Analysis(HoldingMode):
     """The body of a message on the analysis channel."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._held = ""
         self._first = True
 
-    def feed(self, text: str) -> str:
-        return self._read(self._held + text, final=False)
-
-    def finish(self, *, truncated: bool) -> str:
-        return self._read(self._held, final=True)
-
     def _read(self, text: str, *, final: bool) -> str:
-        self._held = ""
         hit = _BOUNDARY.search(text, final=final)
         self._put(text if hit is None else text[: hit.start])
         if hit is None:

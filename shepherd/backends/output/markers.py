@@ -46,6 +46,11 @@ class MarkerSet:
                 return Hit(pos, marker)
         return None
 
+    def after_space(self, text: str) -> Hit | None:
+        """The marker behind the whitespace at the start of `text`, if any."""
+        start = len(text) - len(text.lstrip())
+        return Hit(start, None) if start == len(text) else self.at(text, start)
+
     def _begins_one(self, text: str, pos: int) -> bool:
         """Whether the rest of the text is the beginning of a longer marker.
 

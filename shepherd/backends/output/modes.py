@@ -19,6 +19,9 @@ _LONG = 4096
 _MAX_LONG_FAILURES = 32
 _MAX_PROBLEMS = 3
 
+_MAX_LEAD = 256
+_LEAD = re.compile(rf"[ \t\r\n]{{0,{_MAX_LEAD}}}")
+
 
 class Mode(ABC):
     """One state of the parser; it reads text until another mode takes over."""
@@ -32,12 +35,22 @@ class Mode(ABC):
         """Release the held text, because no more follows; may return text as `feed` does."""
 
 
-class Resumable(Mode):
-    """A mode that can be resumed."""
+class HoldingMode(Mode):
+    """A mode that holds the end of its text back while more text must decide about it."""
+
+    _held = ""
 
     @abstractmethod
-    def resume(self, *, line_start: bool, after_call: bool, newlines: int) -> None:
-        """Start again after something else; see `Machine.resume`."""
+    def _read(self, text: str, *, final: bool) -> str:
+        """Read text with what was held before; as `feed`. Nothing follows if it is `final`."""
+
+    def feed(self, text: str) -> str:
+        held, self._held = self._held, ""
+        return self._read(held + text, final=False)
+
+    def finish(self, *, truncated: bool) -> str:
+        held, self._held = self._held, ""
+        return self._read(held, final=True)
 
 
 class Lead(NamedTuple):
@@ -77,8 +90,8 @@ class Machine:
         self.problems: list[str] = []
         self.in_message = False  # whether a harmony message is open
         self._long_failures = 0
-        self.mode: Mode
-        self.prose: Resumable
+        self.prose = Prose(self)
+        self.mode: Mode = self.prose
 
     def may_reread(self, text: str) -> bool:
         """Whether `text`, which is not a call, may be searched for another one.
@@ -165,10 +178,6 @@ class Candidate(Mode):
         self._machine.sink.put(CallbackEvent.CONTENT, text)
 
 
-_MAX_LEAD = 256
-_LEAD = re.compile(rf"[ \t\r\n]{{0,{_MAX_LEAD}}}")
-
-
 class ProseMarkers(NamedTuple):
     """The markers in the middle of a line, at its start, and after a call."""
 
@@ -189,7 +198,7 @@ class ProseMarkers(NamedTuple):
         return ProseMarkers(openers, inside, MarkerSet(openers), behind, trigger)
 
 
-class Prose(Resumable):
+class Prose(HoldingMode):
     """Text up to the next marker.
 
     It holds back only text that may still become a marker, with the line break and whitespace
@@ -199,7 +208,6 @@ class Prose(Resumable):
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._markers = ProseMarkers.of(machine.grammar)
-        self._held = ""
         self._line_start = True
         self._after_call = False
         self._newlines = 0
@@ -213,16 +221,12 @@ class Prose(Resumable):
 
     def feed(self, text: str) -> str:
         if self._line_start or self._held or self._newlines or self._markers.trigger.search(text):
-            return self._read(self._held + text, final=False)
+            return super().feed(text)
         self._put(text)
         return ""
 
-    def finish(self, *, truncated: bool) -> str:
-        return self._read(self._held, final=True)
-
     def _read(self, text: str, *, final: bool) -> str:
         text = self._without_newlines(text)
-        self._held = ""
         pos = 0
         while text:
             if self._line_start:

@@ -6,12 +6,12 @@ from functools import lru_cache
 from shepherd.backends.output.calls.catalog import ParsedCall
 from shepherd.backends.output.calls.reader import CallReader, Verdict
 from shepherd.backends.output.markers import MarkerSet
-from shepherd.backends.output.modes import Grammar, Lead, Machine, Mode, Opener
+from shepherd.backends.output.modes import Grammar, HoldingMode, Lead, Machine, Mode, Opener
 from shepherd.backends.output.style import ThinkMarkers
 from shepherd.events import CallbackEvent
 
 
-class Thinking(Mode):
+class Thinking(HoldingMode):
     """Everything up to the closing marker is reasoning, including drafts of calls.
 
     Only a call at the end of the output counts: the model forgot to close its reasoning. `newline`:
@@ -25,16 +25,8 @@ class Thinking(Mode):
         self._markers = _ends(machine.grammar, self._closes)
         self._newline = newline
         self._begun = False
-        self._held = ""
-
-    def feed(self, text: str) -> str:
-        return self._read(self._held + text, final=False)
-
-    def finish(self, *, truncated: bool) -> str:
-        return self._read(self._held, final=True)
 
     def _read(self, text: str, *, final: bool) -> str:
-        self._held = ""
         if not text:
             return ""
         hit = self._markers.search(text, final=final)
@@ -107,15 +99,14 @@ class DraftedCall(Mode):
 
     def _behind(self, text: str) -> str:
         self._held = ""
-        start = len(text) - len(text.lstrip())
-        hit = _after_call(self._machine.grammar).at(text, start) if start < len(text) else None
-        if start == len(text) or (hit is not None and hit.marker is None):
+        hit = _after_call(self._machine.grammar).after_space(text)
+        if hit is None:
+            return self._no_call(text)
+        if hit.marker is None:
             self._held = text
             return ""
-        if hit is None or hit.marker is None:
-            return self._no_call(text)
         self._reader = self._open(hit.marker)
-        end = start + len(hit.marker)
+        end = hit.start + len(hit.marker)
         self._raw += text[:end]
         return text[end:]
 
@@ -165,9 +156,8 @@ class AnswerEnd(Mode):
 
     def feed(self, text: str) -> str:
         text = self._held + text
-        start = len(text) - len(text.lstrip())
-        hit = self._behind.at(text, start) if start < len(text) else None
-        if start == len(text) or (hit is not None and hit.marker is None):
+        hit = self._behind.after_space(text)
+        if hit is not None and hit.marker is None:
             self._held = text
             return ""
         if hit is None:
@@ -176,7 +166,7 @@ class AnswerEnd(Mode):
             return text
         self._put_lead()
         self._machine.resume(after_call=True)
-        return text[start:]
+        return text[hit.start :]
 
     def finish(self, *, truncated: bool) -> str:
         self._put_lead()

@@ -38,6 +38,8 @@ PROBE = (
 )
 """A conversation that shows how a template formats two calls."""
 
+_MAX_KNOWN = 64
+
 
 @dataclass(frozen=True, slots=True)
 class CallSyntax:
@@ -132,9 +134,6 @@ def _before(text: str, ends: Sequence[str]) -> str:
     """The text before the first of `ends`."""
     result = [at for end in ends if end and (at := text.find(end)) >= 0]
     return text[: min(result)] if result else text
-
-
-_MAX_KNOWN = 64
 
 
 @dataclass(frozen=True, slots=True)

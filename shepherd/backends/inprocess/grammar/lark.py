@@ -31,6 +31,9 @@ _ESCAPES = 'nrbtf\\"'
 
 _CONTROL = re.compile(r"\\u00[01]")
 
+MAX_OPEN = 4_000
+"""The limit of places in a grammar that a parser may have to follow at once, without ambiguity."""
+
 
 class Rules:
     """A growing set of named rules; equal bodies with the same name are one rule."""
@@ -106,10 +109,6 @@ def escaped(character: str) -> str:
 def _clean(text: str) -> str:
     """The text without lone surrogates, which no answer can contain."""
     return text.encode("utf-8", "replace").decode()
-
-
-MAX_OPEN = 4_000
-"""The limit of places in a grammar that a parser may have to follow at once, without ambiguity."""
 
 
 def add_gbnf(rules: Rules, text: str) -> str:

@@ -37,6 +37,20 @@ _WALKS = 4
 _STEPS = 200
 _WALK_SECONDS = 0.2
 
+MAX_KNOWN = 32
+"""The maximum number of compiled grammars that are kept."""
+
+MAX_SECONDS = 20.0
+"""The limit of a trial on a busy machine; the trial itself limits its own time."""
+
+_PROGRAM = "shepherd.backends.inprocess.grammar.trial"
+_TRIALS = 2
+_SMALL = 16_384
+_COSTLY = re.compile(
+    r'"(?:pattern|multipleOf|allOf|\$ref)"\s*:(?!\s*(?:\{|true|false))|"patternProperties"\s*:'
+)
+"""In a small grammar only these keywords can be costly. Behind a property's name comes a schema."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenBytes:
@@ -128,21 +142,6 @@ def _reason(matcher: "LLMatcher") -> str:
     below = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     text = " ".join((text, *below))  # the problem of a pattern is on the lines below
     return f"{text[:300]}."
-
-
-MAX_KNOWN = 32
-"""The maximum number of compiled grammars that are kept."""
-
-MAX_SECONDS = 20.0
-"""The limit of a trial on a busy machine; the trial itself limits its own time."""
-
-_PROGRAM = "shepherd.backends.inprocess.grammar.trial"
-_TRIALS = 2
-_SMALL = 16_384
-_COSTLY = re.compile(
-    r'"(?:pattern|multipleOf|allOf|\$ref)"\s*:(?!\s*(?:\{|true|false))|"patternProperties"\s*:'
-)
-"""In a small grammar only these keywords can be costly. Behind a property's name comes a schema."""
 
 
 class GrammarCompiler:

@@ -33,6 +33,63 @@ MAX_STEPS = 20_000
 
 _OPEN = ("additionalProperties", "patternProperties", "unevaluatedProperties")
 
+MAX_TEXT = 262_144
+"""Characters of the longest schema."""
+
+MAX_DEPTH = 64
+MAX_INTEGER = 10**18 - 1
+"""The bound of an integer without bounds, because an answer can't have endless digits."""
+
+_UNENFORCED = frozenset(
+    (
+        *("not", "if", "uniqueItems", "contains", "minContains", "maxContains", "propertyNames"),
+        *("dependentRequired", "dependentSchemas", "dependencies"),
+        *("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"),
+    )
+)
+_HARMLESS: Mapping[str, tuple[Any, ...]] = {
+    "uniqueItems": (False,),
+    "minProperties": (0,),
+    "unevaluatedProperties": (True,),
+    "unevaluatedItems": (True,),
+}
+"""Values of keywords that have no effect."""
+
+_NOTHING = frozenset(("then", "else", "$dynamicAnchor", "$vocabulary"))
+"""Keywords that have no effect alone."""
+
+_COUNTS = frozenset(
+    ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
+)
+_FORMATS = frozenset(
+    (
+        *("date-time", "time", "date", "duration", "uuid", "uri"),
+        *("email", "hostname", "ipv4", "ipv6"),
+    )
+)
+_BEYOND_REGULAR = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
+"""Lookahead, lookbehind and backreferences in a pattern."""
+
+_IMPLIED: Mapping[str, frozenset[str]] = {
+    "object": frozenset(
+        (
+            *("properties", "required", "additionalProperties", "patternProperties"),
+            *("minProperties", "maxProperties"),
+        )
+    ),
+    "array": frozenset(("items", "prefixItems", "minItems", "maxItems")),
+    "string": frozenset(("minLength", "maxLength", "pattern", "format")),
+    "number": frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")),
+}
+"""Keywords that apply to one type only."""
+
+_SIZES = ("minProperties", "maxProperties")
+_ONE = ("not", "if", "then", "else", "contains", "propertyNames", "items", "additionalItems")
+_MORE = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
+
 
 class Closing:
     """Collects the names in one whole schema."""
@@ -153,64 +210,6 @@ def _is_plain(schema: JsonObject) -> bool:
         and isinstance(required, list)
         and (kind == "object" or (isinstance(kind, list) and "object" in kind))
     )
-
-
-MAX_TEXT = 262_144
-"""Characters of the longest schema."""
-
-MAX_DEPTH = 64
-MAX_INTEGER = 10**18 - 1
-"""The bound of an integer without bounds, because an answer can't have endless digits."""
-
-_UNENFORCED = frozenset(
-    (
-        *("not", "if", "uniqueItems", "contains", "minContains", "maxContains", "propertyNames"),
-        *("dependentRequired", "dependentSchemas", "dependencies"),
-        *("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"),
-    )
-)
-_HARMLESS: Mapping[str, tuple[Any, ...]] = {
-    "uniqueItems": (False,),
-    "minProperties": (0,),
-    "unevaluatedProperties": (True,),
-    "unevaluatedItems": (True,),
-}
-"""Values of keywords that have no effect."""
-
-_NOTHING = frozenset(("then", "else", "$dynamicAnchor", "$vocabulary"))
-"""Keywords that have no effect alone."""
-
-_COUNTS = frozenset(
-    ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
-)
-_FORMATS = frozenset(
-    (
-        *("date-time", "time", "date", "duration", "uuid", "uri"),
-        *("email", "hostname", "ipv4", "ipv6"),
-    )
-)
-_BEYOND_REGULAR = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
-"""Lookahead, lookbehind and backreferences in a pattern."""
-
-_IMPLIED: Mapping[str, frozenset[str]] = {
-    "object": frozenset(
-        (
-            *("properties", "required", "additionalProperties", "patternProperties"),
-            *("minProperties", "maxProperties"),
-        )
-    ),
-    "array": frozenset(("items", "prefixItems", "minItems", "maxItems")),
-    "string": frozenset(("minLength", "maxLength", "pattern", "format")),
-    "number": frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")),
-}
-"""Keywords that apply to one type only."""
-
-_SIZES = ("minProperties", "maxProperties")
-_ONE = ("not", "if", "then", "else", "contains", "propertyNames", "items", "additionalItems")
-_MORE = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems")
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
 
 
 @dataclass(slots=True)

@@ -21,6 +21,27 @@ SHORT_ID = 9
 _TEMPLATE_EFFORTS = {"minimal": "low", "xhigh": "high"}
 """Templates know low, medium and high."""
 
+_INTRODUCTION = """\
+# Tools
+
+You may call one or more of these functions:
+<tools>
+{tools}
+</tools>
+
+For each call, write a JSON object with the function's name and arguments within tags:
+<tool_call>
+{{"name": <name>, "arguments": <object>}}
+</tool_call>"""
+
+_WANTS_SHORT_IDS = re.compile(r"length\s*[!=]=\s*9\b|length 9")
+
+_PROBE_USER = Message.user("shepherd-user")
+_SYSTEM = "shepherd-system"
+_CALLS = tuple(
+    ToolCall(f"call0000{i}", "shepherd_tool", {"key": f"shepherd-value-{i}"}) for i in range(2)
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
@@ -179,27 +200,6 @@ def _sealed(value: Any, seal: Callable[[str], str]) -> Any:
         return [_sealed(item, seal) for item in cast(Sequence[Any], value)]
     return value
 
-
-_INTRODUCTION = """\
-# Tools
-
-You may call one or more of these functions:
-<tools>
-{tools}
-</tools>
-
-For each call, write a JSON object with the function's name and arguments within tags:
-<tool_call>
-{{"name": <name>, "arguments": <object>}}
-</tool_call>"""
-
-_WANTS_SHORT_IDS = re.compile(r"length\s*[!=]=\s*9\b|length 9")
-
-_PROBE_USER = Message.user("shepherd-user")
-_SYSTEM = "shepherd-system"
-_CALLS = tuple(
-    ToolCall(f"call0000{i}", "shepherd_tool", {"key": f"shepherd-value-{i}"}) for i in range(2)
-)
 
 Attempt = Callable[[Conversation, Dialect], str]
 """Renders a conversation, or returns "" if the template fails."""

@@ -12,6 +12,17 @@ ATTR_LSTRIP = 1 << 7
 ATTR_RSTRIP = 1 << 8
 """The attributes of a special token, as in llama.cpp (`llama_token_attr`)."""
 
+SEAL = "\ufdd0"
+"""Inserted after the first character of a control token's text, to make it plain text."""
+
+CUT = "\ufdd1"
+"""Inserted into markers that llama.cpp reads even in plain text: the text is split there."""
+
+IMAGE = "\ufdd2"
+"""The first and the last character of an image's mark, around a random number."""
+
+_MARKS = re.compile(f"[{SEAL}{CUT}]")
+
 
 class Vocabulary(Protocol):
     """Text to tokens and tokens to bytes."""
@@ -64,18 +75,6 @@ class TemplateModel(Protocol):
     def chat_template(self, name: str | None = None) -> str:
         """The template called `name`, or the default one; "" if there is none."""
         ...
-
-
-SEAL = "\ufdd0"
-"""Inserted after the first character of a control token's text, to make it plain text."""
-
-CUT = "\ufdd1"
-"""Inserted into markers that llama.cpp reads even in plain text: the text is split there."""
-
-IMAGE = "\ufdd2"
-"""The first and the last character of an image's mark, around a random number."""
-
-_MARKS = re.compile(f"[{SEAL}{CUT}]")
 
 
 @dataclass(frozen=True, slots=True)

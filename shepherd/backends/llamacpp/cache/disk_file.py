@@ -30,6 +30,12 @@ LOCK_SECONDS = 2.0
 CLOCK_SECONDS = 3600.0
 """Seconds that a file's time may be ahead of the clock, as on a shared file system."""
 
+_MAGIC = b"SHEPKV1\n"
+_HEAD = struct.Struct("<8s32sIIQII")
+"""Magic, fingerprint, tokens, checkpoints, bytes of the state, checksums of index and states."""
+
+_CHECKPOINT = struct.Struct("<IQ")
+
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
@@ -172,13 +178,6 @@ def _status(entry: "os.DirEntry[str]") -> os.stat_result | None:
         return entry.stat(follow_symlinks=False)
     except FileNotFoundError:
         return None
-
-
-_MAGIC = b"SHEPKV1\n"
-_HEAD = struct.Struct("<8s32sIIQII")
-"""Magic, fingerprint, tokens, checkpoints, bytes of the state, checksums of index and states."""
-
-_CHECKPOINT = struct.Struct("<IQ")
 
 
 class DamagedFileError(Exception):

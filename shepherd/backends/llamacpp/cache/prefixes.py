@@ -17,6 +17,15 @@ _ADVANCES = 1 << 29
 _HASH = _ADVANCES - 1
 """A placeholder is `~bits`: is it the last, does the next have a higher position, and a hash."""
 
+_BLOCKS = (4096, 64, 1)
+
+MIN_PREFIX = 8
+MIN_KEPT = 32
+"""The minimum of tokens before and after a gap; fewer mean another conversation."""
+
+_TRIES = 16
+_WIDTH = array("i").itemsize
+
 
 def placeholders(key: bytes, tokens: int, positions: int) -> tuple[int, ...]:
     """The run of negative numbers that stands for an image among tokens.
@@ -56,16 +65,6 @@ def runs(tokens: Sequence[int]) -> Iterator[tuple[int, int]]:
         if ~token & _END:
             yield start, place + 1
             start = -1
-
-
-_BLOCKS = (4096, 64, 1)
-
-MIN_PREFIX = 8
-MIN_KEPT = 32
-"""The minimum of tokens before and after a gap; fewer mean another conversation."""
-
-_TRIES = 16
-_WIDTH = array("i").itemsize
 
 
 def packed(tokens: Sequence[int]) -> "array[int]":

@@ -22,6 +22,9 @@ CHECKPOINT_DISTANCE = 512
 
 _NEAR_THE_END = 4
 
+INITIAL_RATE = 1e9
+"""The assumed speed of a restore before any measurement, in bytes per second."""
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -169,10 +172,6 @@ class CachedSequence:
         self._packed = packed(tokens)
         self._surplus = surplus(self.tokens)
         self.checkpoints = checkpoints.shared(len(self.tokens))
-
-
-INITIAL_RATE = 1e9
-"""The assumed speed of a restore before any measurement, in bytes per second."""
 
 
 @dataclass(slots=True, eq=False)

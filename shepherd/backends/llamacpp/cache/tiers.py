@@ -8,6 +8,10 @@ from shepherd.backends.base import CacheTier
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache, SavedSequence
 from shepherd.backends.llamacpp.cache.sequence import HostCache, StoredSequence
 
+_LEARNING_RATE = 0.05
+_MIN_SPREAD = 256.0
+"""Cells by which the measured batches must differ, as a standard deviation."""
+
 
 @dataclass(slots=True)
 class CacheCounts:
@@ -144,11 +148,6 @@ class Tiers:
         for evicted in self.host.put(entry):
             if self.disk is not None:
                 self.disk.post(evicted)
-
-
-_LEARNING_RATE = 0.05
-_MIN_SPREAD = 256.0
-"""Cells by which the measured batches must differ, as a standard deviation."""
 
 
 class Crowding:

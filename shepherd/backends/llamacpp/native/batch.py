@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.errors import BackendError
 
+SECTIONS = 4
+"""The numbers of a position with M-RoPE: time, row, column, and one without a use."""
+
 
 class Span(NamedTuple):
     """Tokens of one sequence in a batch; `start` is the position of the first.
@@ -93,10 +96,6 @@ def pad(spans: Sequence[Span], rows: int) -> Padded:
         places.extend(range(at, at + count))
         at += count + missing
     return Padded(padded, places)
-
-
-SECTIONS = 4
-"""The numbers of a position with M-RoPE: time, row, column, and one without a use."""
 
 
 class ImageSpan(NamedTuple):

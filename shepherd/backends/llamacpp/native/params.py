@@ -27,6 +27,23 @@ MIN_UBATCH = 128
 _SCORE_BYTES = 4
 _TYPES = {"auto": FLASH_AUTO, "off": FLASH_OFF, "on": FLASH_ON}
 
+GPU_LAYERS_VARIABLE = "GGML_N_GPU_LAYERS"
+
+TINY_MODEL = 64 * 1024 * 1024
+"""Models with fewer bytes of weights run slower on several threads."""
+
+_SPLIT_LAYER = 1
+_SPLIT_ROW = 2
+_MAX_SEQUENCES = 256
+
+ROWS = (2, 4, 8)
+"""Tokens to which parts of batches are padded; the first number that passes the check is used."""
+
+_TILED_VARIABLE = "GGML_CPU_TILED_MM"
+
+_PADDING = 256
+"""llama.cpp's unit for the size of a context."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
@@ -97,16 +114,6 @@ def _fitting(settings: LlamaCppSection, traits: ModelTraits) -> int:
 
 def _has_plain_values(settings: LlamaCppSection) -> bool:
     return settings.cache_type_v in ("f32", "f16", "bf16")
-
-
-GPU_LAYERS_VARIABLE = "GGML_N_GPU_LAYERS"
-
-TINY_MODEL = 64 * 1024 * 1024
-"""Models with fewer bytes of weights run slower on several threads."""
-
-_SPLIT_LAYER = 1
-_SPLIT_ROW = 2
-_MAX_SEQUENCES = 256
 
 
 def model_params(
@@ -195,17 +202,6 @@ def usable_cores() -> int:
 def _ggml_type(lib: Any, name: str) -> int:
     value: int = getattr(lib, f"GGML_TYPE_{name.upper()}", 30)
     return value
-
-
-ROWS = (2, 4, 8)
-"""Tokens to which parts of batches are padded; the first number that passes the check is used."""
-
-
-_TILED_VARIABLE = "GGML_CPU_TILED_MM"
-
-
-_PADDING = 256
-"""llama.cpp's unit for the size of a context."""
 
 
 def set_model_params(params: Any) -> None:

@@ -27,6 +27,9 @@ MAX_WORKERS = 16
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+)(?::(\d{1,5}))?", re.ASCII)
 
+PROBE_TIMEOUT = 5.0
+"""Seconds for the connection, and for each answer. A worker serves one program at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -68,10 +71,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-PROBE_TIMEOUT = 5.0
-"""Seconds for the connection, and for each answer. A worker serves one program at a time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 _BLOCKS = 512
 """The parts of a row whose maxima are compared: enough for usual counts, and few to sort."""
 
+_IMPOSSIBLE = float("-inf")
+_FIELDS = 3  # id, logit, probability: four bytes each
+
+MAX_TOKENS = 4096
+"""Longer lists save no time."""
+
+MAX_MEASURED = 64
+"""Tokens of a prompt that are measured in one step: each needs the logits of all tokens."""
+
 
 def logits_row(context: NativeContext, index: int, size: int) -> "Row":
     """The logits at a batch index; not a copy, and valid until the next batch."""
@@ -52,10 +61,6 @@ def leading_tokens(row: "Row", count: int) -> "Tokens":
     maxima = row[: rows * blocks].reshape(rows, blocks).max(axis=0)
     bound = np.partition(maxima, blocks - count)[blocks - count]
     return (row >= bound).nonzero()[0]
-
-
-_IMPOSSIBLE = float("-inf")
-_FIELDS = 3  # id, logit, probability: four bytes each
 
 
 class Candidates:
@@ -161,10 +166,6 @@ class LogprobMeter:
         return list(zip(tokens[order].tolist(), logits[order].tolist(), strict=True))
 
 
-MAX_TOKENS = 4096
-"""Longer lists save no time."""
-
-
 class Shortlist:
     """The candidates for a chain that begins with the choice of the likeliest tokens.
 
@@ -206,10 +207,6 @@ class Shortlist:
         if token in self._biases or not max(biased, default=-math.inf) < logit:
             return None
         return token
-
-
-MAX_MEASURED = 64
-"""Tokens of a prompt that are measured in one step: each needs the logits of all tokens."""
 
 
 class PromptMeter:

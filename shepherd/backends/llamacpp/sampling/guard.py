@@ -20,6 +20,14 @@ MAX_TAIL = 4
 """Tokens of the answer that are tokenized together with forced text, because they decide where its
 first token begins; the pre-tokenizers of today's vocabularies look at most one word back."""
 
+MAX_SECONDS = 3.0
+"""Seconds that a grammar may take before its speed is checked."""
+
+MAX_SECONDS_A_TOKEN = 0.1
+
+_FENCES = ("```", "~~~")
+_REASONING = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<thinking>", "</thinking>"))
+
 
 def forced_tokens(vocab: Vocab, answer: Sequence[int], forced: bytes) -> list[int]:
     """The tokens of the text `forced` after the tokens of an answer, as far as they are certain.
@@ -83,15 +91,6 @@ def _behind(vocab: Vocab, before: bytes, text: bytes) -> list[int] | None:
 def _whole_characters(data: bytes) -> bytes:
     """The bytes without a character at the end that is not complete."""
     return data.decode("utf-8", "ignore").encode()
-
-
-MAX_SECONDS = 3.0
-"""Seconds that a grammar may take before its speed is checked."""
-
-MAX_SECONDS_A_TOKEN = 0.1
-
-_FENCES = ("```", "~~~")
-_REASONING = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<thinking>", "</thinking>"))
 
 
 class GrammarClock:

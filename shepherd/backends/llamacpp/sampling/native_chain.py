@@ -26,6 +26,15 @@ KEYS: dict[str, tuple[str, type[int] | type[float]]] = {
 }
 """`general.sampling.*` of the GGUF format, with our names."""
 
+RANDOM_SEED = 0xFFFFFFFF
+
+_REORDERING = frozenset({"dry", "typical_p", "xtc", "penalties", "infill"})
+"""Samplers that can make another token the best one."""
+
+_MIROSTAT_TOKENS = 100
+_POSSIBLE = 1e-37
+"""Only impossible tokens have less than this share of the likeliest token's probability."""
+
 
 def resolve_biases(sampling: Sampling, vocab: Vocab) -> Sampling:
     """The parameters with token numbers instead of texts in `logit_bias`.
@@ -74,16 +83,6 @@ def recommended_sampling(metadata: Callable[[str], str]) -> Sampling:
             continue
         values[name] = value
     return Sampling(**values)
-
-
-RANDOM_SEED = 0xFFFFFFFF
-
-_REORDERING = frozenset({"dry", "typical_p", "xtc", "penalties", "infill"})
-"""Samplers that can make another token the best one."""
-
-_MIROSTAT_TOKENS = 100
-_POSSIBLE = 1e-37
-"""Only impossible tokens have less than this share of the likeliest token's probability."""
 
 
 class NativeChain:

@@ -16,6 +16,13 @@ from shepherd.backends.llamacpp.speculation.drafts import EarlierAnswers
 from shepherd.errors import BackendError
 from shepherd.events import FinishReason
 
+MAX_RUN_SECONDS = 0.004
+"""Seconds after which the text of a run is delivered: waking the event loop costs as much as a
+token of a small model, and this delay is not visible."""
+
+MAX_HELD_SECONDS = 0.05
+"""The same for answers whose text is sent as a whole: nobody reads the text of a run."""
+
 
 class Answers:
     """Adds sampled tokens to the answers of jobs. Owner thread only.
@@ -103,14 +110,6 @@ class Answers:
             self._post(job, Text(text))
         if self._earlier is not None:
             self._earlier.add(job.tokens, job.prompt_length, job.end_token)
-
-
-MAX_RUN_SECONDS = 0.004
-"""Seconds after which the text of a run is delivered: waking the event loop costs as much as a
-token of a small model, and this delay is not visible."""
-
-MAX_HELD_SECONDS = 0.05
-"""The same for answers whose text is sent as a whole: nobody reads the text of a run."""
 
 
 class Ending(NamedTuple):

@@ -21,6 +21,10 @@ from shepherd.backends.llamacpp.vision.parts import ImageRun
 from shepherd.backends.output.markers import StopMatcher
 from shepherd.sampling import Sampling
 
+HOLD_SECONDS = 0.004
+"""Seconds that text may wait for more text: waking the event loop costs as much as a token of a
+small model, and this delay is not visible."""
+
 
 class Phase(Enum):
     """The phase of a job. A parked job has its prompt in memory and waits for `start`."""
@@ -189,10 +193,6 @@ class Job:
 Post = Callable[[Job, Update], None]
 """Sends a job's update to the event loop."""
 
-
-HOLD_SECONDS = 0.004
-"""Seconds that text may wait for more text: waking the event loop costs as much as a token of a
-small model, and this delay is not visible."""
 
 Deliver = Callable[[list[tuple[Job, Update]]], None]
 

@@ -25,6 +25,12 @@ SHARED_STEP_SECONDS = 0.08
 SHARED_BATCH_DIVISOR = 4
 """Prompts get at most this fraction of a batch while other requests generate."""
 
+CALM_SECONDS = 5.0
+"""Seconds without a new request until a step may take long again."""
+
+MAX_UNREAD_SECONDS = EXCLUSIVE_STEP_SECONDS
+"""Work that may be queued before a wait: as long as the longest step of a prompt."""
+
 
 def shares(usable: Sequence[int], remaining: Sequence[int], room: int) -> list[int]:
     """The number of tokens of each prompt to read next, oldest prompt first.
@@ -98,10 +104,6 @@ class PrefillPace:
             if tokens > size:
                 return tokens - tokens % size
         return tokens
-
-
-CALM_SECONDS = 5.0
-"""Seconds without a new request until a step may take long again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,10 +297,6 @@ class Planner:
         completes = end == len(job.tokens)
         reads = completes or job.measures or end in sequence.marks
         return Part(job, sequence, tokens, completes, reads)
-
-
-MAX_UNREAD_SECONDS = EXCLUSIVE_STEP_SECONDS
-"""Work that may be queued before a wait: as long as the longest step of a prompt."""
 
 
 class BatchTimer:

@@ -16,6 +16,12 @@ MAX_DRAFT = 16
 
 _MAX_UNUSED = 8
 
+MAX_EARLIER_TOKENS = 16_384
+"""Tokens that are kept, with their index in about 3 MB. Of more, the newest half stays."""
+
+MAX_ESCAPED_TOKENS = 8192
+"""Tokens at the end of a prompt that are escaped, in about 10 ms."""
+
 
 class NgramIndex:
     """Finds earlier occurrences of the last `size` tokens of a growing list.
@@ -141,10 +147,6 @@ class Drafting:
             self._unused = None
 
 
-MAX_EARLIER_TOKENS = 16_384
-"""Tokens that are kept, with their index in about 3 MB. Of more, the newest half stays."""
-
-
 class EarlierAnswers:
     """The newest answers of all requests, in memory only. Owner thread only."""
 
@@ -175,10 +177,6 @@ class EarlierAnswers:
         """What followed the last tokens of a conversation in the newest answer that has them."""
         draft = self._index.follow(self._tokens, tokens, max_tokens)
         return Draft(draft, DraftKind.EARLIER) if draft else None
-
-
-MAX_ESCAPED_TOKENS = 8192
-"""Tokens at the end of a prompt that are escaped, in about 10 ms."""
 
 
 class EscapedPrompt:

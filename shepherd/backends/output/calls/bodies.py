@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
-from shepherd.backends.output.calls.repair import JsonScanner, Stop, loads, repair_json
+from shepherd.backends.output.calls.repair import JsonScanner, Stop, read_json
 from shepherd.backends.output.calls.xml import (
     FUNCTION,
     Scope,
@@ -19,7 +19,7 @@ from shepherd.backends.output.calls.xml import (
 from shepherd.backends.output.markers import MarkerSet
 from shepherd.messages import JsonObject
 
-BEGIN = "<|open|>call tool="
+_XTML_BEGIN = "<|open|>call tool="
 _CALL = re.compile(
     r"\s*<\|open\|>call\b(?P<attributes>[^|]*)<\|sep\|>(?P<body>.*?)"
     r"(?:<\|close\|>call<\|sep\|>|\Z|(?=<\|open\|>call\b))\s*",
@@ -31,7 +31,16 @@ _PART = re.compile(
     re.DOTALL,
 )
 _XTML_ATTRIBUTE = re.compile(r"([\w-]+)=\"([^\"]*)\"")
-_ENTITIES = (("&quot;", '"'), ("&amp;", "&"))
+
+_JSON_WORDS = {"true": True, "false": False, "null": None}
+
+_Calls = tuple[ParsedCall, ...]
+
+_NAME_ELEMENT = re.compile(r"<(function|name|tool_name)>\s*([^<>\s]+)\s*</\1>\s*")
+_ARGUMENTS_ELEMENT = re.compile(r"<(arguments|parameters)>(.*)</\1>\s*", re.DOTALL)
+_NAME = re.compile(r"([^\s<>(){}\[\]]+)\s*")
+_GEMMA = re.compile(r"call:([^\s{]+)\s*(\{.*\})\s*", re.DOTALL)
+_GEMMA_STRING = re.compile(r"(<\|\"\|>|<escape>)(.*?)\1", re.DOTALL)
 
 
 class CallTokens(NamedTuple):
@@ -46,163 +55,12 @@ DEEPSEEK = CallTokens("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜
 KIMI = CallTokens("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>")
 CALL_TOKENS = (DEEPSEEK, KIMI)
 
-
-def parse_section(
-    body: str, tokens: CallTokens, catalog: ToolCatalog, *, final: bool
-) -> tuple[ParsedCall, ...] | None:
-    """The calls of a section; the first token of the first call is optional.
-
-    Empty if one of them is invalid, None if arguments continue after the body.
-    """
-    head, tail = _patterns(tokens)
-    calls: list[ParsedCall] = []
-    pos = 0
-    while pos < len(body):
-        match = head.match(body, pos)
-        if match is None:
-            return ()
-        end = _arguments_end(body, match.end())
-        if end is None and not final:
-            return None
-        if end is None:
-            end = body.find(tokens.end, match.end())
-            end = end if end >= 0 else len(body)
-        call = catalog.from_arguments_text(match["name"], body[match.end() : end])
-        if not call:
-            return ()
-        calls += call
-        behind = tail.match(body, end)
-        pos = behind.end() if behind else end
-    return tuple(calls)
-
-
-@lru_cache(maxsize=4)
-def _patterns(tokens: CallTokens) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    begin, separator, end = map(re.escape, tokens)
-    head = (
-        rf"\s*(?:{begin})?\s*(?:function\s*{separator})?"  # DeepSeek V3 writes the kind first
-        rf"\s*(?P<name>(?:(?!{separator}|{end})[^\s{{}}`])+)\s*(?:{separator})?\s*(?:```\w*\s*)?"
-    )
-    return re.compile(head), re.compile(rf"\s*(?:```)?\s*(?:{end})?\s*")
-
-
-def _arguments_end(body: str, pos: int) -> int | None:
-    """The end of the JSON object at `pos`; `pos` itself without one, None if it is incomplete."""
-    if not body.startswith("{", pos):
-        return pos
-    scanner = JsonScanner()
-    stop = Stop.KEY
-    while stop not in (Stop.CLOSED, Stop.MORE, Stop.TOO_DEEP):
-        stop, pos = scanner.scan(body, pos)
-        if stop is Stop.ANGLE:
-            scanner.skip_angle()
-            pos += 1
-    return pos if stop is Stop.CLOSED else None
-
-
-def parse_xtml(body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
-    """The calls in `body`; empty if it is anything else."""
-    calls: list[ParsedCall] = []
-    pos = 0
-    while pos < len(body):
-        match = _CALL.match(body, pos)
-        tool = catalog.known(_attributes(match["attributes"]).get("tool", "")) if match else None
-        call = _xtml_call(tool, match["body"], catalog) if match and tool else ()
-        if match is None or not call:
-            return ()
-        calls += call
-        pos = match.end()
-    return tuple(calls)
-
-
-def _xtml_call(tool: str, body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
-    arguments: JsonObject = {}
-    pos = 0
-    while pos < len(body):
-        part = _PART.match(body, pos)
-        if part is None:
-            return () if body[pos:].strip() else (ParsedCall(tool, arguments),)
-        if part["tag"] == "json":
-            return catalog.from_arguments_text(tool, part["text"])
-        attributes = _attributes(part["attributes"])
-        arguments[attributes.get("key", "")] = _typed(part["text"], attributes.get("type", ""))
-        pos = part.end()
-    return (ParsedCall(tool, arguments),)
-
-
-def _attributes(text: str) -> dict[str, str]:
-    return {result[1]: _unescaped(result[2]) for result in _XTML_ATTRIBUTE.finditer(text)}
-
-
-def _unescaped(text: str) -> str:
-    for entity, char in _ENTITIES:
-        text = text.replace(entity, char)
-    return text
-
-
-def _typed(text: str, kind: str) -> object:
-    """The argument, converted to the type that the model wrote beside it."""
-    if kind == "string":
-        return text
-    for parse in (loads, repair_json):
-        try:
-            return parse(text)
-        except ValueError:
-            continue
-    return text
-
-
-_JSON_WORDS = {"true": True, "false": False, "null": None}
-
-_Calls = tuple[ParsedCall, ...]
-
-_NAME_ELEMENT = re.compile(r"<(function|name|tool_name)>\s*([^<>\s]+)\s*</\1>\s*")
-_ARGUMENTS_ELEMENT = re.compile(r"<(arguments|parameters)>(.*)</\1>\s*", re.DOTALL)
-_NAME = re.compile(r"([^\s<>(){}\[\]]+)\s*")
-_GEMMA = re.compile(r"call:([^\s{]+)\s*(\{.*\})\s*", re.DOTALL)
-_GEMMA_STRING = re.compile(r"(<\|\"\|>|<escape>)(.*?)\1", re.DOTALL)
 _STARTS = ("<function>", "<name>", "<tool_name>", *(t.begin for t in CALL_TOKENS))
 _NAME_STARTS = (
     "{}", "functions.{}", "call:{}", "<{}", "<function={}", '<function="{}"', '<function name="{}"',
     '<|open|>call tool="{}"', '<invoke name="{}"', '<｜DSML｜invoke name="{}"',
     "function<｜tool▁sep｜>{}",
 )  # fmt: skip
-
-
-def parse_pythonic(text: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
-    """The calls in `text`; empty unless it has only calls with literal keyword arguments."""
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        items = tree.elts if isinstance(tree, ast.List) else [tree]
-        calls = [_call(item, catalog) for item in items]
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return ()
-    result = tuple(c for c in calls if c is not None)
-    return result if len(result) == len(calls) else ()
-
-
-def _call(node: ast.expr, catalog: ToolCatalog) -> ParsedCall | None:
-    if not isinstance(node, ast.Call) or node.args:
-        return None
-    name = ast.unparse(node.func)
-    tool = catalog.known(name) or catalog.known(name.removesuffix(".call"))
-    if tool is None:
-        return None
-    arguments: dict[str, Any] = {}
-    for keyword in node.keywords:
-        if keyword.arg is None:
-            return None
-        arguments[keyword.arg] = ast.literal_eval(_JsonWords().visit(keyword.value))
-    return next(iter(catalog.from_value({"name": tool, "arguments": arguments})), None)
-
-
-class _JsonWords(ast.NodeTransformer):
-    """Replaces `true`, `false` and `null`, which LFM writes inside objects, by their values."""
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id in _JSON_WORDS:
-            return ast.copy_location(ast.Constant(_JSON_WORDS[node.id]), node)
-        return node
 
 
 @lru_cache(maxsize=16)
@@ -219,11 +77,11 @@ def parse_body(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
     head = body.partition("{")[0]
     for tokens in CALL_TOKENS:
         if tokens.begin in head or tokens.separator in head:
-            return parse_section(body, tokens, catalog, final=scope.final)
+            return _section(body, tokens, catalog, final=scope.final)
     if body.startswith("call:"):
         return _gemma(body, catalog)
-    if body.startswith(BEGIN):
-        return parse_xtml(body, catalog)
+    if body.startswith(_XTML_BEGIN):
+        return _xtml(body, catalog)
     if body.startswith("<"):
         return _xml(body, catalog, scope)
     name = _NAME.match(body)
@@ -276,3 +134,133 @@ def _gemma(body: str, catalog: ToolCatalog) -> _Calls:
         return ()
     text = _GEMMA_STRING.sub(lambda m: json.dumps(m[2], ensure_ascii=False), match[2])
     return catalog.from_arguments_text(match[1], text)
+
+
+def _section(
+    body: str, tokens: CallTokens, catalog: ToolCatalog, *, final: bool
+) -> tuple[ParsedCall, ...] | None:
+    """The calls of a section; the first token of the first call is optional.
+
+    Empty if one of them is invalid, None if arguments continue after the body.
+    """
+    head, tail = _patterns(tokens)
+    calls: list[ParsedCall] = []
+    pos = 0
+    while pos < len(body):
+        match = head.match(body, pos)
+        if match is None:
+            return ()
+        end = _arguments_end(body, match.end())
+        if end is None and not final:
+            return None
+        if end is None:
+            end = body.find(tokens.end, match.end())
+            end = end if end >= 0 else len(body)
+        call = catalog.from_arguments_text(match["name"], body[match.end() : end])
+        if not call:
+            return ()
+        calls += call
+        behind = tail.match(body, end)
+        pos = behind.end() if behind else end
+    return tuple(calls)
+
+
+@lru_cache(maxsize=4)
+def _patterns(tokens: CallTokens) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    begin, separator, end = map(re.escape, tokens)
+    head = (
+        rf"\s*(?:{begin})?\s*(?:function\s*{separator})?"  # DeepSeek V3 writes the kind first
+        rf"\s*(?P<name>(?:(?!{separator}|{end})[^\s{{}}`])+)\s*(?:{separator})?\s*(?:```\w*\s*)?"
+    )
+    return re.compile(head), re.compile(rf"\s*(?:```)?\s*(?:{end})?\s*")
+
+
+def _arguments_end(body: str, pos: int) -> int | None:
+    """The end of the JSON object at `pos`; `pos` itself without one, None if it is incomplete."""
+    if not body.startswith("{", pos):
+        return pos
+    stop, end = JsonScanner().scan_to_end(body, pos)
+    return end if stop is Stop.CLOSED else None
+
+
+def _xtml(body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
+    """The calls in `body`; empty if it is anything else."""
+    calls: list[ParsedCall] = []
+    pos = 0
+    while pos < len(body):
+        match = _CALL.match(body, pos)
+        tool = catalog.known(_attributes(match["attributes"]).get("tool", "")) if match else None
+        call = _xtml_call(tool, match["body"], catalog) if match and tool else ()
+        if match is None or not call:
+            return ()
+        calls += call
+        pos = match.end()
+    return tuple(calls)
+
+
+def _xtml_call(tool: str, body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
+    arguments: JsonObject = {}
+    pos = 0
+    while pos < len(body):
+        part = _PART.match(body, pos)
+        if part is None:
+            return () if body[pos:].strip() else (ParsedCall(tool, arguments),)
+        if part["tag"] == "json":
+            return catalog.from_arguments_text(tool, part["text"])
+        attributes = _attributes(part["attributes"])
+        arguments[attributes.get("key", "")] = _typed(part["text"], attributes.get("type", ""))
+        pos = part.end()
+    return (ParsedCall(tool, arguments),)
+
+
+def _attributes(text: str) -> dict[str, str]:
+    return {
+        result[1]: result[2].replace("&quot;", '"').replace("&amp;", "&")
+        for result in _XTML_ATTRIBUTE.finditer(text)
+    }
+
+
+def _typed(text: str, kind: str) -> object:
+    """The argument, converted to the type that the model wrote beside it."""
+    if kind == "string":
+        return text
+    try:
+        return read_json(text)
+    except ValueError:
+        return text
+
+
+def parse_pythonic(text: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
+    """The calls in `text`; empty unless it has only calls with literal keyword arguments."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        items = tree.elts if isinstance(tree, ast.List) else [tree]
+        calls = [_call(item, catalog) for item in items]
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return ()
+    result = tuple(c for c in calls if c is not None)
+    return result if len(result) == len(calls) else ()
+
+
+def _call(node: ast.expr, catalog: ToolCatalog) -> ParsedCall | None:
+    if not isinstance(node, ast.Call) or node.args:
+        return None
+    name = ast.unparse(node.func)
+    tool = catalog.known(name) or catalog.known(name.removesuffix(".call"))
+    if tool is None:
+        return None
+    arguments: dict[str, Any] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            return None
+        arguments[keyword.arg] = ast.literal_eval(_JsonWords().visit(keyword.value))
+    return next(iter(catalog.from_value({"name": tool, "arguments": arguments})), None)
+
+
+class _JsonWords(ast.NodeTransformer):
+    """Replaces `true`, `false` and `null`, which LFM writes inside objects, by their values."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in _JSON_WORDS:
+            return ast.copy_location(ast.Constant(_JSON_WORDS[node.id]), node)
+        return node

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from shepherd.backends.output.calls.repair import loads, repair_json
+from shepherd.backends.output.calls.repair import loads, read_json, repair_json
 from shepherd.messages import JsonObject, ToolSpec
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
@@ -18,6 +18,11 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 _MAX_REFS = 8
+
+NAME_KEYS = ("name", "function", "tool_name", "tool")
+ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
+_OTHER_KEYS = ("id", "type", "call_id", "tool_call_id")
+_DECORATION = re.compile(r"(?:functions\.)?([^\s:]+?)(?::\d+)?")
 
 
 def properties(parameters: JsonObject) -> JsonObject:
@@ -121,12 +126,6 @@ class ParsedCall(NamedTuple):
 
     name: str
     arguments: JsonObject
-
-
-NAME_KEYS = ("name", "function", "tool_name", "tool")
-ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
-_OTHER_KEYS = ("id", "type", "call_id", "tool_call_id")
-_DECORATION = re.compile(r"(?:functions\.)?([^\s:]+?)(?::\d+)?")
 
 
 class ToolCatalog:
@@ -244,12 +243,9 @@ def _as_object(value: Any) -> JsonObject | None:
         if not value.strip():
             return {}
         try:
-            value = loads(value)
+            value = read_json(value)
         except ValueError:
-            try:
-                value = repair_json(value)
-            except ValueError:
-                return None
+            return None
     if value is None:
         return {}
     return cast(JsonObject, value) if isinstance(value, dict) else None

@@ -14,6 +14,12 @@ _MAX_HEAD = 64
 FENCED_LANGUAGES = frozenset({"", "json", "tool_call", "tool_code", "tool"})
 _KEYS = ("name", "arguments", "parameters")
 
+_NAME = re.compile(r"[^\s\[\]{}]*")
+_BEFORE_ARGUMENTS = re.compile(r"\s*(?:\[CALL_ID\][\w-]*)?\s*(?:\[ARGS\])?\s*")
+_BEGINS_OBJECT = re.compile(r"\{")
+_BEGINS_OBJECTS = re.compile(r"\[?\s*\{")
+_MAX_MISTRAL_HEAD = 256
+
 
 class CallScanner:
     """Follows JSON as long as it can still be a call to an offered tool."""
@@ -178,13 +184,6 @@ class FencedCallReader(CallReader):
         return self._accept(calls) if len(calls) == 1 else self._reject()
 
 
-_NAME = re.compile(r"[^\s\[\]{}]*")
-_BEFORE_ARGUMENTS = re.compile(r"\s*(?:\[CALL_ID\][\w-]*)?\s*(?:\[ARGS\])?\s*")
-_BEGINS_OBJECT = re.compile(r"\{")
-_BEGINS_OBJECTS = re.compile(r"\[?\s*\{")
-_MAX_MISTRAL_HEAD = 256
-
-
 class MistralReader(CallReader):
     """Reads after `[TOOL_CALLS]`; the name is empty if a list or an object follows directly."""
 
@@ -202,19 +201,11 @@ class MistralReader(CallReader):
                 return self._reject()
             if self._name is None:
                 return None
-        stop, pos = Stop.MORE, 0
-        while pos < len(self._pending):
-            stop, pos = self._scanner.scan(self._pending, pos)
-            if stop is Stop.TOO_DEEP:
-                return self._reject()
-            if stop is Stop.CLOSED:
-                self._use(pos)
-                return self._settle()
-            if stop is Stop.ANGLE:
-                self._scanner.skip_angle()
-                pos += 1
-        self._use(len(self._pending))
-        return None
+        stop, end = self._scanner.scan_to_end(self._pending, 0)
+        if stop is Stop.TOO_DEEP:
+            return self._reject()
+        self._use(end)
+        return self._settle() if stop is Stop.CLOSED else None
 
     def finish(self, *, truncated: bool) -> Verdict:
         return self._reject() if truncated or self._name is None else self._settle()

@@ -13,6 +13,9 @@ from shepherd.backends.output.markers import MarkerSet
 
 _MAX_HEAD = 256
 
+_BETWEEN = re.compile(r"\s*/?|\s+[\w:.-]+\s*(?:=\s*)?")
+_QUOTES_OR_END = re.compile(r"[\"'>]")
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -103,11 +106,10 @@ class ClosingReader(CallReader):
     def feed(self, text: str) -> Verdict | None:
         self._pending += text
         if not self._started:
-            start = len(self._pending) - len(self._pending.lstrip())
-            hit = self._starts.at(self._pending, start) if start < len(self._pending) else None
-            if start > _MAX_HEAD or (hit is None and start < len(self._pending)):
+            hit = self._starts.after_space(self._pending)
+            if hit is None or hit.start > _MAX_HEAD:
                 return self._reject()
-            if hit is None or hit.marker is None:
+            if hit.marker is None:
                 return None
             self._started = True
         return self._search()
@@ -132,10 +134,6 @@ class ClosingReader(CallReader):
         self._tried.see(self._pending)
         self._use(len(self._pending))
         return None
-
-
-_BETWEEN = re.compile(r"\s*/?|\s+[\w:.-]+\s*(?:=\s*)?")
-_QUOTES_OR_END = re.compile(r"[\"'>]")
 
 
 class ElementReader(ClosingReader):

@@ -22,6 +22,10 @@ _STRING_STEP = {q: re.compile(rf"[^{q}\\]*") for q in "\"'"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "/": "/", "\\": "\\"}
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
+_OUTSIDE = re.compile(r"[\"'{}\[\],:<]")
+_INSIDE = {q: re.compile(rf"[{q}\\<]") for q in "\"'"}
+_MAX_WORD = 128
+
 
 def loads(text: str) -> Any:
     """Parse strict JSON, except that strings may contain raw control characters.
@@ -34,6 +38,14 @@ def loads(text: str) -> Any:
         return _join_surrogates(value) if "\\u" in text or not _is_unicode(text) else value
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def read_json(text: str) -> Any:
+    """Parse strict JSON, or else JSON with the usual mistakes; raises ValueError."""
+    try:
+        return loads(text)
+    except ValueError:
+        return repair_json(text)
 
 
 def repair_json(text: str, *, close_string: bool = False) -> Any:
@@ -185,11 +197,6 @@ class _Repairer:
         return char if char in "\"'" else _ESCAPES.get(char, "\\" + char)
 
 
-_OUTSIDE = re.compile(r"[\"'{}\[\],:<]")
-_INSIDE = {q: re.compile(rf"[{q}\\<]") for q in "\"'"}
-_MAX_WORD = 128
-
-
 class Stop(Enum):
     """The reason for a pause of the scan."""
 
@@ -235,6 +242,16 @@ class JsonScanner:
             if stop is not None:
                 return stop, pos - (stop is Stop.ANGLE)
         return Stop.MORE, len(text)
+
+    def scan_to_end(self, text: str, pos: int) -> tuple[Stop, int]:
+        """As `scan`, but without pauses: to the last bracket, the end of the text, or too deep."""
+        while True:
+            stop, pos = self.scan(text, pos)
+            if stop in (Stop.CLOSED, Stop.MORE, Stop.TOO_DEEP):
+                return stop, pos
+            if stop is Stop.ANGLE:
+                self.skip_angle()
+                pos += 1
 
     @property
     def in_outer_string(self) -> bool:

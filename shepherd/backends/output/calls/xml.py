@@ -22,6 +22,13 @@ _NAMED_CHILD = re.compile(
 _KEYED_CHILD = re.compile(r"<arg_key>\s*(?P<key>[^<>]+?)\s*</arg_key>\s*<(?P<tag>arg_value)>")
 _PLAIN_CHILD = re.compile(r"<(?P<tag>(?P<key>[A-Za-z_][\w.-]*))>")
 
+_CHILDREN = (_NAMED_CHILD, _KEYED_CHILD, _PLAIN_CHILD)
+_Function = tuple[tuple[ParsedCall, ...], int]
+
+_ATTRIBUTE = re.compile(r"\s+([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+
+_TAG_END = re.compile(r"\s*(/?)>")
+
 
 class Scope(NamedTuple):
     """The known context of a body.
@@ -52,12 +59,49 @@ def parse_functions(body: str, catalog: ToolCatalog, scope: Scope) -> tuple[Pars
         tool = catalog.known(opening["name"]) if opening else None
         if opening is None or tool is None:
             return ()
-        result = _function(body, opening.end(), f"</{opening['tag']}>", tool, catalog, scope)
+        result = _content(body, opening.end(), f"</{opening['tag']}>", tool, catalog, scope)
         if result is None or not result[0]:
             return result and ()
         calls += result[0]
         pos = skip_space(body, result[1])
     return tuple(calls)
+
+
+def parse_element(
+    text: str, catalog: ToolCatalog, scope: Scope
+) -> tuple[tuple[ParsedCall, ...], int] | None:
+    """The call at the beginning of `text`, and the index after it.
+
+    There are no calls if it is something else; None if it is incomplete.
+    """
+    name = re.match(r"<([^\s/<>\"'=]+)", text)
+    tool = catalog.known(name[1]) if name else None
+    if name is None or tool is None:
+        return (), 0
+    from html import unescape  # loads the names of all characters
+
+    values: dict[str, str] = {}
+    pos = name.end()
+    while match := _ATTRIBUTE.match(text, pos):
+        values[match[1]] = unescape(match[2] if match[2] is not None else match[3])
+        pos = match.end()
+    end = _TAG_END.match(text, pos)
+    if end is None:
+        return (), 0
+    if end[1]:
+        return (catalog.from_texts(tool, values),), end.end()
+    closing = f"</{name[1]}>"
+    pos = skip_space(text, end.end())
+    if text.startswith("{", pos):
+        return _content(text, pos, closing, tool, catalog, Scope())
+    keys = catalog.argument_names(tool)
+    children = parse_children(text, pos, closing, keys, scope)
+    if children is not None and children.end is None:
+        return None
+    values |= children.values if children else {}
+    if children is None or not values.keys() <= set(keys) or (keys and not values):
+        return (), 0
+    return (catalog.from_texts(tool, values),), children.end or len(text)
 
 
 def parse_children(
@@ -96,13 +140,10 @@ def skip_space(text: str, pos: int) -> int:
     return match.end() if match else pos
 
 
-_CHILDREN = (_NAMED_CHILD, _KEYED_CHILD, _PLAIN_CHILD)
-_Function = tuple[tuple[ParsedCall, ...], int]
-
-
-def _function(
+def _content(
     body: str, pos: int, closing: str, tool: str, catalog: ToolCatalog, scope: Scope
 ) -> _Function | None:
+    """The arguments of a function element as JSON or as children, and the index after it."""
     start = skip_space(body, pos)
     if body.startswith("{", start):
         end = body.find(closing, start)
@@ -145,55 +186,3 @@ def _trimmed(value: str, child: re.Match[str]) -> str:
     if form != "=" and not (value.startswith("\n") and value.endswith("\n")):
         return value
     return value.removeprefix("\n").removesuffix("\n")
-
-
-_ATTRIBUTE = re.compile(r"\s+([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
-
-
-_TAG_END = re.compile(r"\s*(/?)>")
-
-
-def parse_element(
-    text: str, catalog: ToolCatalog, scope: Scope
-) -> tuple[tuple[ParsedCall, ...], int] | None:
-    """The call at the beginning of `text`, and the index after it.
-
-    There are no calls if it is something else; None if it is incomplete.
-    """
-    name = re.match(r"<([^\s/<>\"'=]+)", text)
-    tool = catalog.known(name[1]) if name else None
-    if name is None or tool is None:
-        return (), 0
-    from html import unescape  # loads the names of all characters
-
-    values: dict[str, str] = {}
-    pos = name.end()
-    while match := _ATTRIBUTE.match(text, pos):
-        values[match[1]] = unescape(match[2] if match[2] is not None else match[3])
-        pos = match.end()
-    end = _TAG_END.match(text, pos)
-    if end is None:
-        return (), 0
-    if end[1]:
-        return (catalog.from_texts(tool, values),), end.end()
-    closing = f"</{name[1]}>"
-    pos = skip_space(text, end.end())
-    if text.startswith("{", pos):
-        return _with_json(text, pos, closing, tool, catalog)
-    keys = catalog.argument_names(tool)
-    children = parse_children(text, pos, closing, keys, scope)
-    if children is not None and children.end is None:
-        return None
-    values |= children.values if children else {}
-    if children is None or not values.keys() <= set(keys) or (keys and not values):
-        return (), 0
-    return (catalog.from_texts(tool, values),), children.end or len(text)
-
-
-def _with_json(
-    text: str, pos: int, closing: str, tool: str, catalog: ToolCatalog
-) -> tuple[tuple[ParsedCall, ...], int] | None:
-    end = text.find(closing, pos)
-    if end < 0:
-        return None
-    return catalog.from_arguments_text(tool, text[pos:end]), end + len(closing)
