@@ -79,7 +79,7 @@ def engine(llama: Path) -> Iterator[Engine]:
 @pytest.fixture(autouse=True)
 def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step has time for all tokens, also on a slow machine."""
-    monkeypatch.setattr(answers, "MAX_SECONDS", 600.0)
+    monkeypatch.setattr(answers, "MAX_RUN_SECONDS", 600.0)
 
 
 def test_all_batches_of_a_step_give_the_answers_of_single_steps(engine: Engine) -> None:
@@ -137,7 +137,7 @@ def test_text_that_nobody_reads_before_the_end_comes_with_it(engine: Engine) -> 
 def test_only_answers_that_nobody_reads_before_the_end_may_run_for_long(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(answers, "MAX_RUN_SECONDS", 0.0)
     monkeypatch.setattr(answers, "MAX_HELD_SECONDS", 600.0)
     held, read = engine.begin((ENDLESS, 40), (ENDLESS, 20))
     held.holds_text = held.has_text = True

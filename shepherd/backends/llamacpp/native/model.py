@@ -221,13 +221,13 @@ class NativeAdapters:
         self._scales = [adapter.scale for adapter in adapters]
         self._handles = [self._load(model, adapter.path) for adapter in adapters]
 
-    def apply(self, context: Any) -> None:
+    def apply(self, context_handle: Any) -> None:
         """Use the adapters in the context of this handle."""
         count = len(self._handles)
         if count:
             handles = (self._lib.llama_adapter_lora_p_ctypes * count)(*self._handles)
             scales = (ctypes.c_float * count)(*self._scales)
-            self._lib.llama_set_adapters_lora(context, handles, count, scales)
+            self._lib.llama_set_adapters_lora(context_handle, handles, count, scales)
 
     def _load(self, model: NativeModel, path: Path) -> Any:
         _check_header(path, model.metadata("general.architecture"))
