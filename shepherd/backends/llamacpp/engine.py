@@ -71,7 +71,7 @@ class Engine:
         Raises ModelLoadError, or ConfigError for a bad variable.
         """
         header = check_model_file(path)
-        _import_numpy_for(path)
+        _import_what_answers_need(path)
         choice = choose_projector(path, header, settings)
         workers = open_workers(settings)
         fit = fit_model(
@@ -205,10 +205,10 @@ class _Order:
     choice: ProjectorChoice
 
 
-def _import_numpy_for(path: Path) -> None:
-    """Import what sampling from a large vocabulary needs, while llama.cpp loads the model."""
-    if path.stat().st_size >= TINY_MODEL:
-        in_daemon_thread(partial(import_module, "numpy"))
+def _import_what_answers_need(path: Path) -> None:
+    """Import what grammars and large vocabularies need, while llama.cpp loads the model."""
+    for name in ("llguidance", "numpy") if path.stat().st_size >= TINY_MODEL else ("llguidance",):
+        in_daemon_thread(partial(import_module, name))
 
 
 def _image_encoder(

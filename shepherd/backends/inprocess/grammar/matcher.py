@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from shepherd.backends.inprocess.submodule import import_submodule
 from shepherd.errors import BackendError, InvalidRequestError
 
 if TYPE_CHECKING:
@@ -83,11 +82,11 @@ class _Tokens:
 
 def tokenizer_for(vocabulary: TokenBytes) -> "LLTokenizer":
     """llguidance's data of a vocabulary; takes a second for a quarter of a million tokens."""
-    library = import_submodule("llguidance", "_lib")
-    wrapper = import_submodule("llguidance", "_tokenizer").TokenizerWrapper
+    from llguidance import LLTokenizer, TokenizerWrapper
+
     tokens = _Tokens(vocabulary)
-    return library.LLTokenizer(
-        wrapper(tokens), n_vocab=len(tokens.tokens), eos_token=tokens.special_token_ids
+    return LLTokenizer(
+        TokenizerWrapper(tokens), n_vocab=len(tokens.tokens), eos_token=tokens.special_token_ids
     )
 
 
@@ -97,10 +96,11 @@ def compile_grammar(grammar: str, tokenizer: "LLTokenizer") -> "LLMatcher":
     Raises InvalidRequestError with llguidance's reason. Long computations do not block other
     threads.
     """
-    library = import_submodule("llguidance", "_lib")
-    limits = library.LLParserLimits(**_LIMITS, precompute_large_lexemes=False, verbose_errors=False)
-    lark = library.LLMatcher.grammar_from_lark(grammar)
-    matcher: LLMatcher = library.LLMatcher(tokenizer, lark, log_level=0, limits=limits)
+    from llguidance import LLMatcher, LLParserLimits
+
+    limits = LLParserLimits(**_LIMITS, precompute_large_lexemes=False, verbose_errors=False)
+    lark = LLMatcher.grammar_from_lark(grammar)
+    matcher = LLMatcher(tokenizer, lark, log_level=0, limits=limits)
     matcher.compute_bitmask()
     check_matcher(matcher)
     if matcher.is_error():

@@ -2,14 +2,15 @@
 
 import ctypes
 import functools
+import importlib
 import importlib.util
 import logging
+import sys
 import threading
 from collections import deque
 from pathlib import Path
 from typing import Any
 
-from shepherd.backends.inprocess.submodule import import_submodule
 from shepherd.errors import ModelLoadError
 
 logger = logging.getLogger(__name__)
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 _CONTINUED = 5
 _ERROR = 4
+_IMPORTING = threading.RLock()
 
 
 class NativeLog:
@@ -89,3 +91,20 @@ def reads_images() -> bool:
 @functools.cache
 def _log_callback(lib: Any) -> Any:
     return lib.llama_log_callback(native_log.receive)
+
+
+def import_submodule(package: str, module: str) -> Any:
+    """The module `package.module` without the package's own `__init__`; raises ImportError."""
+    with _IMPORTING:
+        if package in sys.modules:
+            return importlib.import_module(f"{package}.{module}")
+        spec = importlib.util.find_spec(package)
+        if spec is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+        # llama-cpp-python imports a server's worth of packages at its top, in 0.3 s. An empty
+        # package takes its place meanwhile.
+        sys.modules[package] = importlib.util.module_from_spec(spec)
+        try:
+            return importlib.import_module(f"{package}.{module}")
+        finally:
+            del sys.modules[package]

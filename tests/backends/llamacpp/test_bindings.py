@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.inprocess.submodule import import_submodule
+from shepherd.backends.llamacpp.native.bindings import import_submodule
 
 PROBE = """
 import sys
-from shepherd.backends.inprocess.submodule import import_submodule
-library = import_submodule("llguidance", "_lib")
-assert "llguidance" not in sys.modules
-assert "llguidance.gbnf_to_lark" not in sys.modules
-import llguidance
-assert llguidance.LLMatcher is library.LLMatcher
-assert import_submodule("llguidance", "_lib") is library
+from shepherd.backends.llamacpp.native.bindings import import_submodule
+library = import_submodule("llama_cpp", "llama_cpp")
+assert "llama_cpp" not in sys.modules
+import llama_cpp
+assert llama_cpp.llama_cpp is library
+assert import_submodule("llama_cpp", "llama_cpp") is library
 """
 
 
