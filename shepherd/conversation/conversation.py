@@ -39,7 +39,7 @@ from shepherd.turn import TurnLimits
 
 if TYPE_CHECKING:
     from shepherd.hooks.hooks import Hooks
-    from shepherd.mcp.sampling import SamplingRequest
+    from shepherd.mcp.questions import SamplingRequest
     from shepherd.mcp.settings.definition import Server
 
 
@@ -222,7 +222,7 @@ class Conversation:
             self.notices.tell("The MCP servers of the editor are not used: MCP is off.")
             return
         if self.servers is None:
-            from shepherd.mcp.build import hub_of  # most conversations have no servers
+            from shepherd.mcp.hub import hub_of  # most conversations have no servers
 
             self.servers = hub_of([], self.paths, self.policy, self.sandbox, self.notices.tell)
         self.servers.add(servers)
@@ -241,7 +241,7 @@ class Conversation:
 
     async def _sample(self, request: "SamplingRequest") -> str:
         """The model's answer to a request of an MCP server."""
-        from shepherd.mcp.sampling import sampled
+        from shepherd.mcp.questions import sampled
 
         no_tools = self._workspace.tool_runner(self.config, None, ToolRegistry())
         return await sampled(request, await self.backend(), no_tools)

@@ -130,7 +130,7 @@ def build_servers(
         return None
     if not paths.mcp_file.exists() and not project_mcp_files(policy.cwd):
         return None
-    from shepherd.mcp.build import build_hub  # most users have no servers
+    from shepherd.mcp.hub import build_hub  # most users have no servers
 
     return build_hub(paths, policy, sandbox, notices.tell)
 

@@ -1,18 +1,26 @@
 """All servers of a conversation: started in the background, asked for consent, ended together."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shepherd.config.acceptance import AcceptanceStore
+from shepherd.config.paths import Paths
+from shepherd.config.providers.store import ProviderStore
+from shepherd.config.secrets import ENVIRONMENT, Secrets
 from shepherd.errors import ConfigError
+from shepherd.mcp.launcher import Launcher
 from shepherd.mcp.settings.consent import Consents, description
 from shepherd.mcp.settings.definition import Server, ServerState
-from shepherd.mcp.stdio.launcher import Launcher
+from shepherd.mcp.settings.files import all_servers
+from shepherd.mcp.settings.secrets import ServerSecrets
 from shepherd.messages import ToolCall
 from shepherd.tasks import end_tasks
 from shepherd.tools.base import AnyTool
@@ -23,11 +31,15 @@ from shepherd.tools.permissions.approval import (
     Choice,
     DenyingApprover,
 )
+from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.validation import did_you_mean
 
 if TYPE_CHECKING:
     from shepherd.mcp.connection import Connection
-    from shepherd.mcp.sampling import Sampler
+    from shepherd.mcp.questions import Sampler
+
 
 START_SECONDS = 10.0
 """The longest wait of a turn for servers that are starting."""
@@ -115,7 +127,7 @@ class ServerHub:
             else:
                 entry.state = ServerState.WAITING
         # the SDK takes long to import
-        for module in ("shepherd.mcp.links", "shepherd.mcp.tools.tool"):
+        for module in ("shepherd.mcp.links", "shepherd.mcp.tool"):
             await asyncio.to_thread(import_module, module)
         for entry in self.entries:
             if entry.state is ServerState.STARTING:
@@ -226,7 +238,7 @@ class ServerHub:
         """
         if not self._changed:
             return False
-        from shepherd.mcp.tools.tool import ServerTool, server_tools  # imports the SDK
+        from shepherd.mcp.tool import ServerTool, server_tools  # imports the SDK
 
         self._changed = False
         for tool in registry:
@@ -254,3 +266,57 @@ class ServerHub:
 
     def _tell(self, name: str, text: str) -> None:
         self._warn(f"The MCP server {name} {text}")
+
+
+def build_hub(
+    paths: Paths, policy: PermissionPolicy, sandbox: Sandbox, warn: Callable[[str], None]
+) -> ServerHub | None:
+    """The servers of the user and of the project in a directory; None if there are none."""
+    servers = all_servers(paths, policy.cwd, warn)
+    return hub_of(servers, paths, policy, sandbox, warn) if servers else None
+
+
+def hub_of(
+    servers: Sequence[Server],
+    paths: Paths,
+    policy: PermissionPolicy,
+    sandbox: Sandbox,
+    warn: Callable[[str], None],
+) -> ServerHub:
+    """The hub of these servers, which can be none at first."""
+    launcher = Launcher(policy, sandbox, paths.spill, server_secrets(paths), paths.mcp_logs)
+    return ServerHub(servers, launcher, Consents(AcceptanceStore(paths.accepted_file)), warn)
+
+
+def find_server(paths: Paths, cwd: Path, name: str) -> Server:
+    """The server of this name, of the user or of the project in `cwd`; raises ConfigError."""
+    problems: list[str] = []
+    servers = {server.name: server for server in all_servers(paths, cwd, problems.append)}
+    if name not in servers:
+        known = f"; there are {', '.join(servers)}" if servers else "; there is none yet"
+        about = [problem for problem in problems if name in problem]
+        missing = f"There is no MCP server {name}{did_you_mean(name, servers) or known}."
+        raise ConfigError("\n".join(about) or missing)
+    return servers[name]
+
+
+def forget_secrets(paths: Paths, server: Server) -> None:
+    """Delete the stored secrets of a server, and its login."""
+    secrets = server_secrets(paths)
+    for name, place in server.definition.secrets.items():
+        secrets.delete(server.name, name, place)
+    if server.definition.url:
+        from shepherd.mcp.login import TokenStore  # imports the SDK
+
+        TokenStore(server, secrets).forget()
+
+
+def server_secrets(paths: Paths) -> ServerSecrets:
+    """The secrets of servers; the variables with keys of providers belong to Shepherd."""
+    try:
+        providers = ProviderStore(paths.providers_file).all()
+    except ConfigError:  # the code that needs a provider reports it
+        providers = []
+    keys = [provider.api_key for provider in providers]
+    own = {key.removeprefix(ENVIRONMENT) for key in keys if key.startswith(ENVIRONMENT)}
+    return ServerSecrets(Secrets(paths.credentials_file, os.environ), os.environ, own)

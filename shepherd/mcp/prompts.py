@@ -1,4 +1,4 @@
-"""Prompts of servers as `/server:prompt`, and their resources as `@server:uri`."""
+"""The offer of servers in words; prompts as `/server:prompt`, and resources as `@server:uri`."""
 
 import asyncio
 import re
@@ -14,8 +14,9 @@ from pydantic import ValidationError
 
 from shepherd.errors import InvalidRequestError, ToolError
 from shepherd.images import Image
-from shepherd.mcp.hub import ServerHub
-from shepherd.mcp.tools.results import content
+from shepherd.mcp.hub import Entry, ServerHub
+from shepherd.mcp.settings.definition import ServerState
+from shepherd.mcp.tool import content, tool_names
 from shepherd.messages import Message
 from shepherd.tools.text import cap_text, plain_text
 
@@ -24,6 +25,7 @@ _MENTION = re.compile(r"(?:^|(?<=\s))@([a-z][a-z0-9_-]*):(\S+)")
 _PUNCTUATION = ".,;!?)]}'\""
 MAX_RESOURCES = 10
 """The maximum number of resources in one message."""
+_MAX_LISTED = 50
 
 
 async def with_servers(message: Message, hub: ServerHub, limit: int, spill_dir: Path) -> Message:
@@ -55,6 +57,23 @@ def completions(hub: ServerHub) -> tuple[list[tuple[str, str]], list[str]]:
             prompts += [(f"{entry.name}:{prompt.name}", _usage(prompt)) for prompt in offer.prompts]
             resources += [f"{entry.name}:{resource.uri}" for resource in offer.resources]
     return prompts, resources
+
+
+def offer_lines(entry: Entry) -> list[str]:
+    """The state of a server and its offer, in lines."""
+    if entry.current is not ServerState.READY or entry.connection is None:
+        return [": ".join(filter(None, [entry.name, entry.current, entry.reason]))]
+    offer = entry.connection.catalogue
+    names = tool_names(entry.name, [tool.name for tool in offer.tools])
+    lines = [f"{entry.name}: ready"]
+    for noun, texts in (
+        ("tools", names),
+        ("prompts", [f"/{entry.name}:{prompt.name}" for prompt in offer.prompts]),
+        ("resources", [f"@{entry.name}:{resource.uri}" for resource in offer.resources]),
+    ):
+        more = f" and {len(texts) - _MAX_LISTED} more" if len(texts) > _MAX_LISTED else ""
+        lines += [f"{noun}: {', '.join(texts[:_MAX_LISTED])}{more}"] if texts else []
+    return lines
 
 
 async def _with_prompt(message: Message, hub: ServerHub, spill_dir: Path) -> Message:

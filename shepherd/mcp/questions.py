@@ -1,7 +1,7 @@
 """The requests of servers during a call: forms for the user, and answers of the model."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -9,11 +9,40 @@ from typing import Any, cast
 import mcp_types as types
 from mcp.client.session import ClientRequestContext
 
-from shepherd.errors import ShepherdError
-from shepherd.mcp.sampling import Sampler, SamplingRequest
-from shepherd.messages import Message
+from shepherd.backends.base import Backend
+from shepherd.errors import InvalidRequestError, ShepherdError
+from shepherd.events import ignore_events
+from shepherd.messages import Message, Role
+from shepherd.session import Session
 from shepherd.tools.base import FieldChoices, ToolContext
 from shepherd.tools.text import plain_text
+from shepherd.turn import ToolExecutor, TurnLimits, run_turn
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRequest:
+    """A conversation that a server wants the model to continue."""
+
+    system_message: str
+    messages: tuple[Message, ...]
+    max_tokens: int
+
+
+Sampler = Callable[[SamplingRequest], Awaitable[str]]
+"""The model's answer; raises ShepherdError."""
+
+
+async def sampled(request: SamplingRequest, backend: Backend, no_tools: ToolExecutor) -> str:
+    """The answer of a backend, in a session of its own and without tools."""
+    *before, prompt = request.messages
+    session = Session(request.system_message, before)
+    limits = TurnLimits(request.max_tokens, max_rounds=1, max_hints=0)
+    await run_turn(session, prompt, backend, no_tools, ignore_events, limits)
+    last = session.messages[-1]
+    if last.role is not Role.ASSISTANT:
+        raise InvalidRequestError("the model gave no answer")
+    return last.content
+
 
 MAX_QUESTIONS = 10
 """The maximum number of requests of a server during one call."""

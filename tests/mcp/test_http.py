@@ -28,7 +28,7 @@ from pydantic import AnyHttpUrl
 
 from shepherd.config.secrets import Secrets
 from shepherd.errors import ConfigError
-from shepherd.mcp.http.login import TOKENS, Login
+from shepherd.mcp.login import TOKENS, Login
 from shepherd.mcp.settings.definition import ServerState
 from shepherd.mcp.settings.files import ServerStore
 from shepherd.mcp.settings.secrets import ServerSecrets

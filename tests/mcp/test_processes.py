@@ -13,12 +13,12 @@ import pytest
 
 from shepherd.config.choices import SandboxMode
 from shepherd.config.secrets import Secrets
-from shepherd.mcp.sampling import SamplingRequest
+from shepherd.mcp import links, process
+from shepherd.mcp.links import MAX_BURST, Quota
+from shepherd.mcp.questions import SamplingRequest
 from shepherd.mcp.settings.definition import Origin, Server, ServerState, make_server
 from shepherd.mcp.settings.files import ServerStore
 from shepherd.mcp.settings.secrets import ServerSecrets
-from shepherd.mcp.stdio import process, transport
-from shepherd.mcp.stdio.transport import MAX_BURST, Quota
 from shepherd.records.check import as_data
 from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
 from tests.forked import SHEPHERD, start_forked
@@ -100,10 +100,10 @@ def do(id):
     while True: say(method="notifications/nothing")
 """
     long = "def do(id): text(id, 'x' * (2 << 20))\n"
-    for module in (process, transport):
+    for module in (process, links):
         monkeypatch.setattr(module, "MAX_MESSAGE_BYTES", 1 << 20)
-    monkeypatch.setattr(transport, "MESSAGES_PER_SECOND", 1)  # whatever the speed of the machine
-    monkeypatch.setattr(transport, "MAX_BURST", 200)
+    monkeypatch.setattr(links, "MESSAGES_PER_SECOND", 1)  # whatever the speed of the machine
+    monkeypatch.setattr(links, "MAX_BURST", 200)
     servers = [
         script("noisy", program(noise)),
         script("flood", program(flood)),

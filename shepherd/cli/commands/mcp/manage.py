@@ -76,7 +76,7 @@ def add(
 
 
 def _add(name: str, values: Mapping[str, object], secrets: list[str], *, keyring: bool) -> None:
-    from shepherd.mcp.build import server_secrets
+    from shepherd.mcp.hub import server_secrets
     from shepherd.mcp.settings.definition import Origin, make_server
 
     paths, store = _user()
@@ -123,7 +123,7 @@ def test(context: typer.Context, name: Name) -> None:
 
 def remove(name: Name) -> None:
     """Remove a server and its secrets."""
-    from shepherd.mcp.build import forget_secrets
+    from shepherd.mcp.hub import forget_secrets
 
     paths, store = _user()
     forget_secrets(paths, store.remove(name))
@@ -137,7 +137,7 @@ def secret(
     keyring: Keyring = False,
 ) -> None:
     """Store a secret of a server, which is asked for."""
-    from shepherd.mcp.build import server_secrets
+    from shepherd.mcp.hub import server_secrets
     from shepherd.mcp.settings.definition import Origin, make_server
 
     paths, store = _user()
@@ -157,7 +157,7 @@ def accept(
 ) -> None:
     """Accept a server of this project, exactly as its file defines it now."""
     from shepherd.config.acceptance import AcceptanceStore
-    from shepherd.mcp.build import find_server
+    from shepherd.mcp.hub import find_server
     from shepherd.mcp.settings.consent import Consents, description
     from shepherd.mcp.settings.definition import Origin
 
@@ -174,8 +174,8 @@ def accept(
 
 def login(name: Name) -> None:
     """Log in to a server that speaks HTTP, in your browser (OAuth)."""
-    from shepherd.mcp.build import find_server, server_secrets
-    from shepherd.mcp.http.login import Login  # imports the SDK
+    from shepherd.mcp.hub import find_server, server_secrets
+    from shepherd.mcp.login import Login  # imports the SDK
     from shepherd.mcp.settings.definition import Origin
 
     paths = Paths.from_env(os.environ)

@@ -7,8 +7,8 @@ from pathlib import Path
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.toolbox import build_policy, build_sandbox
-from shepherd.mcp.build import find_server, hub_of
-from shepherd.mcp.offer import offer_lines
+from shepherd.mcp.hub import find_server, hub_of
+from shepherd.mcp.prompts import offer_lines
 from shepherd.mcp.settings.definition import ServerState
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.paths import Paths
 from shepherd.errors import ConfigError
-from shepherd.mcp.build import find_server, server_secrets
+from shepherd.mcp.hub import find_server, server_secrets
 from shepherd.mcp.settings.consent import Consents
 from shepherd.mcp.settings.definition import Origin, Server, names_secret
 from shepherd.mcp.settings.files import all_servers

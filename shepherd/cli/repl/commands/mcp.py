@@ -101,7 +101,7 @@ def _row(entry: "Entry") -> tuple[str, str]:
 
 def details(hub: "ServerHub", entry: "Entry") -> list[str]:
     """The state of a server and its offer, in lines."""
-    from shepherd.mcp.offer import offer_lines
+    from shepherd.mcp.prompts import offer_lines
 
     log = f"log: {hub.launcher.log_file(entry.server)}"
     return [one_line(line, 2000) for line in (*offer_lines(entry), log)]

@@ -13,10 +13,9 @@ from typing import TypeVar
 
 from shepherd.config.choices import SandboxMode
 from shepherd.errors import ConfigError, ToolError
+from shepherd.mcp.process import ServerLog, ServerProcess
 from shepherd.mcp.settings.definition import Server
 from shepherd.mcp.settings.secrets import ServerSecrets
-from shepherd.mcp.stdio.log import ServerLog
-from shepherd.mcp.stdio.process import ServerProcess
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.profile import Limits, Profile

@@ -1,1 +1,0 @@
-"""MCP servers that speak HTTP: connections, and logins with OAuth."""

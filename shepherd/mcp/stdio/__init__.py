@@ -1,1 +1,0 @@
-"""MCP servers as processes: start in the sandbox, messages over pipes, logs."""

@@ -1,0 +1,245 @@
+"""A server's tool as one of the model's: its name, its call and its result."""
+
+import asyncio
+import binascii
+import hashlib
+import json
+import os
+import re
+from base64 import b64decode
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from shepherd.errors import ImageError, ToolError
+from shepherd.events import CallbackEvent, Topic
+from shepherd.images import MAX_IMAGES, Image, decode_image
+from shepherd.mcp.schema import JsonArguments, arguments_model, model_schema
+from shepherd.messages import ToolSpec
+from shepherd.tools.base import Access, AccessKind, Tool, ToolContext, ToolResult
+from shepherd.tools.invisible import reveal
+from shepherd.tools.text import cap_text, new_spill_file, plain_text, valid_json, valid_text
+
+if TYPE_CHECKING:
+    from shepherd.mcp.connection import Connection
+
+
+MAX_NAME = 64
+"""The longest name that the APIs of all providers take."""
+
+_OTHER = re.compile(r"[^A-Za-z0-9_]+")
+_NOT_IN_TARGET = re.compile(r"[^A-Za-z0-9_.-]+")
+_HASH = 6
+
+
+def tool_names(server: str, tools: Sequence[str]) -> list[str]:
+    """`SERVER__TOOL` for each tool, valid for all APIs and each different."""
+    result: list[str] = []
+    for tool in tools:
+        name = f"{_OTHER.sub('_', server)}__{_OTHER.sub('_', tool)}"
+        if len(name) > MAX_NAME or name in result:
+            name = f"{name[: MAX_NAME - _HASH - 1]}_{_hash(tool)}"
+        result.append(name)
+    return result
+
+
+def access_target(server: str, tool: str) -> str:
+    """`SERVER/TOOL` as rules read it: without characters that have a meaning in patterns."""
+    name = _NOT_IN_TARGET.sub("_", tool)
+    return f"{server}/{name if name == tool else f'{name}_{_hash(tool)}'}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
+
+
+Block = types.ContentBlock | types.TextResourceContents | types.BlobResourceContents
+
+
+def tool_result(result: types.CallToolResult, limit: int, spill_dir: Path) -> ToolResult:
+    """The result of a call, in about `limit` bytes; the rest of it goes to files."""
+    text, images = content(result.content, spill_dir)
+    structured = result.structured_content
+    if structured is not None and not _repeats(result.content, structured):
+        text = "\n".join(filter(None, [text, json.dumps(structured, ensure_ascii=False)]))
+    capped = cap_text(text or "(no output)", limit, spill_dir)
+    if result.is_error:
+        return ToolResult(f"Error: {capped}", ok=False, images=images)
+    return ToolResult(capped, images=images)
+
+
+def content(blocks: Iterable[Block], spill_dir: Path) -> tuple[str, tuple[Image, ...]]:
+    """The text and the images of content; other data is kept in files, which the text names."""
+    texts: list[str] = []
+    images: list[Image] = []
+    for block in blocks:
+        if isinstance(block, types.ImageContent) and len(images) < MAX_IMAGES:
+            try:
+                images.append(decode_image(block.data))
+                continue
+            except ImageError as error:
+                texts.append(f"[an image that can't be used: {error}]")
+        else:
+            texts.append(_text(block, spill_dir))
+    return "\n".join(texts), tuple(images)
+
+
+def _text(block: Block, spill_dir: Path) -> str:
+    match block:
+        case types.TextContent():
+            return plain_text(block.text)
+        case types.EmbeddedResource():
+            return _text(block.resource, spill_dir)
+        case types.TextResourceContents():
+            return f"[resource {block.uri}]\n{plain_text(block.text)}"
+        case types.BlobResourceContents():
+            return _kept(f"resource {block.uri}", block.blob, block.mime_type, spill_dir)
+        case types.ResourceLink():
+            about = f": {block.description}" if block.description else ""
+            return plain_text(f"[link to the resource {block.uri} ({block.name}){about}]")
+        case types.ImageContent():
+            return _kept("image", block.data, block.mime_type, spill_dir)
+        case types.AudioContent():
+            return _kept("audio", block.data, block.mime_type, spill_dir)
+    return "[content of an unknown type]"
+
+
+def _kept(noun: str, data: str, media_type: str | None, spill_dir: Path) -> str:
+    """A line about binary data, which is kept in a file."""
+    try:
+        raw = b64decode(data)
+    except (binascii.Error, ValueError):
+        return f"[{noun}: not valid base64]"
+    descriptor, path = new_spill_file(spill_dir)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(raw)
+    return f"[{noun}, {media_type or 'binary'}, {len(raw)} bytes, kept in {path}]"
+
+
+def _repeats(blocks: Sequence[types.ContentBlock], structured: object) -> bool:
+    """Whether the text of a result is the structured content once more, as servers do."""
+    texts = [block.text for block in blocks if isinstance(block, types.TextContent)]
+    for candidate in (*texts, "".join(texts)):
+        try:
+            value: object = json.loads(candidate)
+        except (ValueError, RecursionError):
+            value = candidate
+        if value == structured or _is_only_value(structured, value):
+            return True
+    return False
+
+
+def _is_only_value(structured: object, value: object) -> bool:
+    """Whether the structured content only wraps the text: `{"result": ...}`, `{"content": ...}`."""
+    if not isinstance(structured, dict):
+        return False
+    values = [*cast(dict[str, object], structured).values()]
+    return len(values) == 1 and values[0] == value
+
+
+MAX_DESCRIPTION = 1024
+"""The maximum length of a description in characters."""
+
+_NO_LIMIT = 86_400.0
+"""Seconds of the SDK's own limit, which would count the time for answers of the user."""
+_HINTS = (
+    ("read_only_hint", True, "only reads"),
+    ("destructive_hint", True, "may destroy"),
+    ("idempotent_hint", True, "can be repeated"),
+    ("open_world_hint", True, "reaches other systems"),
+)
+
+
+class ServerTool(Tool[JsonArguments]):
+    """A tool of an MCP server; each call needs approval, unless a rule allows it."""
+
+    is_extension = True
+
+    def __init__(self, connection: "Connection", tool: types.Tool, name: str) -> None:
+        self.name = name
+        self.description = valid_text(_described(tool))
+        self.target = access_target(connection.server.name, tool.name)
+        self._connection = connection
+        self._tool = tool
+        schema = model_schema(valid_json(tool.input_schema))
+        self.arguments = arguments_model(name, schema)
+
+    def spec(self) -> ToolSpec:
+        return ToolSpec(self.name, self.description, self.arguments.checked_schema)
+
+    def accesses(self, arguments: JsonArguments, context: ToolContext) -> list[Access]:
+        return [Access(AccessKind.MCP, self.target)]
+
+    def preview(self, arguments: JsonArguments, context: ToolContext) -> str:
+        server = self._connection.server
+        place = server.definition.url or server.definition.command
+        lines = [f"Tool {self._tool.name} of the MCP server {server.name} ({place})"]
+        if claims := _claims(self._tool.annotations):
+            lines.append(f"The server claims, unproven: it {claims}")
+        return "\n".join(lines)
+
+    def deadline(self, arguments: JsonArguments, context: ToolContext) -> float | None:
+        return None  # `run` has the server's own
+
+    async def run(self, arguments: JsonArguments, context: ToolContext) -> ToolResult:
+        server = self._connection.server
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            share = f"{progress:g}" + (f"/{total:g}" if total else "")
+            text = " ".join(filter(None, [share, reveal(message or "")[:200]]))
+            context.on_event(CallbackEvent.SYSTEM, text, Topic.PROGRESS, "")
+
+        client = await self._connection.client()
+        seconds = server.definition.timeout
+        try:
+            async with self._connection.questions.during(context, seconds):
+                result = await client.call_tool(
+                    self._tool.name,
+                    arguments.values,
+                    read_timeout_seconds=_NO_LIMIT,
+                    progress_callback=report,
+                )
+        except TimeoutError:
+            raise ToolError(
+                f"the MCP server {server.name} did not answer in {seconds:g} s"
+            ) from None
+        except MCPError as error:
+            self._connection.note_failure(error)
+            raise ToolError(plain_text(f"the MCP server {server.name} refuses: {error}")) from error
+        except (ValidationError, RuntimeError) as error:
+            raise ToolError(f"the answer of the MCP server {server.name} is not valid") from error
+        return await asyncio.to_thread(self._presented, result, context)
+
+    def _presented(self, result: types.CallToolResult, context: ToolContext) -> ToolResult:
+        """The result, in which the server's secrets are replaced by their names."""
+        presented = tool_result(result, context.output_bytes, context.spill_dir)
+        text = presented.content
+        for name, secret in self._connection.secrets().items():
+            text = text.replace(secret, f"[{name}]")
+        return replace(presented, content=text)
+
+
+def server_tools(connection: "Connection") -> list[ServerTool]:
+    """The tools that a server offers now."""
+    tools = connection.catalogue.tools
+    names = tool_names(connection.server.name, [tool.name for tool in tools])
+    return [ServerTool(connection, *pair) for pair in zip(tools, names, strict=True)]
+
+
+def _described(tool: types.Tool) -> str:
+    text = " ".join(plain_text(tool.description or tool.title or tool.name).split())
+    return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 1] + "…"
+
+
+def _claims(annotations: types.ToolAnnotations | None) -> str:
+    """The annotations of a server, in words."""
+    if annotations is None:
+        return ""
+    return ", ".join(
+        text for name, value, text in _HINTS if getattr(annotations, name, None) is value
+    )

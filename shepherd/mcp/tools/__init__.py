@@ -1,1 +1,0 @@
-"""Tools of MCP servers as tools of the model: names, schemas, results."""
