@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 from urllib.request import getproxies
@@ -13,12 +14,10 @@ from urllib.request import getproxies
 import httpx
 
 from shepherd.backends.api.adapter import Adapter, ApiRequest
-from shepherd.backends.api.http.direct import PreparedRequest, StreamedResponse
 from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.http.failures import RequestTarget, no_api, refused, unreachable
 from shepherd.backends.api.http.rate import RateLimiter, RateLimits
 from shepherd.backends.api.http.retry import RetryPolicy, TellPause, Timing, retry_after, retrying
-from shepherd.backends.api.http.transport import Client, Transport
 from shepherd.backends.api.stream.quick_json import write
 from shepherd.errors import BackendError, UnreachableError
 from shepherd.messages import JsonObject
@@ -34,9 +33,6 @@ READ_SECONDS = 600.0
 MAX_ERROR_BYTES = 256 * 1024
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """The maximum of bytes that are read of an error, and of an answer that is not a stream."""
-
-MAX_PREPARED = 100
-"""Requests that are kept for the next ones: one for each path, and there are few."""
 
 _KEEP_ALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 _MIN_SECRET_LENGTH = 8
@@ -62,22 +58,14 @@ def new_http(endpoint: Endpoint) -> httpx.AsyncClient:
         pool=None,
     )
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60)
-    if not near and getproxies():
-        return httpx.AsyncClient(timeout=timeout, limits=limits)
-    transport = Transport(
-        _certificates(endpoint),
-        limits,
-        http2=endpoint.http2 and not near,
-        socket_options=_KEEP_ALIVE if near else (),
-    )
-    return Client(transport, timeout)
-
-
-def _certificates(endpoint: Endpoint) -> ssl.SSLContext:
-    """The default certificates, or those of SSL_CERT_FILE; none, to save time, without TLS."""
-    if endpoint.base_url.lower().startswith("http://"):
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return httpx.create_ssl_context()
+    if not near:
+        http2 = endpoint.http2 and not getproxies()  # proxies buffer HTTP/2
+        return httpx.AsyncClient(timeout=timeout, limits=limits, http2=http2)
+    # Loading certificates takes some 40 ms, and without TLS there is no use for them.
+    plain = endpoint.base_url.lower().startswith("http://")
+    verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else True
+    transport = httpx.AsyncHTTPTransport(verify, limits=limits, socket_options=_KEEP_ALIVE)
+    return httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False)
 
 
 class ApiClient:
@@ -102,7 +90,6 @@ class ApiClient:
             "user-agent": f"shepherd/{__version__}",
             **adapter.auth(endpoint.api_key),
         }
-        self._prepared_requests: dict[object, PreparedRequest | None] = {}
         self._target: RequestTarget | None = None
 
     @property
@@ -140,7 +127,7 @@ class ApiClient:
     @asynccontextmanager
     async def opened(
         self, request: ApiRequest, model: str = ""
-    ) -> AsyncGenerator[StreamedResponse, None]:
+    ) -> AsyncGenerator[httpx.Response, None]:
         """The answer to one request, before its body is read.
 
         Leaving the context closes the connection unless the whole body was read.
@@ -148,8 +135,12 @@ class ApiClient:
         Raises Failure for a failed connection and for an answer with an error status.
         """
         target = self.target(model)
+        url, headers = self._endpoint.url(request), self._all_headers(request)
+        content = None if request.body is None else write(request.body)
         try:
-            async with await self._sent(request) as response:
+            async with self._http.stream(
+                request.method, url, content=content, headers=headers
+            ) as response:
                 if not response.is_success:
                     await self._refuse(target, response)
                 if response.headers.get("content-type", "").startswith("text/html"):
@@ -163,28 +154,6 @@ class ApiClient:
             raise refused(target, 400, f"the address or a header is wrong: {error}") from error
         except httpx.RequestError as error:
             raise unreachable(target, f"the connection broke ({reason(error)})") from error
-
-    async def _sent(self, request: ApiRequest) -> AbstractAsyncContextManager[StreamedResponse]:
-        """The answer of the connections, of whatever status."""
-        http, content = self._http, None if request.body is None else write(request.body)
-        prepared = self._prepared(http, request) if isinstance(http, Client) else None
-        if prepared is not None and isinstance(http, Client):
-            return aclosing(await http.open(prepared, content))
-        url, headers = self._endpoint.url(request), self._all_headers(request)
-        return http.stream(request.method, url, content=content, headers=headers)
-
-    def _prepared(self, http: Client, request: ApiRequest) -> PreparedRequest | None:
-        """The prepared request, which is made once for each path and its headers."""
-        if not http.is_direct:
-            return None
-        key = request.method, request.path, request.body is None, request.stream
-        if not request.headers and key in self._prepared_requests:
-            return self._prepared_requests[key]
-        headers = self._all_headers(request)
-        prepared = http.prepare(request.method, self._endpoint.url(request), headers)
-        if not request.headers and len(self._prepared_requests) < MAX_PREPARED:
-            self._prepared_requests[key] = prepared
-        return prepared
 
     async def fetch(self, request: ApiRequest, *, max_attempts: int = 0) -> JsonObject:
         """The JSON object that answers a request; a list comes as {"data": list}.
@@ -205,7 +174,7 @@ class ApiClient:
         if self._owned:
             await self._http.aclose()
 
-    async def _refuse(self, target: RequestTarget, response: StreamedResponse) -> None:
+    async def _refuse(self, target: RequestTarget, response: httpx.Response) -> None:
         try:
             content = await _read(response, MAX_ERROR_BYTES)
         except httpx.RequestError:
@@ -222,14 +191,19 @@ class ApiClient:
         return {**self._headers, **sent, **request.headers, **self._endpoint.headers}
 
 
-def reason(error: Exception) -> str:
-    """A readable text for a transport's error."""
+def reason(error: BaseException) -> str:
+    """A readable text for a transport's error: the system's, if that is the cause."""
     if isinstance(error, httpx.TimeoutException):
         return f"it takes too long ({type(error).__name__})"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionError) and cause.errno:
+            return os.strerror(cause.errno)
+        cause = cause.__cause__
     return str(error) or type(error).__name__
 
 
-async def _read(response: StreamedResponse, max_bytes: int) -> bytes:
+async def _read(response: httpx.Response, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     async for piece in response.aiter_bytes():
