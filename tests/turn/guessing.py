@@ -116,7 +116,7 @@ class Guessing(Backend):
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         self.counted += 1
-        return self.estimator.estimate_message(session, message)
+        return self.estimator.estimate_message(message)
 
     async def count_session_tokens(self, session: Session) -> int:
         return self.estimator.estimate(session)

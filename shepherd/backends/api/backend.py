@@ -10,7 +10,7 @@ import httpx
 from shepherd.backends.api.adaptation import Adaptation, adapt
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
 from shepherd.backends.api.embedding import ApiEmbedder
-from shepherd.backends.api.estimate import TokenEstimator, prior_for
+from shepherd.backends.api.estimate import TokenEstimator
 from shepherd.backends.api.history.prompted_tools import (
     NOTICE,
     as_counted,
@@ -67,7 +67,7 @@ class ApiBackend(Backend):
         self.endpoint = endpoint
         self.adapter = adapter
         self.client = ApiClient(endpoint, adapter, options, http=client)
-        self.estimator = TokenEstimator(prior_for(traits.id))
+        self.estimator = TokenEstimator()
         self.window = Window(traits.context_size, traits.output_limit, window_source)
         self._traits = traits
         self._contact = Contact(self.client, adapter)
@@ -193,7 +193,7 @@ class ApiBackend(Backend):
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         message = visible_message(message, self._traits, self.adapter.image_types)
         message = message_as_counted(message, self._traits)
-        return self.estimator.estimate_message(session, message)
+        return self.estimator.estimate_message(message)
 
     async def count_session_tokens(self, session: Session) -> int:
         """An estimate; exact for a prompt that the provider has counted already."""
@@ -265,7 +265,7 @@ class ApiBackend(Backend):
         prompt = usage.prompt or prefilled.prompt_tokens
         completion = usage.completion
         if completion is None:
-            completion = self.estimator.estimate_message(prefilled.prompt.counted, answer.message())
+            completion = self.estimator.estimate_message(answer.message())
         prefilled.cached_tokens = usage.cached or 0
         self.client.limiter.spent(completion)
         cached, price = prefilled.cached_tokens, self._traits.price
@@ -318,7 +318,7 @@ class ApiBackend(Backend):
 
     def _adopt(self, traits: ModelTraits, window: Window) -> None:
         if traits.id != self._traits.id:
-            self.estimator = TokenEstimator(prior_for(traits.id))
+            self.estimator = TokenEstimator()
         self.window = window
         self._traits = replace(traits, context_size=window.size, output_limit=window.output_limit)
 

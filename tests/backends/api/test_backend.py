@@ -222,17 +222,28 @@ async def test_an_overflow_tells_an_unknown_window() -> None:
     assert "full" in backend.window.source
 
 
-@pytest.mark.parametrize("how", ["callback", "task"])
+@pytest.mark.parametrize("how", ["callback", "task", "error"])
 async def test_cancelling_closes_the_connection(how: str) -> None:
     never, first = asyncio.Event(), asyncio.Event()
+    events = Events(stop_at=1 if how == "callback" else -1)
+
+    def callback(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        if how == "error" and first.is_set():
+            raise ZeroDivisionError
+        return events(event, content, name, id)
+
     async with Upstream([Reply.sse([{"text": "one"}, first, {"text": "two"}, never])]) as up:
-        backend, events = backend_at(up), Events(stop_at=1 if how == "callback" else -1)
-        task = asyncio.create_task(backend.generate_from_session(asking(), events))
+        backend = backend_at(up)
+        task = asyncio.create_task(backend.generate_from_session(asking(), callback))
         while not events.all:
             await asyncio.sleep(0.001)
         if how == "task":
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
+                await task
+        elif how == "error":
+            first.set()
+            with pytest.raises(ZeroDivisionError):
                 await task
         else:
             first.set()

@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.overflow import Overflow, error_text, is_rate_limit, parse_overflow
-from shepherd.backends.api.overflow.texts import OVERFLOW
+from shepherd.backends.api.overflow import (
+    OVERFLOW,
+    Overflow,
+    error_text,
+    is_rate_limit,
+    parse_overflow,
+)
 from shepherd.errors import ContextFullError
 from shepherd.server.errors import to_api_error
 from shepherd.server.wire.openai_errors import error_body

@@ -199,7 +199,7 @@ def reason(error: BaseException) -> str:
     while cause is not None:
         if isinstance(cause, ConnectionError) and cause.errno:
             return os.strerror(cause.errno)
-        cause = cause.__cause__
+        cause = cause.__cause__ or cause.__context__
     return str(error) or type(error).__name__
 
 

@@ -17,8 +17,9 @@ from shepherd.backends.api.overflow import (
     is_rate_limit,
     parse_overflow,
     parse_request_limit,
+    rejected_fields,
+    searchable,
 )
-from shepherd.backends.api.overflow.body import rejected_fields, searchable
 from shepherd.errors import (
     AccessError,
     BackendError,

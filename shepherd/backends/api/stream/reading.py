@@ -1,8 +1,8 @@
 """Reads one streamed answer from an open connection."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import cast
 
 import httpx
@@ -68,10 +68,9 @@ class Reading:
             self.broken = why
 
     async def _follow(self, response: httpx.Response, stream: StreamDecoder) -> None:
-        pieces = cast(AsyncGenerator[bytes], response.aiter_bytes())
         with suppress(_AnswerEndedError, TimeoutError):  # the latter: GRACE is over
-            async with asyncio.timeout(None) as limit, aclosing(pieces):
-                async for piece in pieces:
+            async with asyncio.timeout(None) as limit:
+                async for piece in response.aiter_bytes():
                     self._tell(stream.feed(piece))
                     if self._complete and limit.when() is None:
                         limit.reschedule(asyncio.get_running_loop().time() + GRACE)
