@@ -73,6 +73,11 @@ def answer_cut(why: str) -> ApiError:
     return ApiError(502, why or "The answer broke off.", ANSWER_CUT)
 
 
+def invalid(param: str, reason: str) -> ApiError:
+    """A field with a wrong value; the message begins with the field's name."""
+    return ApiError(400, f"{param}: {reason}", "invalid_value", param)
+
+
 def unsupported(param: str, message: str) -> ApiError:
     """An unsupported parameter that would change the answer: it is refused, never ignored."""
     return ApiError(400, message, "unsupported_parameter", param)

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import ApiError, invalid
 from shepherd.server.models import listed_id
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
@@ -76,8 +76,7 @@ def _limit(text: str | None) -> int:
     if text is None:
         return _USUAL_PAGE
     if not (text.isascii() and text.isdigit() and 0 < int(text[:5]) <= _MAX_PAGE):
-        message = f"limit: must be from 1 to {_MAX_PAGE}"
-        raise ApiError(400, message, "invalid_value", "limit")
+        raise invalid("limit", f"must be from 1 to {_MAX_PAGE}")
     return int(text)
 
 

@@ -19,7 +19,7 @@ from shepherd.server.anthropic.blocks import (
 from shepherd.server.anthropic.requests import PromptRequest, WireMessage
 from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.anthropic.tools import offered_tools, tool_choice
-from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.wire.content import Content
 from shepherd.server.wire.effort import effort_named
 from shepherd.session import Session
@@ -122,7 +122,7 @@ class _Conversation:
         last = result[-1] if result else None
         if last is not None and last.role is Role.ASSISTANT and last.tool_calls:
             where = f"messages.{len(wire) - 1}"
-            raise _refused(where, "the calls of the last message need their results behind them")
+            raise invalid(where, "the calls of the last message need their results behind them")
         return result
 
     def _user(self, message: WireMessage, where: str) -> Iterator[Message]:
@@ -193,7 +193,7 @@ class _Conversation:
 
     def _check_images(self, content: Content, where: str) -> None:
         if content.images and self.model.vision is False:
-            raise _refused(
+            raise invalid(
                 where, f"images are not supported: {self.model.id} reads text only; leave them out"
             )
 
@@ -202,16 +202,12 @@ def _joined(parts: Sequence[Content], where: str) -> Content:
     try:
         return joined(parts)
     except ValueError as error:
-        raise _refused(where, str(error)) from error
+        raise invalid(where, str(error)) from error
 
 
 def _forged(where: str) -> ApiError:
-    return _refused(where, "it is not valid: this server has not written this reasoning")
+    return invalid(where, "it is not valid: this server has not written this reasoning")
 
 
 def _misplaced(where: str, role: str) -> ApiError:
-    return _refused(where, f"this block is not possible in a message of the {role}")
-
-
-def _refused(param: str, reason: str) -> ApiError:
-    return ApiError(400, f"{param}: {reason}", "invalid_value", param)
+    return invalid(where, f"this block is not possible in a message of the {role}")

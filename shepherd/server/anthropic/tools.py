@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from shepherd.messages import JsonObject, ToolSpec
 from shepherd.server.anthropic.requests import PromptRequest, WireTool
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import invalid
 from shepherd.structure import ToolChoice
 
 logger = logging.getLogger(__name__)
@@ -84,9 +84,9 @@ def tool_choice(request: PromptRequest, tools: Iterable[ToolSpec]) -> ToolChoice
     if choice.type == "tool" and choice.name not in names:
         is_known = choice.name in {tool.name for tool in request.tools}
         reason = "is not served here" if is_known else "is not among the tools"
-        raise _refused("tool_choice.name", f"{choice.name!r} {reason}")
+        raise invalid("tool_choice.name", f"{choice.name!r} {reason}")
     if not names:
-        raise _refused("tool_choice", "tools are needed with it")
+        raise invalid("tool_choice", "tools are needed with it")
     name = choice.name if choice.type == "tool" else ""
     return ToolChoice(name, single=choice.disable_parallel_tool_use is True)
 
@@ -95,7 +95,7 @@ def _spec(tool: WireTool, where: str) -> ToolSpec | None:
     """The tool for the model, None for one of another type."""
     if tool.type in (None, "custom"):
         if not tool.name:
-            raise _refused(f"{where}.name", "a tool needs a name")
+            raise invalid(f"{where}.name", "a tool needs a name")
         schema = tool.input_schema or {}
         return ToolSpec(tool.name, tool.description or "", _object_schema(schema))
     for prefix, (description, schema) in _DEFINED.items():
@@ -107,7 +107,3 @@ def _spec(tool: WireTool, where: str) -> ToolSpec | None:
 
 def _object_schema(schema: JsonObject) -> JsonObject:
     return {**_ANY_OBJECT, **schema}
-
-
-def _refused(param: str, reason: str) -> ApiError:
-    return ApiError(400, f"{param}: {reason}", "invalid_value", param)

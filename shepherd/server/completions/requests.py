@@ -7,7 +7,7 @@ from pydantic import AliasChoices, Field, model_validator
 
 from shepherd.backends.base import ModelInfo
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.errors import invalid, unsupported
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.wire.formats import plain_format
 from shepherd.server.wire.limits import MAX_TOKENS
@@ -91,11 +91,11 @@ class CompletionRequest(DecodingFields):
         for name, number in (("n", count), ("best_of", best)):
             if number > maximum:
                 reason = f"must be at most {maximum} here (server.max_choices), got {number}"
-                raise _wrong(name, reason)
+                raise invalid(name, reason)
         if best < count:
-            raise _wrong("best_of", "must not be less than n")
+            raise invalid("best_of", "must not be less than n")
         if best > count and self.stream:
-            raise _wrong("best_of", "can't be streamed: answers are compared at their end")
+            raise invalid("best_of", "can't be streamed: answers are compared at their end")
         return best
 
     def token_limit(self, default: int) -> int:
@@ -114,7 +114,7 @@ def prompts_in(request: CompletionRequest) -> list[RawPrompt | Infill]:
         return [replace(prompt, measured=measured) for prompt in prompts]
     parts = (part for prompt in prompts for part in (*prompt.parts, *prompt.images))
     if not all(isinstance(part, str) for part in parts):
-        raise _wrong("suffix", "goes with prompts of text only")
+        raise invalid("suffix", "goes with prompts of text only")
     return [Infill("".join(map(str, prompt.parts)), request.suffix) for prompt in prompts]
 
 
@@ -131,7 +131,3 @@ def session_from_request(request: CompletionRequest, model: ModelInfo) -> Sessio
     return Session(
         sampling=sampling, output_format=plain_format(request.grammar, request.json_schema)
     )
-
-
-def _wrong(name: str, reason: str) -> ApiError:
-    return ApiError(400, f"{name}: {reason}", "invalid_value", name)

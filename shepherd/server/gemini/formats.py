@@ -3,7 +3,7 @@
 from typing import cast
 
 from shepherd.messages import JsonObject
-from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.gemini.requests import GenerationConfig
 from shepherd.server.gemini.schema import json_schema
 from shepherd.structure import OutputFormat
@@ -47,5 +47,4 @@ def _choices(schema: JsonObject | None) -> str:
 
 
 def _bad(field: str, reason: str) -> ApiError:
-    where = f"generationConfig.{field}"
-    return ApiError(400, f"{where}: {reason}", "invalid_value", where)
+    return invalid(f"generationConfig.{field}", reason)

@@ -9,7 +9,7 @@ from shepherd.backends.base import ModelInfo
 from shepherd.errors import ImageError
 from shepherd.images import check_count
 from shepherd.messages import JsonObject, Message, Role, ToolCall
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import invalid
 from shepherd.server.gemini.contents import Content, FunctionResponse, Part, images_of
 from shepherd.server.gemini.signatures import thought_of
 from shepherd.server.seal import Seal
@@ -81,11 +81,11 @@ def check_contents(contents: Sequence[Content], model: ModelInfo) -> None:
         where = f"contents.{index}.parts"
         if content.role == "model":
             if any(part.function_response for part in content.parts):
-                raise _bad(where, "functionResponse goes with contents of the user")
+                raise invalid(where, "functionResponse goes with contents of the user")
             if images_of(content.parts):
-                raise _bad(where, "images go with contents of the user and with results")
+                raise invalid(where, "images go with contents of the user and with results")
         elif any(part.function_call for part in content.parts):
-            raise _bad(where, "functionCall goes with contents of the model")
+            raise invalid(where, "functionCall goes with contents of the model")
         _check_images(content, model, where)
 
 
@@ -95,12 +95,8 @@ def _check_images(content: Content, model: ModelInfo, where: str) -> None:
         images += images_of(part.function_response.parts if part.function_response else ())
     if images and model.vision is False:
         reason = f"images are not supported: {model.id} reads text only; leave them out"
-        raise _bad(where, reason)
+        raise invalid(where, reason)
     try:
         check_count(images)
     except ImageError as error:
-        raise _bad(where, str(error)) from error
-
-
-def _bad(where: str, reason: str) -> ApiError:
-    return ApiError(400, f"{where}: {reason}", "invalid_value", where)
+        raise invalid(where, str(error)) from error

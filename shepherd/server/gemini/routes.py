@@ -11,7 +11,7 @@ from starlette.responses import Response
 from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api, routes_with, use_error_shape
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import ApiError, invalid
 from shepherd.server.exchange import Call, Exchange
 from shepherd.server.exchanges import Exchanges
 from shepherd.server.gemini.answers import GeminiAnswer
@@ -163,8 +163,7 @@ def _count(requested: int | None, maximum: int) -> int:
     count = requested or 1
     if count > maximum:
         param = "generationConfig.candidateCount"
-        message = f"{param}: must be at most {maximum} here (server.max_choices), got {count}"
-        raise ApiError(400, message, "invalid_value", param)
+        raise invalid(param, f"must be at most {maximum} here (server.max_choices), got {count}")
     return count
 
 
@@ -172,7 +171,7 @@ def _wants_array(request: Request) -> bool:
     """Whether a stream is an array; raises ApiError for a format that is not served."""
     alt = request.query_params.get("alt") or request.query_params.get("$alt") or "json"
     if alt not in ("json", "sse"):
-        raise ApiError(400, f"alt: must be sse or json, got {alt[:40]!r}", "invalid_value", "alt")
+        raise invalid("alt", f"must be sse or json, got {alt[:40]!r}")
     return alt == "json"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, ToolSpec
 from shepherd.sampling import Sampling
-from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.gemini.formats import output_format
 from shepherd.server.gemini.messages import check_contents, conversation
 from shepherd.server.gemini.requests import (
@@ -149,17 +149,13 @@ def _tool_choice(
 
 
 def _bad_choice(field: str, reason: str) -> ApiError:
-    param = f"toolConfig.functionCallingConfig.{field}"
-    return ApiError(400, f"{param}: {reason}", "invalid_value", param)
+    return invalid(f"toolConfig.functionCallingConfig.{field}", reason)
 
 
 def _sampling(config: GenerationConfig) -> Sampling:
     """The sampling parameters; raises ApiError where two do not fit together."""
     if config.logprobs is not None and not config.response_logprobs:
-        param = "generationConfig.logprobs"
-        raise ApiError(
-            400, f"{param}: responseLogprobs must be true with it", "invalid_value", param
-        )
+        raise invalid("generationConfig.logprobs", "responseLogprobs must be true with it")
     return Sampling(
         temperature=config.temperature,
         top_p=config.top_p,

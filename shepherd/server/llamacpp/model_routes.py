@@ -11,7 +11,7 @@ from starlette.responses import Response
 from shepherd.backends.text_model import TextModel
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
-from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.llamacpp.generation_settings import generation_settings
 from shepherd.server.llamacpp.requests import DetokenizeBody, TokenizeBody
 from shepherd.server.responses import JsonResponse
@@ -93,7 +93,7 @@ def _naming(param: str) -> Generator[None]:
     try:
         yield
     except InvalidRequestError as error:
-        raise ApiError(400, f"{param}: {error}", "invalid_value", param) from error
+        raise invalid(param, str(error)) from error
 
 
 def _parts(content: object) -> list[str | int]:
@@ -101,8 +101,7 @@ def _parts(content: object) -> list[str | int]:
     parts: list[str | int] = []
     for item in items:
         if isinstance(item, bool) or not isinstance(item, str | int):
-            message = "content: must be a text, or a list of texts and tokens"
-            raise ApiError(400, message, "invalid_value", "content")
+            raise invalid("content", "must be a text, or a list of texts and tokens")
         parts.append(item)
     return parts
 

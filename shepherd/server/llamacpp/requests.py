@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field
 
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import invalid
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.llamacpp.lines import LineLimits
 from shepherd.server.wire.limits import MAX_TOKENS
@@ -71,8 +71,8 @@ class AnswerFields(DecodingFields):
         """The number of answers to each prompt; raises ApiError above `maximum`."""
         number = self.n_cmpl or 1
         if number > maximum:
-            message = f"n_cmpl: must be at most {maximum} here (server.max_choices), got {number}"
-            raise ApiError(400, message, "invalid_value", "n_cmpl")
+            reason = f"must be at most {maximum} here (server.max_choices), got {number}"
+            raise invalid("n_cmpl", reason)
         return number
 
     @property

@@ -31,9 +31,10 @@ from shepherd.server.ollama.requests import (
     OllamaRequest,
     ShowRequest,
 )
-from shepherd.server.ollama.to_session import chat_session, generate_session, token_limit
+from shepherd.server.ollama.to_session import chat_session, generate_session
 from shepherd.server.responses import JSON_LINES, JsonResponse
 from shepherd.server.settings import ServerContext, ServerSettings
+from shepherd.server.wire.checks import token_limit
 from shepherd.server.wire.limits import MANY_MESSAGES
 
 
@@ -158,7 +159,7 @@ def _chat_exchange(
     return Exchange(
         session,
         answer,
-        max_tokens=token_limit(body, settings.max_tokens),
+        max_tokens=token_limit(body.parameters.num_predict, settings.max_tokens),
         on_evicted=answer.evicted.extend if body.truncate else None,
     )
 
@@ -169,7 +170,9 @@ def _generate_exchange(
     """The exchange of a generate request; raises ApiError."""
     session = generate_session(body, model, thinking=settings.thinking)
     answer = GenerateAnswer(body.model, session.thinking, started)
-    return Exchange(session, answer, max_tokens=token_limit(body, settings.max_tokens))
+    return Exchange(
+        session, answer, max_tokens=token_limit(body.parameters.num_predict, settings.max_tokens)
+    )
 
 
 OLLAMA = Api(

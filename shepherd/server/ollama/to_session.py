@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shepherd.backends.base import ModelInfo
-from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
-from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.errors import invalid, unsupported
 from shepherd.server.ollama.requests import (
     ChatRequest,
     GenerateRequest,
@@ -16,13 +15,14 @@ from shepherd.server.ollama.requests import (
     WireTool,
 )
 from shepherd.server.wire.calls import CallHistory
+from shepherd.server.wire.checks import check_images, logprob_count
 from shepherd.server.wire.effort import effort_named
-from shepherd.server.wire.limits import MAX_TOKENS
 from shepherd.session import Infill, RawPrompt, Session
 from shepherd.structure import OutputFormat
 
 _EMPTY: JsonObject = {"type": "object", "properties": {}}
 _INSTRUCTIONS = ("system", "developer")
+_SHOWING = ("user", "tool")
 
 
 def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> Session:
@@ -32,7 +32,10 @@ def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> S
     ApiError.
     """
     for index, message in enumerate(request.messages):
-        _check_images(message.images, message.role, model, f"messages.{index}.images")
+        where = f"messages.{index}.images"
+        check_images(message.images, model, where)
+        if message.images and message.role not in _SHOWING:
+            raise invalid(where, "images go with messages of the user and of tools")
     system = [m.content for m in request.messages if m.role in _INSTRUCTIONS and m.content]
     messages = _conversation(request.messages)
     return Session(
@@ -50,7 +53,7 @@ def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> S
 def generate_session(request: GenerateRequest, model: ModelInfo, *, thinking: bool) -> Session:
     """The session of a generate request; raises ApiError."""
     _check_generate(request)
-    _check_images(request.images, "user", model, "images")
+    check_images(request.images, model, "images")
     session = Session(
         sampling=sampling(request),
         thinking=thinking if request.think is None else bool(request.think),
@@ -68,20 +71,12 @@ def generate_session(request: GenerateRequest, model: ModelInfo, *, thinking: bo
 
 def sampling(request: OllamaRequest) -> Sampling:
     """The sampling parameters; raises ApiError where two do not fit together."""
-    if request.top_logprobs and not request.logprobs:
-        message = "top_logprobs: logprobs must be true with it"
-        raise ApiError(400, message, "invalid_value", "top_logprobs")
+    logprobs = logprob_count(request.logprobs, request.top_logprobs)
     options = request.parameters
     parameters = options.to_sampling()
     if options.seed is not None and options.seed < 0:  # Ollama's word for a random one
         parameters = replace(parameters, seed=None)
-    return replace(parameters, logprobs=(request.top_logprobs or 0) if request.logprobs else None)
-
-
-def token_limit(request: OllamaRequest, default: int) -> int:
-    """How many tokens may be generated; 0 is as many as fit."""
-    limit = request.parameters.num_predict
-    return default if limit is None else min(max(limit, 0), MAX_TOKENS)
+    return replace(parameters, logprobs=logprobs)
 
 
 def output_format(request: OllamaRequest) -> OutputFormat | None:
@@ -100,20 +95,9 @@ def _check_generate(request: GenerateRequest) -> None:
             raise unsupported(name, f"{name} is not served: this server makes no images.")
     whole = "raw" if request.raw else "suffix" if request.suffix else ""
     if whole and request.system:
-        raise ApiError(400, f"system: not with {whole}", "invalid_value", "system")
+        raise invalid("system", f"not with {whole}")
     if whole and request.images:
-        raise ApiError(400, f"images: not with {whole}", "invalid_value", "images")
-
-
-def _check_images(images: Sequence[Image], role: str, model: ModelInfo, where: str) -> None:
-    if not images:
-        return
-    if model.vision is False:
-        text = f"images are not supported: {model.id} reads text only; leave them out"
-        raise ApiError(400, f"{where}: {text}", "invalid_value", where)
-    if role not in ("user", "tool"):
-        text = "images go with messages of the user and of tools"
-        raise ApiError(400, f"{where}: {text}", "invalid_value", where)
+        raise invalid("images", f"not with {whole}")
 
 
 def _is_begun(messages: Sequence[Message]) -> bool:

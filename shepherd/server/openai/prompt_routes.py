@@ -9,8 +9,8 @@ from starlette.responses import Response
 from shepherd.server.errors import unsupported
 from shepherd.server.exchange import Call
 from shepherd.server.exchanges import Exchanges
-from shepherd.server.openai.exchange import chat_exchange
 from shepherd.server.openai.requests import ChatRequest
+from shepherd.server.openai.to_session import chat_exchange
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 

@@ -14,6 +14,7 @@ from pydantic import (
 
 from shepherd.server.body import RequestModel
 from shepherd.server.openai.tools import WireTool, WireToolCall
+from shepherd.server.wire.checks import token_limit
 from shepherd.server.wire.content import Content, content_of
 from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
 from shepherd.server.wire.model_name import ModelName
@@ -201,3 +202,7 @@ class ChatRequest(SamplingFields):
         if isinstance(value, dict):
             refuse_unsupported(cast(dict[str, Any], value), _OF_OTHER_SERVERS)
         return cast(object, value)
+
+    def token_limit(self, default: int = 0) -> int:
+        """The maximum of generated tokens; 0 is as many as fit."""
+        return token_limit(self.max_completion_tokens or self.max_tokens, default)

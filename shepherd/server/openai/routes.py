@@ -12,9 +12,9 @@ from shepherd.server.api import Api
 from shepherd.server.exchange import Call
 from shepherd.server.exchanges import Exchanges
 from shepherd.server.models import ServedModel, listed_id, unknown_model
-from shepherd.server.openai.exchange import chat_exchange
 from shepherd.server.openai.prompt_routes import prompt_router
 from shepherd.server.openai.requests import ChatRequest
+from shepherd.server.openai.to_session import chat_exchange
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.limits import MANY_MESSAGES

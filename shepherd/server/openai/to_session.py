@@ -1,4 +1,4 @@
-"""A chat request as a `Session`."""
+"""A chat request as an exchange: its session, the checks that need the model, and its answer."""
 
 import re
 from collections.abc import Sequence
@@ -7,18 +7,22 @@ from typing import cast
 from shepherd.backends.base import ModelInfo
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject, Message, Role
-from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.errors import invalid, unsupported
+from shepherd.server.exchange import Exchange
+from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest, WireMessage
-from shepherd.server.openai.tools import offered_tools, tool_choice
+from shepherd.server.openai.tools import check_tools, offered_tools, tool_choice
+from shepherd.server.settings import ServerSettings
+from shepherd.server.wire.checks import check_images, choice_count
 from shepherd.server.wire.effort import effort_named
 from shepherd.server.wire.formats import plain_format
-from shepherd.server.wire.limits import MAX_TOKENS
 from shepherd.session import Session
 from shepherd.structure import OutputFormat
 
 _INSTRUCTIONS = ("system", "developer")
 _SHOWING = ("user", "tool", "function")
 _KWARGS = "chat_template_kwargs"
+_FORMAT = "response_format"
 _VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _OWN_VARIABLES = frozenset(
     {
@@ -35,7 +39,25 @@ _OWN_VARIABLES = frozenset(
 """Variables that the server sets, or that hold what belongs into messages."""
 
 MAX_TEMPLATE_BYTES = 16 * 1024
-_ANY_OBJECT: JsonObject = {"type": "object"}
+
+
+def chat_exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo) -> Exchange:
+    """The exchange of a chat request; raises ApiError."""
+    _check_images(body, model)
+    check_tools(body.tools, model)
+    _check_continuation(body, model)
+    _check_template_values(body, model)
+    session = session_from_request(body, thinking=settings.thinking)
+    answer = ChatAnswer.to_request(body, session, model)
+    return Exchange(
+        session,
+        answer,
+        choice_count(body.n, settings.max_choices, "n"),
+        body.token_limit(settings.max_tokens),
+        opened=answer.attach,
+        progress=answer.progress if body.stream and body.return_progress else None,
+        tools_allowed=body.tool_choice != "none",
+    )
 
 
 def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
@@ -43,57 +65,26 @@ def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
 
     Raises ApiError for parameters that would change the answer and are not supported.
     """
-    check_supported(request)
+    _check_supported(request)
     instructions = (m.content.text for m in request.messages if m.role in _INSTRUCTIONS)
-    system = [text for text in instructions if text]
-    requested = wants_thinking(request)
+    requested, budget = _wants_thinking(request), request.thinking_budget_tokens
     single = request.parallel_tool_calls is False
     return Session(
-        system_message="\n\n".join(system),
+        system_message="\n\n".join(filter(None, instructions)),
         messages=_conversation(request.messages),
         tools=offered_tools(request.tools, request.tool_choice),
         sampling=request.to_sampling(),
         thinking=thinking if requested is None else requested,
-        thinking_budget=_thinking_budget(request),
+        thinking_budget=None if budget is None or budget < 0 else budget,
         thinking_effort=effort_named(request.reasoning_effort),
         tool_choice=tool_choice(request.tools, request.tool_choice, single=single),
-        output_format=output_format(request),
+        output_format=_output_format(request),
         continues=bool(request.continue_final_message),
-        template_values=template_values(request),
+        template_values=_template_values(request),
     )
 
 
-def token_limit(request: ChatRequest, default: int = 0) -> int:
-    """The maximum of generated tokens; 0 is as many as fit."""
-    limit = request.max_completion_tokens or request.max_tokens or default
-    return min(max(limit, 0), MAX_TOKENS)
-
-
-def choice_count(request: ChatRequest, maximum: int) -> int:
-    """The requested number of answers; raises ApiError above `maximum`."""
-    count = 1 if request.n is None else request.n
-    if count > maximum:
-        message = f"n: must be at most {maximum} here (server.max_choices), got {count}"
-        raise ApiError(400, message, "invalid_value", "n")
-    return count
-
-
-def wants_thinking(request: ChatRequest) -> bool | None:
-    """Whether the request enables reasoning, None if it does not say."""
-    options = request.chat_template_kwargs
-    if options is not None and options.enable_thinking is not None:
-        return options.enable_thinking
-    return None if request.reasoning_effort is None else request.reasoning_effort != "none"
-
-
-def _thinking_budget(request: ChatRequest) -> int | None:
-    """The limit of reasoning in tokens; None without one."""
-    budget = request.thinking_budget_tokens
-    return None if budget is None or budget < 0 else budget
-
-
-def check_supported(request: ChatRequest) -> None:
-    """Raise ApiError for parameters that are not supported."""
+def _check_supported(request: ChatRequest) -> None:
     if request.functions or request.function_call not in (None, "auto", "none"):
         raise unsupported("functions", "functions are not served; use tools.")
     if request.modalities not in (None, [], ["text"]):
@@ -107,21 +98,36 @@ def check_supported(request: ChatRequest) -> None:
         raise unsupported("add_generation_prompt", message)
 
 
-def template_values(request: ChatRequest) -> dict[str, object]:
+def _wants_thinking(request: ChatRequest) -> bool | None:
+    """Whether the request enables reasoning, None if it does not say."""
+    options = request.chat_template_kwargs
+    if options is not None and options.enable_thinking is not None:
+        return options.enable_thinking
+    return None if request.reasoning_effort is None else request.reasoning_effort != "none"
+
+
+def _check_images(request: ChatRequest, model: ModelInfo) -> None:
+    """Raise ApiError for an image that the model can't see, or in a message of a wrong role."""
+    for index, message in enumerate(request.messages):
+        param = f"messages.{index}.content"
+        check_images(message.content.images, model, param)
+        if message.content.images and message.role not in _SHOWING:
+            raise invalid(param, "images go with messages of the user and of tools")
+
+
+def _template_values(request: ChatRequest) -> dict[str, object]:
     """The variables of the chat template that a request sets; raises ApiError."""
     values = request.chat_template_kwargs.values if request.chat_template_kwargs else {}
     for name in values:
         if name in _OWN_VARIABLES or not _VARIABLE.fullmatch(name):
-            message = f"{_KWARGS}: {name[:80]!r} can't be set"
-            raise ApiError(400, message, "invalid_value", _KWARGS)
+            raise invalid(_KWARGS, f"{name[:80]!r} can't be set")
     size = len(to_json(values).encode()) if values else 0
     if size > MAX_TEMPLATE_BYTES:
-        message = f"{_KWARGS}: must have at most {MAX_TEMPLATE_BYTES} bytes, got {size}"
-        raise ApiError(400, message, "invalid_value", _KWARGS)
+        raise invalid(_KWARGS, f"must have at most {MAX_TEMPLATE_BYTES} bytes, got {size}")
     return values
 
 
-def check_template_values(request: ChatRequest, model: ModelInfo) -> None:
+def _check_template_values(request: ChatRequest, model: ModelInfo) -> None:
     """Raise ApiError for variables of a template that is not in this process."""
     values = request.chat_template_kwargs.values if request.chat_template_kwargs else {}
     if values and not model.raw_prompts:
@@ -130,7 +136,7 @@ def check_template_values(request: ChatRequest, model: ModelInfo) -> None:
         raise unsupported(name, message)
 
 
-def check_continuation(request: ChatRequest, model: ModelInfo) -> None:
+def _check_continuation(request: ChatRequest, model: ModelInfo) -> None:
     """Raise ApiError unless the last message can be continued, where that is requested."""
     kind, where = request.continue_final_message, "continue_final_message"
     if not kind:
@@ -141,16 +147,13 @@ def check_continuation(request: ChatRequest, model: ModelInfo) -> None:
     last = request.messages[-1]
     reasoning = bool(last.reasoning_content or last.reasoning)
     if request.add_generation_prompt:
-        problem = "add_generation_prompt must not be true with it"
-    elif last.role != "assistant" or last.tool_calls:
-        problem = "the last message must be the assistant's, without tool calls"
-    elif kind == "reasoning_content" and (last.content.text or not reasoning):
-        problem = "the last message must have reasoning_content and no content"
-    elif kind == "content" and reasoning and not last.content.text:
-        problem = "the last message must have content"
-    else:
-        return
-    raise ApiError(400, f"{where}: {problem}", "invalid_value", where)
+        raise invalid(where, "add_generation_prompt must not be true with it")
+    if last.role != "assistant" or last.tool_calls:
+        raise invalid(where, "the last message must be the assistant's, without tool calls")
+    if kind == "reasoning_content" and (last.content.text or not reasoning):
+        raise invalid(where, "the last message must have reasoning_content and no content")
+    if kind == "content" and reasoning and not last.content.text:
+        raise invalid(where, "the last message must have content")
 
 
 def _conversation(wire: Sequence[WireMessage]) -> list[Message]:
@@ -178,64 +181,37 @@ def _conversation(wire: Sequence[WireMessage]) -> list[Message]:
 def _result(message: WireMessage, names: dict[str, str], where: str) -> Message:
     call_id = message.tool_call_id or ""
     if message.role == "tool" and not call_id:
-        param = f"{where}.tool_call_id"
-        raise ApiError(400, f"{param}: a tool message needs it", "invalid_value", param)
+        raise invalid(f"{where}.tool_call_id", "a tool message needs it")
     name = names.get(call_id) or message.name or ""
     content = message.content
     return Message(Role.TOOL, content.text, tool_call_id=call_id, name=name, images=content.images)
 
 
-def check_images(request: ChatRequest, model: ModelInfo) -> None:
-    """Raise ApiError for an image that the model can't see, or in a message of a wrong role."""
-    for index, message in enumerate(request.messages):
-        if not message.content.images:
-            continue
-        param = f"messages.{index}.content"
-        if model.vision is False:
-            text = f"images are not supported: {model.id} reads text only; leave them out"
-            raise ApiError(400, f"{param}: {text}", "invalid_value", param)
-        if message.role not in _SHOWING:
-            text = "images go with messages of the user and of tools"
-            raise ApiError(400, f"{param}: {text}", "invalid_value", param)
-
-
-def output_format(request: ChatRequest) -> OutputFormat | None:
+def _output_format(request: ChatRequest) -> OutputFormat | None:
     """The format of the answer, None for free text; raises ApiError."""
-    response_format = request.response_format
-    fields = (
-        cast(JsonObject, response_format)
-        if isinstance(response_format, dict)
-        else {"type": response_format}
-    )
-    kind = fields.get("type")
+    value = request.response_format
+    fields = cast(JsonObject, value) if isinstance(value, dict) else {"type": value}
     plain = plain_format(request.grammar, request.json_schema)
     if plain is not None:
-        if kind not in (None, "text"):
-            where = "grammar" if request.grammar else "json_schema"
-            raise ApiError(400, f"{where}: not with a response_format", "invalid_value", where)
+        if fields.get("type") not in (None, "text"):
+            raise invalid("grammar" if request.grammar else "json_schema", f"not with a {_FORMAT}")
         return plain
-    if kind in (None, "text"):
-        return None
-    if kind == "json_object":
-        return OutputFormat(_schema(fields.get("schema") or _ANY_OBJECT))
-    if kind == "json_schema":
-        return _json_schema(fields.get("json_schema"))
-    raise _bad("its type must be text, json_object or json_schema")
-
-
-def _json_schema(value: object) -> OutputFormat:
-    if not isinstance(value, dict):
-        raise _bad("json_schema must be an object with a schema")
-    fields = cast(JsonObject, value)
-    return OutputFormat(_schema(fields.get("schema")), strict=fields.get("strict") is True)
+    match fields.get("type"):
+        case None | "text":
+            return None
+        case "json_object":
+            return OutputFormat(_schema(fields.get("schema") or {"type": "object"}))
+        case "json_schema":
+            inner: object = fields.get("json_schema")
+            if not isinstance(inner, dict):
+                raise invalid(_FORMAT, "json_schema must be an object with a schema")
+            nested = cast(JsonObject, inner)
+            return OutputFormat(_schema(nested.get("schema")), strict=nested.get("strict") is True)
+        case _:
+            raise invalid(_FORMAT, "its type must be text, json_object or json_schema")
 
 
 def _schema(value: object) -> JsonObject:
     if not isinstance(value, dict):
-        raise _bad("the schema must be an object")
+        raise invalid(_FORMAT, "the schema must be an object")
     return cast(JsonObject, value)
-
-
-def _bad(reason: str) -> ApiError:
-    where = "response_format"
-    return ApiError(400, f"{where}: {reason}", "invalid_value", where)

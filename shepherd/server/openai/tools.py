@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import invalid
 from shepherd.server.wire.content import arguments_object
 from shepherd.server.wire.custom_tools import (
     CustomFormat,
@@ -160,14 +160,16 @@ def tool_choice(
     if allowed is not None:
         choice = allowed.get("mode")
         if choice not in ("auto", "required"):
-            raise _bad_choice('the mode of allowed_tools must be "auto" or "required"')
+            raise invalid("tool_choice", 'the mode of allowed_tools must be "auto" or "required"')
     if choice in (None, "auto", "none"):
         return None
     name = "" if choice == "required" else _tool_name(choice)
     if name is None:
-        raise _bad_choice('must be "none", "auto", "required", allowed_tools or name a tool')
+        raise invalid(
+            "tool_choice", 'must be "none", "auto", "required", allowed_tools or name a tool'
+        )
     if not tools:
-        raise _bad_choice("tools are needed with it")
+        raise invalid("tool_choice", "tools are needed with it")
     if name:
         _check_offered(name, tools)
     return ToolChoice(name, single=single)
@@ -181,7 +183,7 @@ def _allowed_tools(choice: object) -> JsonObject | None:
     inner = fields.get("allowed_tools", fields)
     allowed = cast(JsonObject, inner) if isinstance(inner, dict) else {}
     if not isinstance(allowed.get("tools"), list) or not allowed["tools"]:
-        raise _bad_choice("allowed_tools needs a list of tools")
+        raise invalid("tool_choice", "allowed_tools needs a list of tools")
     return allowed
 
 
@@ -198,8 +200,6 @@ def _tool_name(choice: object) -> str | None:
 
 def _check_offered(name: str | None, tools: Sequence[WireTool]) -> None:
     if name not in [tool.name for tool in tools]:
-        raise _bad_choice(f"there is no tool {name!r}" if name else "a tool needs its name")
-
-
-def _bad_choice(reason: str) -> ApiError:
-    return ApiError(400, f"tool_choice: {reason}", "invalid_value", "tool_choice")
+        raise invalid(
+            "tool_choice", f"there is no tool {name!r}" if name else "a tool needs its name"
+        )

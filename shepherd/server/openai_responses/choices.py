@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from shepherd.messages import JsonObject
-from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.tools import OfferedTool, Toolset
 from shepherd.structure import OutputFormat, ToolChoice
@@ -93,13 +93,12 @@ def _named(fields: JsonObject, tools: ToolsByName, param: str) -> OfferedTool:
     for tool in same:
         if tool.custom == custom and namespace in (None, tool.namespace):
             return tool
-    message = f"{param}: there is no {fields.get('type')} tool {str(name)[:256]!r}"
-    raise ApiError(400, message, "invalid_value", param)
+    raise invalid(param, f"there is no {fields.get('type')} tool {str(name)[:256]!r}")
 
 
 def _bad_choice(reason: str, field: str = "") -> ApiError:
     param = f"{_CHOICE}.{field}" if field else _CHOICE
-    return ApiError(400, f"{param}: {reason}", "invalid_value", param)
+    return invalid(param, reason)
 
 
 def output_format(request: ResponsesRequest) -> OutputFormat | None:
@@ -116,8 +115,7 @@ def output_format(request: ResponsesRequest) -> OutputFormat | None:
         case "json_schema":
             return _json_schema(fields)
         case _:
-            message = f"{_FORMAT}: its type must be text, json_object or json_schema"
-            raise ApiError(400, message, "invalid_value", _FORMAT)
+            raise invalid(_FORMAT, "its type must be text, json_object or json_schema")
 
 
 def _json_schema(fields: JsonObject) -> OutputFormat:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from shepherd.messages import JsonObject
 from shepherd.server.body import BodyReader
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import ApiError, invalid
 from shepherd.server.openai_responses.items import MAX_ITEMS, Item, input_items, to_item
 from shepherd.server.openai_responses.record import Status
 from shepherd.server.openai_responses.requests import ResponsesRequest
@@ -45,8 +45,7 @@ class HistoryReader:
         previous = request.previous_response_id
         earlier = [] if previous is None else await self.earlier(owner, previous)
         if len(earlier) + len(own) > MAX_ITEMS:
-            message = f"input: the conversation has more than {MAX_ITEMS:,} items"
-            raise ApiError(400, message, "invalid_value", "input")
+            raise invalid("input", f"the conversation has more than {MAX_ITEMS:,} items")
         if not (earlier or own):
             message = "input: at least one item is needed"
             raise ApiError(400, message, "missing_required_parameter", "input")

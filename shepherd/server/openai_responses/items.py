@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
 
 from shepherd.messages import JsonObject
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError, invalid_body, unsupported
+from shepherd.server.errors import ApiError, invalid, invalid_body, unsupported
 from shepherd.server.wire.content import Content, arguments_object, content_of
 
 MAX_ITEMS = 10_000
@@ -134,8 +134,7 @@ def input_items(value: object) -> list[Item]:
         raise ApiError(400, "input must be a string or a list of items", "invalid_value", "input")
     values = cast(list[object], value)
     if len(values) > MAX_ITEMS:
-        message = f"input: must be at most {MAX_ITEMS:,} items"
-        raise ApiError(400, message, "invalid_value", "input")
+        raise invalid("input", f"must be at most {MAX_ITEMS:,} items")
     return [to_item(item, f"input.{index}") for index, item in enumerate(values)]
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from shepherd.messages import JsonObject
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError, invalid_body, to_api_error
+from shepherd.server.errors import ApiError, invalid, invalid_body, to_api_error
 from shepherd.server.guard import key_of_request
 from shepherd.server.openai_responses.history import HistoryReader
 from shepherd.server.openai_responses.jobs import Job, Jobs
@@ -62,8 +62,7 @@ class StoredResponses:
         job = self.jobs.find(owner, id)
         if job is None:
             await self._stored(owner, id)
-            message = "stream: the events of this response are not kept"
-            raise ApiError(400, message, "invalid_value", "stream")
+            raise invalid("stream", "the events of this response are not kept")
         after = query.starting_after
         return follow(job, 0 if after is None else after + 1, self.keepalive)
 
@@ -170,8 +169,7 @@ def _page(items: Sequence[JsonObject], query: ItemsQuery) -> JsonObject:
     if query.after is not None:
         places = [index for index, item in enumerate(ordered) if item["id"] == query.after]
         if not places:
-            message = f"after: there is no item with the id {query.after[:256]!r}"
-            raise ApiError(400, message, "invalid_value", "after")
+            raise invalid("after", f"there is no item with the id {query.after[:256]!r}")
         ordered = ordered[places[0] + 1 :]
     page = ordered[: query.limit]
     return {

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, ToolCall
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import ApiError, invalid
 from shepherd.server.openai_responses.choices import choose, output_format
 from shepherd.server.openai_responses.items import (
     CallOutputItem,
@@ -122,7 +122,7 @@ def _check_images(items: Sequence[Item], model: ModelInfo) -> None:
             reason = "images go with messages of the user and with the outputs of calls"
         else:
             continue
-        raise ApiError(400, f"{item.param}: {reason}", "invalid_value", item.param)
+        raise invalid(item.param, reason)
 
 
 def _content(item: Item) -> Content:
@@ -180,9 +180,7 @@ class _Messages:
             return Message.user(content.text, content.images)
         call = self._calls.get(item.model.call_id)
         if call is None:
-            param = f"{item.param}.call_id"
-            message = f"{param}: no call has the id {item.model.call_id!r}"
-            raise ApiError(400, message, "invalid_value", param)
+            raise invalid(f"{item.param}.call_id", f"no call has the id {item.model.call_id!r}")
         return replace(Message.tool(call, content.text), images=content.images)
 
     def _answer(self, items: Sequence[Item]) -> Message:

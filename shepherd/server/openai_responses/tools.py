@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError, invalid_body
+from shepherd.server.errors import ApiError, invalid, invalid_body
 from shepherd.server.openai_responses.items import at_param
 from shepherd.server.wire.custom_tools import CustomFormat, check_custom_format, custom_spec
 from shepherd.server.wire.limits import MAX_TOOLS
@@ -106,8 +106,7 @@ def toolset(values: Sequence[JsonObject], model: ModelInfo) -> Toolset:
         else:
             offered.append(_offered(tool, f"tools.{index}", model))
         if len(offered) > MAX_TOOLS:
-            message = f"tools: must be at most {MAX_TOOLS:,} tools, also in namespaces"
-            raise ApiError(400, message, "invalid_value", "tools")
+            raise invalid("tools", f"must be at most {MAX_TOOLS:,} tools, also in namespaces")
     return Toolset(_unambiguous(offered), tuple(left_out))
 
 

@@ -9,7 +9,7 @@ from shepherd.backends.inprocess.grammar.schema import prepare
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.errors import invalid, unsupported
 
 INPUT = "input"
 """The argument that holds the text."""
@@ -63,7 +63,7 @@ def check_custom_format(custom_format: CustomFormat | None, model: ModelInfo, pa
     try:
         unenforced = prepare(custom_spec("custom", "", custom_format).parameters).unenforced
     except InvalidRequestError as error:
-        raise ApiError(400, f"{param}: {error}", "invalid_value", param) from error
+        raise invalid(param, str(error)) from error
     if unenforced:
         message = "the regular expression looks around or back, which can't be enforced."
         raise unsupported(f"{param}.definition", f"{param}.definition: {message}")

@@ -9,7 +9,7 @@ from shepherd.errors import ImageError
 from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import JsonObject
 from shepherd.sampling import choice_seed
-from shepherd.server.errors import ApiError, unsupported
+from shepherd.server.errors import invalid, unsupported
 from shepherd.session import MEDIA_MARK, Infill, RawPrompt, Session
 
 MAX_PROMPTS = 128
@@ -34,13 +34,13 @@ def prompts_of(value: object, where: str = "prompt", limit: int = MAX_PROMPTS) -
         return Prompts((_single(value, where),), many=False)
     items = cast(list[object], value)
     if not items:
-        raise _wrong(where, "must not be an empty list")
+        raise invalid(where, "must not be an empty list")
     if all(_is_token(item) or isinstance(item, str) for item in items) and any(
         _is_token(item) for item in items
     ):
         return Prompts((_single(items, where),), many=False)
     if len(items) > limit:
-        raise _wrong(where, f"takes at most {limit} prompts")
+        raise invalid(where, f"takes at most {limit} prompts")
     prompts = [_single(item, f"{where}.{index}") for index, item in enumerate(items)]
     return Prompts(tuple(prompts), many=True)
 
@@ -78,14 +78,14 @@ def _single(value: object, where: str) -> RawPrompt:
     if isinstance(value, dict):
         return _object(cast(JsonObject, value), where)
     if not isinstance(value, list):
-        raise _wrong(where, _FORM)
+        raise invalid(where, _FORM)
     parts: list[str | int] = []
     for item in cast(list[object], value):
         if isinstance(item, bool) or not isinstance(item, str | int):
-            raise _wrong(where, _FORM)
+            raise invalid(where, _FORM)
         parts.append(item)
     if not parts:
-        raise _wrong(where, "must not be an empty list")
+        raise invalid(where, "must not be an empty list")
     return RawPrompt(tuple(parts))
 
 
@@ -93,10 +93,10 @@ def _object(fields: JsonObject, where: str) -> RawPrompt:
     """llama.cpp's form of a prompt with images."""
     text: object = fields.get("prompt_string")
     if not isinstance(text, str):
-        raise _wrong(where, "needs a text in prompt_string")
+        raise invalid(where, "needs a text in prompt_string")
     images = _images(fields.get(_IMAGES) or [], f"{where}.{_IMAGES}")
     if images and text.count(MEDIA_MARK) != len(images):
-        raise _wrong(where, f"needs a {MEDIA_MARK} in prompt_string for each image")
+        raise invalid(where, f"needs a {MEDIA_MARK} in prompt_string for each image")
     return RawPrompt((text,), images=images)
 
 
@@ -104,17 +104,13 @@ def _images(value: object, where: str) -> tuple[Image, ...]:
     items = cast(list[object], value) if isinstance(value, list) else [None]
     texts = [item for item in items if isinstance(item, str)]
     if len(texts) < len(items):
-        raise _wrong(where, "must be a list of images in base64")
+        raise invalid(where, "must be a list of images in base64")
     try:
         check_count(texts)
         return tuple(map(decode_image, texts))
     except ImageError as error:
-        raise _wrong(where, f"can't be used: {error}") from error
+        raise invalid(where, f"can't be used: {error}") from error
 
 
 def _is_token(item: object) -> bool:
     return isinstance(item, int) and not isinstance(item, bool)
-
-
-def _wrong(where: str, reason: str) -> ApiError:
-    return ApiError(400, f"{where}: {reason}", "invalid_value", where)

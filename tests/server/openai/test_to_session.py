@@ -15,7 +15,7 @@ from shepherd.sampling import Sampling, check_sampling
 from shepherd.server.errors import ApiError
 from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest
-from shepherd.server.openai.to_session import session_from_request, token_limit
+from shepherd.server.openai.to_session import session_from_request
 from shepherd.server.wire.limits import MAX_TOKENS
 from shepherd.session import Session
 
@@ -28,7 +28,7 @@ def session(*messages: dict[str, Any], **options: Any) -> Session:
 
 
 def limit(default: int = 0, **options: Any) -> int:
-    return token_limit(ChatRequest.model_validate({"messages": [HI]} | options), default)
+    return ChatRequest.model_validate({"messages": [HI]} | options).token_limit(default)
 
 
 def test_system_messages_are_merged_wherever_they_stand() -> None:
