@@ -11,7 +11,7 @@ from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.generation import Choices, check_whole
 from shepherd.server.responses import Frames
-from shepherd.server.wire.usage import reasoning_tokens
+from shepherd.server.wire.answers import reasoning_tokens
 
 PING = frame({"type": "ping"}, "ping")
 

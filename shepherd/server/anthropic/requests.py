@@ -8,8 +8,7 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import MAX_STOP_STRINGS, RANGES
 from shepherd.server.anthropic.blocks import Block, block_of, blocks_or_text, system_text
 from shepherd.server.body import RequestModel
-from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
-from shepherd.server.wire.model_name import ModelName
+from shepherd.server.wire.fields import MAX_TOOLS, ModelName, few_messages, list_or_empty
 from shepherd.server.wire.unsupported import check_fields
 
 

@@ -23,7 +23,7 @@ from shepherd.server.exchanges import Exchanges
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.responses import JsonResponse, StreamFormat
 from shepherd.server.settings import ServerContext
-from shepherd.server.wire.limits import MANY_MESSAGES, MAX_TOKENS
+from shepherd.server.wire.fields import MANY_MESSAGES, MAX_TOKENS
 from shepherd.session import Session
 
 MESSAGES_PATH = "/v1/messages"

@@ -21,7 +21,7 @@ from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.anthropic.tools import offered_tools, tool_choice
 from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.wire.content import Content
-from shepherd.server.wire.effort import effort_named
+from shepherd.server.wire.translation import effort_named
 from shepherd.session import Session
 from shepherd.structure import OutputFormat
 

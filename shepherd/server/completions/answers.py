@@ -13,7 +13,7 @@ from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject
 from shepherd.server.generation import Choices, check_whole
 from shepherd.server.responses import Frames
-from shepherd.server.wire.llamacpp import timings
+from shepherd.server.wire.answers import timings
 
 _IMPOSSIBLE = -9999.0
 """OpenAI's word for what has no probability, since JSON has no infinity."""

@@ -9,11 +9,10 @@ from shepherd.backends.base import ModelInfo
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid, unsupported
 from shepherd.server.generation import NO_TOKENS
-from shepherd.server.wire.formats import plain_format
-from shepherd.server.wire.limits import MAX_TOKENS
-from shepherd.server.wire.model_name import ModelName
+from shepherd.server.wire.fields import MAX_TOKENS, ModelName
 from shepherd.server.wire.prompts import check_raw, prompts_of
 from shepherd.server.wire.sampling import DecodingFields, ranged
+from shepherd.server.wire.translation import plain_format
 from shepherd.server.wire.unsupported import refuse_unsupported
 from shepherd.session import Infill, RawPrompt, Session
 

@@ -17,7 +17,7 @@ from shepherd.server.completions.requests import (
 from shepherd.server.exchange import Call, Exchange
 from shepherd.server.exchanges import Exchanges
 from shepherd.server.settings import ServerContext, ServerSettings
-from shepherd.server.wire.llamacpp import fingerprint
+from shepherd.server.wire.answers import fingerprint
 from shepherd.server.wire.openai_errors import OpenAiErrors
 from shepherd.server.wire.prompts import check_images, spread
 from shepherd.session import Infill, RawPrompt

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.embedding import MAX_INPUTS
-from shepherd.server.wire.model_name import ModelName
+from shepherd.server.wire.fields import ModelName
 from shepherd.server.wire.unsupported import refuse_unsupported
 
 _INSTRUCTION = "Write the instruction into the texts, as the model's card says."

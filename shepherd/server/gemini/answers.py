@@ -13,7 +13,7 @@ from shepherd.server.gemini.signatures import signature
 from shepherd.server.generation import ChoicePiece, Choices, check_whole
 from shepherd.server.responses import Frames
 from shepherd.server.seal import Seal
-from shepherd.server.wire.usage import reasoning_tokens
+from shepherd.server.wire.answers import reasoning_tokens
 
 _IMPOSSIBLE = -9999.0
 """Stands for the log probability of the impossible, since JSON has no infinity."""

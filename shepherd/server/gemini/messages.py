@@ -13,7 +13,7 @@ from shepherd.server.errors import invalid
 from shepherd.server.gemini.contents import Content, FunctionResponse, Part, images_of
 from shepherd.server.gemini.signatures import thought_of
 from shepherd.server.seal import Seal
-from shepherd.server.wire.calls import CallHistory
+from shepherd.server.wire.content import CallHistory
 
 _RESULT_KEYS = ("output", "result", "content", "return_value")
 """The names that Google, LiteLLM and pydantic-ai give to a result that is not an object."""

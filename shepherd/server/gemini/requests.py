@@ -7,7 +7,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from shepherd.messages import JsonObject
 from shepherd.sampling import MAX_STOP_STRINGS, RANGES
 from shepherd.server.gemini.contents import Contents, GeminiModel, SystemInstruction
-from shepherd.server.wire.limits import MAX_TOOLS
+from shepherd.server.wire.fields import MAX_TOOLS
 from shepherd.server.wire.unsupported import check_fields
 
 

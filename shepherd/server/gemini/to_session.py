@@ -18,7 +18,7 @@ from shepherd.server.gemini.requests import (
 )
 from shepherd.server.gemini.schema import json_schema
 from shepherd.server.seal import Seal
-from shepherd.server.wire.effort import effort_named
+from shepherd.server.wire.translation import effort_named
 from shepherd.session import Session
 from shepherd.structure import ToolChoice
 

@@ -14,7 +14,7 @@ from shepherd.server.generation import Choices, check_whole
 from shepherd.server.llamacpp.generation_settings import generation_settings
 from shepherd.server.progress import PromptProgress
 from shepherd.server.responses import Frames
-from shepherd.server.wire.llamacpp import progress_fields, prompt_timings, timings
+from shepherd.server.wire.answers import progress_fields, prompt_timings, timings
 
 _LOWEST = -3.4028234663852886e38
 """llama.cpp's number for what has no probability."""

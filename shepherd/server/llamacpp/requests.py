@@ -8,7 +8,7 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.llamacpp.lines import LineLimits
-from shepherd.server.wire.limits import MAX_TOKENS
+from shepherd.server.wire.fields import MAX_TOKENS
 from shepherd.server.wire.sampling import DecodingFields, ranged
 from shepherd.session import Infill
 

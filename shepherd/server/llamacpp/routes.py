@@ -29,8 +29,8 @@ from shepherd.server.llamacpp.requests import (
     TokenizeBody,
 )
 from shepherd.server.settings import ServerContext, ServerSettings
-from shepherd.server.wire.formats import plain_format
 from shepherd.server.wire.prompts import check_images, check_raw, prompts_of, spread
+from shepherd.server.wire.translation import plain_format
 from shepherd.session import Infill, RawPrompt, Session
 
 COMPLETION_PATH = "/completion"

@@ -11,7 +11,7 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import RANGES
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.content import arguments_object
-from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
+from shepherd.server.wire.fields import MAX_TOOLS, few_messages, list_or_empty
 from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.unsupported import check_fields
 

@@ -34,8 +34,8 @@ from shepherd.server.ollama.requests import (
 from shepherd.server.ollama.to_session import chat_session, generate_session
 from shepherd.server.responses import JSON_LINES, JsonResponse
 from shepherd.server.settings import ServerContext, ServerSettings
-from shepherd.server.wire.checks import token_limit
-from shepherd.server.wire.limits import MANY_MESSAGES
+from shepherd.server.wire.fields import MANY_MESSAGES
+from shepherd.server.wire.translation import token_limit
 
 
 def chat_router(context: ServerContext) -> APIRouter:

@@ -14,9 +14,8 @@ from shepherd.server.ollama.requests import (
     WireMessage,
     WireTool,
 )
-from shepherd.server.wire.calls import CallHistory
-from shepherd.server.wire.checks import check_images, logprob_count
-from shepherd.server.wire.effort import effort_named
+from shepherd.server.wire.content import CallHistory
+from shepherd.server.wire.translation import check_images, effort_named, logprob_count
 from shepherd.session import Infill, RawPrompt, Session
 from shepherd.structure import OutputFormat
 

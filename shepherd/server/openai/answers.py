@@ -15,9 +15,8 @@ from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.tools import custom_names
 from shepherd.server.progress import PromptProgress
 from shepherd.server.responses import Frames
+from shepherd.server.wire.answers import fingerprint, progress_fields, timings, token_logprobs
 from shepherd.server.wire.custom_tools import custom_input
-from shepherd.server.wire.llamacpp import fingerprint, progress_fields, timings
-from shepherd.server.wire.openai_logprobs import token_logprobs
 from shepherd.session import Session
 
 _FINISH_REASONS = {FinishReason.LENGTH: "length", FinishReason.TOOL_CALLS: "tool_calls"}

@@ -14,11 +14,10 @@ from pydantic import (
 
 from shepherd.server.body import RequestModel
 from shepherd.server.openai.tools import WireTool, WireToolCall
-from shepherd.server.wire.checks import token_limit
 from shepherd.server.wire.content import Content, content_of
-from shepherd.server.wire.limits import MAX_TOOLS, few_messages, list_or_empty
-from shepherd.server.wire.model_name import ModelName
+from shepherd.server.wire.fields import MAX_TOOLS, ModelName, few_messages, list_or_empty
 from shepherd.server.wire.sampling import SamplingFields
+from shepherd.server.wire.translation import token_limit
 from shepherd.server.wire.unsupported import refuse_unsupported
 
 

@@ -17,7 +17,7 @@ from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import chat_exchange
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
-from shepherd.server.wire.limits import MANY_MESSAGES
+from shepherd.server.wire.fields import MANY_MESSAGES
 from shepherd.server.wire.openai_errors import EXCEEDS_CONTEXT, OpenAiErrors
 
 

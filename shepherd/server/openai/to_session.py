@@ -13,9 +13,7 @@ from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest, WireMessage
 from shepherd.server.openai.tools import check_tools, offered_tools, tool_choice
 from shepherd.server.settings import ServerSettings
-from shepherd.server.wire.checks import check_images, choice_count
-from shepherd.server.wire.effort import effort_named
-from shepherd.server.wire.formats import plain_format
+from shepherd.server.wire.translation import check_images, choice_count, effort_named, plain_format
 from shepherd.session import Session
 from shepherd.structure import OutputFormat
 

@@ -18,7 +18,7 @@ from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.rows import StoredResponse
 from shepherd.server.openai_responses.store import ResponseStore, ResponseStoreError
 from shepherd.server.openai_responses.to_session import Source, Translator
-from shepherd.server.wire.limits import MAX_TOKENS
+from shepherd.server.wire.fields import MAX_TOKENS
 
 logger = logging.getLogger(__name__)
 

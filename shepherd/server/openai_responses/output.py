@@ -11,8 +11,8 @@ from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.openai_responses.items import new_id
 from shepherd.server.openai_responses.tools import Toolset
+from shepherd.server.wire.answers import token_logprobs
 from shepherd.server.wire.custom_tools import custom_input
-from shepherd.server.wire.openai_logprobs import token_logprobs
 
 Event: TypeAlias = tuple[str, JsonObject]
 """The type of an event, and its fields without the sequence number."""

@@ -10,7 +10,7 @@ from shepherd.messages import JsonObject
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.openai_responses.items import new_id
 from shepherd.server.openai_responses.requests import ResponsesRequest
-from shepherd.server.wire.usage import reasoning_tokens
+from shepherd.server.wire.answers import reasoning_tokens
 
 _ECHOED = (
     "instructions",

@@ -8,8 +8,7 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import unsupported
-from shepherd.server.wire.limits import MAX_TOOLS, list_or_empty
-from shepherd.server.wire.model_name import ModelName
+from shepherd.server.wire.fields import MAX_TOOLS, ModelName, list_or_empty
 from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.unsupported import refuse_unsupported
 

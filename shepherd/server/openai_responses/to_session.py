@@ -24,7 +24,7 @@ from shepherd.server.openai_responses.tools import Toolset, toolset
 from shepherd.server.seal import Seal, SealError
 from shepherd.server.wire.content import Content
 from shepherd.server.wire.custom_tools import custom_arguments
-from shepherd.server.wire.effort import effort_named
+from shepherd.server.wire.translation import effort_named
 from shepherd.session import Session
 
 REASONING = "responses.reasoning"

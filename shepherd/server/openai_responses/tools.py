@@ -14,7 +14,7 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body
 from shepherd.server.openai_responses.items import at_param
 from shepherd.server.wire.custom_tools import CustomFormat, check_custom_format, custom_spec
-from shepherd.server.wire.limits import MAX_TOOLS
+from shepherd.server.wire.fields import MAX_TOOLS
 
 _NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
 _TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")

@@ -1,12 +1,13 @@
 """The content of messages as text and images, and the arguments of calls in the history."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from shepherd.backends.output.calls.repair import loads, repair_json
 from shepherd.errors import ImageError
 from shepherd.images import Image, check_count, decode_image
-from shepherd.messages import JsonObject
+from shepherd.messages import JsonObject, ToolCall
 
 _TEXT_KEYS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _IMAGE_TYPES = ("image_url", "input_image")
@@ -115,3 +116,36 @@ def _parse(text: str) -> object:
         return repair_json(text, close_string=True)
     except ValueError:
         return False
+
+
+class CallHistory:
+    """The calls so far; a result finds its own by id, else by name, else by order."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._open: dict[str, ToolCall] = {}
+        self._names: dict[str, str] = {}
+
+    def next_id(self) -> str:
+        """An id for a call that has none: its number in the conversation."""
+        self._count += 1
+        return f"call_{self._count}"
+
+    def add(self, calls: Sequence[ToolCall]) -> None:
+        """Calls that the model made."""
+        self._open.update((call.id, call) for call in calls)
+        self._names.update((call.id, call.name) for call in calls)
+
+    def answered(self, call_id: str, name: str) -> tuple[str, str]:
+        """The id and the name of the call that a result belongs to; "" where it is unknown."""
+        if call_id in self._names:
+            self._open.pop(call_id, None)
+            return call_id, self._names[call_id]
+        same_name = (call for call in self._open.values() if call.name == name)
+        call = next(same_name, None)
+        if call is None and not (name or call_id):
+            call = next(iter(self._open.values()), None)
+        if call is None:
+            return call_id or self.next_id(), name
+        del self._open[call.id]
+        return call.id, call.name

@@ -16,7 +16,7 @@ from shepherd.server.errors import ApiError
 from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import session_from_request
-from shepherd.server.wire.limits import MAX_TOKENS
+from shepherd.server.wire.fields import MAX_TOKENS
 from shepherd.session import Session
 
 HI: dict[str, Any] = {"role": "user", "content": "hi"}

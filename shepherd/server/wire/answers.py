@@ -1,9 +1,11 @@
-"""Parts of answers that llama.cpp's clients look for in every API."""
+"""Parts of answers that several APIs share."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 
-from shepherd.backends.base import GenerationStats, ModelInfo
+from shepherd.backends.base import Generation, GenerationStats, ModelInfo
+from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
 from shepherd.server.progress import PromptProgress
 from shepherd.version import __version__
@@ -60,3 +62,33 @@ def _pace(name: str, tokens: int, seconds: float) -> JsonObject:
         f"{name}_per_token_ms": round(seconds * 1000 / max(1, tokens), 3),
         f"{name}_per_second": round(tokens / seconds, 3) if seconds > 0 else 0.0,
     }
+
+
+IMPOSSIBLE = -9999.0
+"""OpenAI's number for what has no probability, since JSON has no infinity."""
+
+
+def token_logprobs(tokens: Sequence[TokenLogprob]) -> list[JsonObject]:
+    """Each token with its probability and those of the likeliest ones."""
+    return [_probability(t) | {"top_logprobs": [_probability(p) for p in t.top]} for t in tokens]
+
+
+def _probability(token: TokenProbability) -> JsonObject:
+    return {
+        "token": token.text,
+        "logprob": max(token.logprob, IMPOSSIBLE),
+        "bytes": list(token.piece),
+    }
+
+
+def reasoning_tokens(generation: Generation) -> int:
+    """How many of the generated tokens are reasoning: an estimate by the share of its characters.
+
+    Backends count the tokens of an answer as a whole. All of them are reasoning where nothing
+    else was written, none where no reasoning was.
+    """
+    message, tokens = generation.message, generation.stats.completion_tokens
+    reasoning = len(message.reasoning)
+    calls = sum(len(call.name) + len(call.arguments_json) for call in message.tool_calls)
+    rest = len(message.content) + calls
+    return round(tokens * reasoning / (reasoning + rest)) if reasoning else 0

@@ -1,6 +1,8 @@
-"""Limits on requests that several APIs share, and checks of lists before their items are read."""
+"""Fields and limits of requests that several APIs share."""
 
-from typing import cast
+from typing import Annotated, cast
+
+from pydantic import Field
 
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 1000
@@ -22,3 +24,9 @@ def few_messages(value: object) -> object:
 def list_or_empty(value: object) -> object:
     """A field's value; null is an empty list."""
     return [] if value is None else value
+
+
+ModelName = Annotated[
+    str | None,
+    Field(description="A model on offer, which answers under this name; without it the default."),
+]
