@@ -29,7 +29,7 @@ from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import session_from_request
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext, ServerSettings
-from shepherd.server.wire.openai_errors import OpenAiErrors
+from shepherd.server.wire.errors import OpenAiErrors
 from shepherd.session import Session
 from shepherd.turn import run_turn
 from tests.patience import PATIENCE

@@ -26,7 +26,7 @@ from shepherd.server.generation import open_generation
 from shepherd.server.keys import KeyStore
 from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse
 from shepherd.server.settings import ServerContext, ServerSettings
-from shepherd.server.wire.openai_errors import OpenAiErrors
+from shepherd.server.wire.errors import OpenAiErrors
 from shepherd.session import Session
 from tests.patience import PATIENCE
 from tests.server.harness import HI, RunningServer

@@ -18,7 +18,7 @@ from shepherd.server.exchange import Call, Exchange
 from shepherd.server.exchanges import Exchanges
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.answers import fingerprint
-from shepherd.server.wire.openai_errors import OpenAiErrors
+from shepherd.server.wire.errors import OpenAiErrors
 from shepherd.server.wire.prompts import check_images, spread
 from shepherd.session import Infill, RawPrompt
 

@@ -16,7 +16,7 @@ from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.embedding import MAX_INPUTS, embedded, ranked
-from shepherd.server.wire.openai_errors import EXCEEDS_CONTEXT, OpenAiErrors
+from shepherd.server.wire.errors import EXCEEDS_CONTEXT, OpenAiErrors
 from shepherd.server.wire.prompts import prompts_of
 
 EMBEDDINGS_PATH = "/v1/embeddings"

@@ -13,7 +13,6 @@ from shepherd.server.api import Api
 from shepherd.server.exchange import Call, Exchange
 from shepherd.server.exchanges import Exchanges
 from shepherd.server.llamacpp.answers import CompletionAnswer
-from shepherd.server.llamacpp.errors import LlamaErrors
 from shepherd.server.llamacpp.model_routes import (
     DETOKENIZE_PATH,
     PROPS_PATH,
@@ -29,6 +28,7 @@ from shepherd.server.llamacpp.requests import (
     TokenizeBody,
 )
 from shepherd.server.settings import ServerContext, ServerSettings
+from shepherd.server.wire.errors import LlamaErrors
 from shepherd.server.wire.prompts import check_images, check_raw, prompts_of, spread
 from shepherd.server.wire.translation import plain_format
 from shepherd.session import Infill, RawPrompt, Session

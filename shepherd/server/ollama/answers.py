@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 
 from shepherd.backends.base import Generation
 from shepherd.events import CallbackEvent, FinishReason
+from shepherd.json_text import to_json
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject, Message, ToolCall
+from shepherd.server.api import ErrorReply
+from shepherd.server.errors import ApiError
 from shepherd.server.generation import Choices, check_whole
-from shepherd.server.ollama.errors import line
 from shepherd.server.responses import Frames
 
 _IMPOSSIBLE = -9999.0
@@ -140,3 +142,22 @@ def _token(token: TokenProbability) -> JsonObject:
 
 def _nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
+
+
+class OllamaErrors:
+    """Ollama's `ErrorShape`; its streams are lines of JSON."""
+
+    def reply(self, error: ApiError) -> ErrorReply:
+        return ErrorReply(error.status, _body(error), error.headers)
+
+    def event(self, error: ApiError) -> str:
+        return line(_body(error))
+
+
+def _body(error: ApiError) -> JsonObject:
+    return {"error": error.message}
+
+
+def line(data: JsonObject) -> str:
+    """One line of a stream."""
+    return f"{to_json(data)}\n"

@@ -14,9 +14,8 @@ from shepherd.server.errors import unsupported
 from shepherd.server.exchange import Call, Exchange
 from shepherd.server.exchanges import Exchanges
 from shepherd.server.models import ModelState
-from shepherd.server.ollama.answers import ChatAnswer, GenerateAnswer, OllamaAnswer
+from shepherd.server.ollama.answers import ChatAnswer, GenerateAnswer, OllamaAnswer, OllamaErrors
 from shepherd.server.ollama.embed import EmbedBody, EmbeddingsBody, embed_router
-from shepherd.server.ollama.errors import OllamaErrors
 from shepherd.server.ollama.models import (
     VERSION,
     find_model,

@@ -17,8 +17,8 @@ from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import chat_exchange
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
+from shepherd.server.wire.errors import EXCEEDS_CONTEXT, OpenAiErrors
 from shepherd.server.wire.fields import MANY_MESSAGES
-from shepherd.server.wire.openai_errors import EXCEEDS_CONTEXT, OpenAiErrors
 
 
 def chat_router(context: ServerContext) -> APIRouter:

@@ -13,10 +13,10 @@ from shepherd.messages import JsonObject
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body, to_api_error
 from shepherd.server.guard import key_of_request
-from shepherd.server.openai_responses.history import HistoryReader
-from shepherd.server.openai_responses.jobs import Job, Jobs
+from shepherd.server.openai_responses.creation import Job, Jobs
+from shepherd.server.openai_responses.items import HistoryReader
 from shepherd.server.openai_responses.record import Status
-from shepherd.server.openai_responses.rows import StoredResponse
+from shepherd.server.openai_responses.store import StoredResponse
 from shepherd.server.responses import EventStreamResponse, JsonResponse
 
 PATH = "/v1/responses"

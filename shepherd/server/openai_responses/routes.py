@@ -10,10 +10,9 @@ from shepherd.server.api import Api
 from shepherd.server.errors import ApiError
 from shepherd.server.exchanges import Exchanges
 from shepherd.server.guard import key_of_request
-from shepherd.server.openai_responses.creation import Creation
+from shepherd.server.openai_responses.creation import Creation, Jobs
 from shepherd.server.openai_responses.errors import ResponsesErrors
-from shepherd.server.openai_responses.history import HistoryReader
-from shepherd.server.openai_responses.jobs import Jobs
+from shepherd.server.openai_responses.items import HistoryReader
 from shepherd.server.openai_responses.record import RESPONSE_ID, ResponseRecord, new_response_id
 from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.retrieval import PATH, StoredResponses, follow, stored_router

@@ -38,7 +38,7 @@ from shepherd.server.settings import ServerSettings
 from shepherd.server.shared.decision import DecisionBody
 from shepherd.server.shared.follow import watch, watch_request
 from shepherd.server.shared.page.document import page
-from shepherd.server.wire.openai_errors import OpenAiErrors, error_body
+from shepherd.server.wire.errors import OpenAiErrors, error_body
 from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.transcript import SessionSummary
 

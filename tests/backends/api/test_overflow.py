@@ -17,7 +17,7 @@ from shepherd.backends.api.overflow import (
 )
 from shepherd.errors import ContextFullError
 from shepherd.server.errors import to_api_error
-from shepherd.server.wire.openai_errors import error_body
+from shepherd.server.wire.errors import error_body
 
 CORPUS = json.loads(Path(__file__).with_name("overflow_corpus.json").read_text("utf-8"))
 """What servers really say, from their sources, their documentation and their users' reports."""

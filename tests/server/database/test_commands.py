@@ -16,8 +16,7 @@ from shepherd.server.access.shared_windows import database_clock
 from shepherd.server.access.usage import Charge, Usage, UsageStore
 from shepherd.server.errors import ApiError
 from shepherd.server.keys import KeyStore
-from shepherd.server.openai_responses.rows import StoredResponse
-from shepherd.server.openai_responses.store import ResponseStore, responses_in
+from shepherd.server.openai_responses.store import ResponseStore, StoredResponse, responses_in
 from shepherd.storage.postgres import PostgresServer
 from tests.cli.program import Program
 from tests.postgres import PASSWORD, RealPostgres

@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.server.errors import ApiError
-from shepherd.server.gemini.contents import GeminiModel, Part
+from shepherd.server.gemini.answers import signature
 from shepherd.server.gemini.requests import (
     FunctionCallingConfig,
+    GeminiModel,
     GenerateRequest,
     GenerationConfig,
+    Part,
     ThinkingConfig,
 )
 from shepherd.server.gemini.schema import json_schema
-from shepherd.server.gemini.signatures import signature
 from shepherd.server.gemini.to_session import session_from_request
 from shepherd.server.seal import Seal
 from shepherd.session import Session

@@ -14,8 +14,7 @@ from pydantic import TypeAdapter
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.server.keys import KeyStore
-from shepherd.server.openai_responses.rows import StoredResponse
-from shepherd.server.openai_responses.store import DAY_SECONDS, MIB, ResponseStore
+from shepherd.server.openai_responses.store import DAY_SECONDS, MIB, ResponseStore, StoredResponse
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
 from tests.server.harness import RunningServer, Scripted

@@ -14,8 +14,8 @@ from shepherd.backends.base import Generation, ModelInfo
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.server.errors import ApiError
+from shepherd.server.openai_responses.answers import OutputWriter, ReasoningView
 from shepherd.server.openai_responses.items import input_items
-from shepherd.server.openai_responses.output import OutputWriter, ReasoningView
 from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.to_session import REASONING, Conversation, Translator
 from shepherd.server.openai_responses.tools import Toolset

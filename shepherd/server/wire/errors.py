@@ -1,4 +1,4 @@
-"""Errors in OpenAI's format, which the server's own paths use too."""
+"""Errors in the shapes of OpenAI, which the server's own paths use too, and of llama.cpp."""
 
 from http import HTTPStatus
 
@@ -52,3 +52,43 @@ def error_body(error: ApiError) -> JsonObject:
 def context_numbers(error: ApiError) -> JsonObject:
     """How large the conversation and the context are, under llama.cpp's names."""
     return {"n_prompt_tokens": error.prompt_tokens, "n_ctx": error.context_size}
+
+
+_LLAMA_TYPES: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "authentication_error",
+    HTTPStatus.FORBIDDEN: "permission_error",
+    HTTPStatus.NOT_FOUND: "not_found_error",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "server_error",
+    HTTPStatus.BAD_GATEWAY: "server_error",
+    HTTPStatus.SERVICE_UNAVAILABLE: "unavailable_error",
+}
+_UNSUPPORTED = "unsupported_parameter"
+
+
+class LlamaErrors:
+    """The `ErrorShape` of llama.cpp's server; `param` is an addition."""
+
+    def reply(self, error: ApiError) -> ErrorReply:
+        return ErrorReply(error.status, _llama_body(error), error.headers)
+
+    def event(self, error: ApiError) -> str:
+        return frame(_llama_body(error))
+
+
+def _llama_body(error: ApiError) -> JsonObject:
+    body: JsonObject = {
+        "code": error.status,
+        "message": error.message,
+        "type": _LLAMA_TYPES.get(error.status, INVALID_REQUEST),
+        "param": error.param,
+    }
+    if error.code == _UNSUPPORTED:
+        body["type"] = "not_supported_error"
+    if error.prompt_tokens:
+        body |= context_numbers(error) | {"type": EXCEEDS_CONTEXT}
+        body["message"] = (  # clients look for these words
+            f"request ({error.prompt_tokens} tokens) exceeds the available context size "
+            f"({error.context_size} tokens), try increasing it"
+        )
+    return {"error": body}
