@@ -65,6 +65,11 @@ class ChoicePiece(NamedTuple):
     text: str = ""
     logprobs: tuple[TokenLogprob, ...] = ()
 
+    @property
+    def is_reasoning(self) -> bool:
+        """Whether the text is part of the reasoning, and not of the content."""
+        return self.event is CallbackEvent.THINKING
+
 
 def log_warnings(event: CallbackEvent, content: str, name: str = "", _id: str = "") -> bool:
     """An event callback that only passes a backend's warnings to the log."""

@@ -11,7 +11,7 @@ from shepherd.images import check_count
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.server.errors import ApiError, invalid, unsupported
-from shepherd.server.gemini.answers import thought_of
+from shepherd.server.gemini.answers import restored
 from shepherd.server.gemini.requests import (
     Content,
     FunctionCallingConfig,
@@ -27,13 +27,13 @@ from shepherd.server.gemini.requests import (
 from shepherd.server.gemini.schema import json_schema
 from shepherd.server.seal import Seal
 from shepherd.server.wire.content import CallHistory
-from shepherd.server.wire.translation import effort_named
+from shepherd.server.wire.translation import check_images, effort_named, logprob_count
 from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice
 
 _EMPTY: JsonObject = {"type": "object", "properties": {}}
 _MODES = ("AUTO", "ANY", "NONE", "VALIDATED")
-_SEEDS = 2**32
+_CONFIG = "generationConfig"
 
 
 def session_from_request(
@@ -163,17 +163,20 @@ def _bad_choice(field: str, reason: str) -> ApiError:
 
 def _sampling(config: GenerationConfig) -> Sampling:
     """The sampling parameters; raises ApiError where two do not fit together."""
-    if config.logprobs is not None and not config.response_logprobs:
-        raise invalid("generationConfig.logprobs", "responseLogprobs must be true with it")
     return Sampling(
         temperature=config.temperature,
         top_p=config.top_p,
         top_k=config.top_k,
         penalty_present=config.presence_penalty,
         penalty_freq=config.frequency_penalty,
-        seed=None if config.seed is None else config.seed % _SEEDS,
+        seed=None if config.seed is None else config.seed % 2**32,
         stop=tuple(config.stop_sequences) or None,
-        logprobs=(config.logprobs or 0) if config.response_logprobs else None,
+        logprobs=logprob_count(
+            config.response_logprobs,
+            config.logprobs,
+            f"{_CONFIG}.logprobs",
+            "responseLogprobs",
+        ),
     )
 
 
@@ -205,9 +208,7 @@ def _answer(parts: Sequence[Part], history: CallHistory, seal: Seal) -> Message:
     history.add(calls)
     message = Message.assistant("".join(texts), "".join(thoughts), calls)
     words = (part.thought_signature for part in parts if part.thought_signature)
-    known = (thought_of(seal, word) for word in words)
-    thought = next(filter(None, known), None)
-    return thought.restored(message) if thought else message
+    return restored(seal, message, words)
 
 
 def _input(content: Content, history: CallHistory) -> Iterator[Message]:
@@ -255,9 +256,7 @@ def _check_images(content: Content, model: ModelInfo, where: str) -> None:
     images = [*images_of(content.parts)]
     for part in content.parts:
         images += images_of(part.function_response.parts if part.function_response else ())
-    if images and model.vision is False:
-        reason = f"images are not supported: {model.id} reads text only; leave them out"
-        raise invalid(where, reason)
+    check_images(images, model, where)
     try:
         check_count(images)
     except ImageError as error:

@@ -1,8 +1,8 @@
 """A generation in the shapes of the Ollama API."""
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -13,11 +13,8 @@ from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.server.api import ErrorReply
 from shepherd.server.errors import ApiError
-from shepherd.server.generation import Choices, check_whole
-from shepherd.server.responses import Frames
-
-_IMPOSSIBLE = -9999.0
-"""Stands for the log probability of the impossible, since JSON has no infinity."""
+from shepherd.server.generation import ChoicePiece
+from shepherd.server.wire.answers import StreamedAnswer, token_logprobs
 
 
 def now() -> str:
@@ -25,8 +22,8 @@ def now() -> str:
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
-@dataclass(frozen=True, slots=True)
-class OllamaAnswer(ABC):
+@dataclass
+class OllamaAnswer(StreamedAnswer):
     """One answer, as an object or as lines; `thinking`: whether it includes the reasoning.
 
     `started` is the time of the request on the performance counter. `evicted` are the messages that
@@ -51,20 +48,19 @@ class OllamaAnswer(ABC):
         thinking = message.reasoning if self.thinking else ""
         data = self._part(self.body(message.content, thinking, message.tool_calls))
         if generation.logprobs is not None:
-            data["logprobs"] = wire_logprobs(generation.logprobs)
+            data["logprobs"] = token_logprobs(generation.logprobs)
         return data | self._end(generation)
 
-    async def frames(self, choices: Choices) -> Frames:
-        """Yields the texts as they come, the calls, then the end with the measures."""
-        async for _, event, text, logprobs in choices:
-            if event is CallbackEvent.THINKING:
-                if self.thinking:
-                    yield line(self._part(self.body(thinking=text)))
-            elif event is not None:
-                tokens = {"logprobs": wire_logprobs(logprobs)} if logprobs else {}
-                yield line(self._part(self.body(text)) | tokens)
-        generation = await choices.result(0)
-        check_whole(generation)
+    def add(self, piece: ChoicePiece) -> Iterator[str]:
+        """The line of a text, none if the answer leaves it out."""
+        if not piece.is_reasoning:
+            tokens = {"logprobs": token_logprobs(piece.logprobs)} if piece.logprobs else {}
+            yield line(self._part(self.body(piece.text)) | tokens)
+        elif self.thinking:
+            yield line(self._part(self.body(thinking=piece.text)))
+
+    def end(self, choice: int, generation: Generation) -> Iterator[str]:
+        """The calls, then the end with the measures."""
         if generation.message.tool_calls:
             yield line(self._part(self.body(calls=generation.message.tool_calls)))
         yield line(self._part(self.body()) | self._end(generation))
@@ -98,8 +94,6 @@ class OllamaAnswer(ABC):
 class ChatAnswer(OllamaAnswer):
     """The answer of `/api/chat`."""
 
-    __slots__ = ()
-
     def body(
         self, text: str = "", thinking: str = "", calls: Sequence[ToolCall] = ()
     ) -> JsonObject:
@@ -114,8 +108,6 @@ class ChatAnswer(OllamaAnswer):
 class GenerateAnswer(OllamaAnswer):
     """The answer of `/api/generate`."""
 
-    __slots__ = ()
-
     def body(
         self, text: str = "", thinking: str = "", calls: Sequence[ToolCall] = ()
     ) -> JsonObject:
@@ -125,19 +117,6 @@ class GenerateAnswer(OllamaAnswer):
 def _call(index: int, call: ToolCall) -> JsonObject:
     function = {"index": index, "name": call.name, "arguments": call.arguments}
     return {"id": call.id, "function": function}
-
-
-def wire_logprobs(tokens: Sequence[TokenLogprob]) -> list[JsonObject]:
-    """The log probabilities of tokens."""
-    return [_token(token) | {"top_logprobs": [_token(t) for t in token.top]} for token in tokens]
-
-
-def _token(token: TokenProbability) -> JsonObject:
-    return {
-        "token": token.text,
-        "logprob": max(token.logprob, _IMPOSSIBLE),
-        "bytes": list(token.piece),
-    }
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -1,37 +1,36 @@
 """A generation in the shapes of the chat completions API."""
 
-import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from shepherd.backends.base import Generation, ModelInfo
-from shepherd.events import CallbackEvent, FinishReason
+from shepherd.events import FinishReason
 from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, ToolCall
-from shepherd.server.generation import Choices, check_whole
+from shepherd.server.generation import ChoicePiece
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.tools import custom_names
 from shepherd.server.progress import PromptProgress
-from shepherd.server.responses import Frames
-from shepherd.server.wire.answers import fingerprint, progress_fields, timings, token_logprobs
+from shepherd.server.wire.answers import (
+    StreamedAnswer,
+    fingerprint,
+    new_id,
+    progress_fields,
+    texts_of,
+    timings,
+    token_logprobs,
+)
 from shepherd.server.wire.custom_tools import custom_input
 from shepherd.session import Session
 
-_FINISH_REASONS = {FinishReason.LENGTH: "length", FinishReason.TOOL_CALLS: "tool_calls"}
+_CHUNK = "chat.completion.chunk"
 
 
-def _new_id() -> str:
-    return f"chatcmpl-{secrets.token_hex(12)}"
-
-
-def _now() -> int:
-    return int(time.time())
-
-
-@dataclass(slots=True)
-class ChatAnswer:
+@dataclass
+class ChatAnswer(StreamedAnswer):
     """One answer, as an object or as the chunks of a stream.
 
     `reasoning`: whether the answer includes the reasoning; `one_call`: whether all calls but the
@@ -50,9 +49,8 @@ class ChatAnswer:
     verbose: bool = False
     logprobs: bool = False
     custom: frozenset[str] = frozenset()
-    choices: Choices | None = None
-    id: str = field(default_factory=_new_id)
-    created: int = field(default_factory=_now)
+    id: str = field(default_factory=partial(new_id, "chatcmpl-"))
+    created: int = field(default_factory=lambda: int(time.time()))
 
     @classmethod
     def to_request(cls, request: ChatRequest, session: Session, model: ModelInfo) -> "ChatAnswer":
@@ -71,79 +69,48 @@ class ChatAnswer:
             custom=custom_names(request.tools),
         )
 
-    def attach(self, choices: Choices) -> None:
-        """Take the choices that are answered, for what a generation alone does not tell."""
-        self.choices = choices
-
     def whole(self, generations: Sequence[Generation]) -> JsonObject:
         """The whole answer, one choice for each generation."""
         choices = [self._choice(index, generation) for index, generation in enumerate(generations)]
-        body = self._frame("chat.completion", choices) | {"usage": usage(*generations)}
+        body = self._frame("chat.completion", choices) | {"usage": _usage(*generations)}
         return body | self._measures(generations[0])
 
     def progress(self, progress: PromptProgress) -> str:
         """The frame that tells how far the prompt is read."""
         return frame(self._chunk(0, {}) | {"prompt_progress": progress_fields(progress)})
 
-    async def frames(self, choices: Choices) -> Frames:
-        """Yields each choice's role chunk, its text chunks, then its final chunks."""
-        started: set[int] = set()
-        async for index, event, text, logprobs in choices:
-            chunks = (
-                [*self.last_chunks(await choices.result(index), index)]
-                if event is None
-                else [self.text_chunk(event, text, index, logprobs)]
-            )
-            if index not in started:
-                started.add(index)
-                yield frame(self.first_chunk(index))
-            for chunk in filter(None, chunks):
-                live = self.all_timings and event is not None
-                extra = {"timings": timings(choices.handle(index).stats())} if live else {}
-                yield frame(chunk | extra)
-            if event is None:
-                check_whole(await choices.result(index))
-        usage = self.usage_chunk(*await choices.results())
-        if usage is not None:
-            yield frame(usage)
-        yield frame("[DONE]")
-
-    def first_chunk(self, choice: int = 0) -> JsonObject:
+    def begin(self, choice: int) -> Iterator[str]:
         """The chunk that carries the role."""
-        return self._chunk(choice, {"role": "assistant", "content": None})
+        yield frame(self._chunk(choice, {"role": "assistant", "content": None}))
 
-    def text_chunk(
-        self,
-        event: CallbackEvent,
-        text: str,
-        choice: int = 0,
-        logprobs: Sequence[TokenLogprob] = (),
-    ) -> JsonObject | None:
-        """The chunk for a text event, None if the answer leaves it out."""
-        if event is CallbackEvent.THINKING:
-            return self._chunk(choice, {"reasoning_content": text}) if self.reasoning else None
-        return self._chunk(choice, {"content": text}, logprobs=logprobs)
+    def add(self, piece: ChoicePiece) -> Iterator[str]:
+        """The chunk for a text, none if the answer leaves it out."""
+        delta = self._delta(piece)
+        if delta:
+            chunk = self._chunk(piece.choice, delta, logprobs=piece.logprobs)
+            if self.all_timings and self.choices is not None:
+                chunk["timings"] = timings(self.choices.handle(piece.choice).stats())
+            yield frame(chunk)
 
-    def last_chunks(self, generation: Generation, choice: int = 0) -> Iterator[JsonObject]:
-        """The chunks after a choice's text: calls, and the reason of a complete answer."""
+    def end(self, choice: int, generation: Generation) -> Iterator[str]:
+        """Two chunks for each call, then the reason of the end."""
         for index, call in enumerate(self._calls(generation)):
             whole = self._wire_call(call)
             kind: str = whole["type"]
-            field = "input" if kind == "custom" else "arguments"
-            head = whole | {kind: {"name": call.name, field: ""}}
-            yield self._chunk(choice, {"tool_calls": [{"index": index, **head}]})
-            rest = {"index": index, kind: {field: whole[kind][field]}}
-            yield self._chunk(choice, {"tool_calls": [rest]})
-        if generation.finish_reason is not FinishReason.ERROR:
-            last = self._chunk(choice, {}, finish_reason(generation))
-            yield last if self.stream_usage else last | self._measures(generation)
+            text = "input" if kind == "custom" else "arguments"
+            head = {"index": index, **whole, kind: {"name": call.name, text: ""}}
+            rest = {"index": index, kind: {text: whole[kind][text]}}
+            for part in (head, rest):
+                yield frame(self._chunk(choice, {"tool_calls": [part]}))
+        last = self._chunk(choice, {}, _finish_reason(generation))
+        yield frame(last if self.stream_usage else last | self._measures(generation))
 
-    def usage_chunk(self, *generations: Generation) -> JsonObject | None:
-        """The last chunk of a stream, None unless the usage was requested."""
-        if not self.stream_usage:
-            return None
-        chunk = self._frame("chat.completion.chunk", []) | {"usage": usage(*generations)}
-        return chunk | self._measures(generations[0])
+    def close(self, generations: Sequence[Generation]) -> Iterator[str]:
+        """The usage, if it was requested, and the end."""
+        if self.stream_usage:
+            chunk = self._frame(_CHUNK, []) | {"usage": _usage(*generations)}
+            yield frame(chunk | self._measures(generations[0]))
+        yield frame("[DONE]")
 
     def _measures(self, generation: Generation) -> JsonObject:
         """What llama.cpp's server adds to the end of an answer."""
@@ -153,23 +120,28 @@ class ChatAnswer:
         return body
 
     def _choice(self, index: int, generation: Generation) -> JsonObject:
-        reply, logprobs = generation.message, generation.logprobs
-        calls = self._calls(generation)
+        calls, logprobs = self._calls(generation), generation.logprobs
         message: JsonObject = {
             "role": "assistant",
-            "content": reply.content if reply.content or not calls else None,
+            "content": None if calls else "",
             "refusal": None,
         }
-        if self.reasoning and reply.reasoning:
-            message["reasoning_content"] = reply.reasoning
+        for piece in texts_of(generation):
+            message |= self._delta(piece)
         if calls:
             message["tool_calls"] = [self._wire_call(call) for call in calls]
         return {
             "index": index,
             "message": message,
-            "logprobs": None if logprobs is None else wire_logprobs(logprobs),
-            "finish_reason": finish_reason(generation),
+            "logprobs": None if logprobs is None else _logprobs(logprobs),
+            "finish_reason": _finish_reason(generation),
         }
+
+    def _delta(self, piece: ChoicePiece) -> JsonObject:
+        """The part of a message that has a text, empty if the answer leaves it out."""
+        if piece.is_reasoning:
+            return {"reasoning_content": piece.text} if self.reasoning else {}
+        return {"content": piece.text}
 
     def _wire_call(self, call: ToolCall) -> JsonObject:
         if call.name in self.custom:
@@ -193,10 +165,10 @@ class ChatAnswer:
         choice = {
             "index": index,
             "delta": delta,
-            "logprobs": wire_logprobs(logprobs) if logprobs or expected else None,
+            "logprobs": _logprobs(logprobs) if logprobs or expected else None,
             "finish_reason": finish,
         }
-        chunk = self._frame("chat.completion.chunk", [choice])
+        chunk = self._frame(_CHUNK, [choice])
         return chunk | {"usage": None} if self.stream_usage else chunk
 
     def _frame(self, kind: str, choices: Sequence[JsonObject]) -> JsonObject:
@@ -211,15 +183,16 @@ class ChatAnswer:
         return body if self.tier is None else body | {"service_tier": self.tier}
 
 
-def finish_reason(generation: Generation) -> str:
+def _finish_reason(generation: Generation) -> str:
     """OpenAI's name for the finish reason of the generation."""
     reason = generation.finish_reason
     if reason is FinishReason.STOP and generation.message.tool_calls:
         return "tool_calls"
-    return _FINISH_REASONS.get(reason, "stop")
+    names = {FinishReason.LENGTH: "length", FinishReason.TOOL_CALLS: "tool_calls"}
+    return names.get(reason, "stop")
 
 
-def usage(*generations: Generation) -> JsonObject:
+def _usage(*generations: Generation) -> JsonObject:
     """The usage object: the prompt once, the answers of all choices.
 
     Cached tokens are part of the prompt's tokens.
@@ -234,6 +207,5 @@ def usage(*generations: Generation) -> JsonObject:
     }
 
 
-def wire_logprobs(tokens: Sequence[TokenLogprob]) -> JsonObject:
-    """The `logprobs` object of a choice."""
+def _logprobs(tokens: Sequence[TokenLogprob]) -> JsonObject:
     return {"content": token_logprobs(tokens), "refusal": None}

@@ -7,17 +7,16 @@ from typing import Protocol, TypeAlias
 
 from shepherd.backends.base import Generation
 from shepherd.errors import ShepherdError
-from shepherd.events import CallbackEvent, FinishReason
+from shepherd.events import FinishReason
 from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.errors import ApiError
-from shepherd.server.generation import Choices, check_whole
-from shepherd.server.openai_responses.items import new_id
+from shepherd.server.generation import ChoicePiece, Choices
 from shepherd.server.openai_responses.record import ResponseRecord, Status, usage_of
 from shepherd.server.openai_responses.tools import Toolset
 from shepherd.server.responses import Frames
-from shepherd.server.wire.answers import token_logprobs
+from shepherd.server.wire.answers import StreamedAnswer, new_id, texts_of, token_logprobs
 from shepherd.server.wire.custom_tools import custom_input
 
 Event: TypeAlias = tuple[str, JsonObject]
@@ -54,7 +53,7 @@ class OpenMessage:
 
     def __init__(self, index: int) -> None:
         self.item: JsonObject = {
-            "id": new_id("msg"),
+            "id": new_id("msg_", 32),
             "type": "message",
             "status": IN_PROGRESS,
             "role": "assistant",
@@ -89,7 +88,7 @@ class OpenReasoning:
     """Reasoning, in the form in which the client sees it; `seal` signs its text."""
 
     def __init__(self, index: int, view: ReasoningView, seal: Seal) -> None:
-        self.item: JsonObject = {"id": new_id("rs"), "type": "reasoning", "summary": []}
+        self.item: JsonObject = {"id": new_id("rs_", 32), "type": "reasoning", "summary": []}
         part = "summary_index" if view is ReasoningView.SUMMARY else "content_index"
         self._place = {"item_id": self.item["id"], "output_index": index, part: 0}
         self._view = view
@@ -142,16 +141,18 @@ class OutputWriter:
     items: list[JsonObject] = field(default_factory=list[JsonObject])
     _open: OpenItem | None = None
 
-    def text(
-        self, event: CallbackEvent, text: str, logprobs: Sequence[TokenLogprob] = ()
-    ) -> Iterator[Event]:
+    def add(self, piece: ChoicePiece) -> Iterator[Event]:
         """Add text of the reasoning or of the answer."""
-        kind = OpenReasoning if event is CallbackEvent.THINKING else OpenMessage
-        if self._open is None or not isinstance(self._open, kind):
+        item = self._open
+        if item is None or isinstance(item, OpenReasoning) is not piece.is_reasoning:
             yield from self.close(COMPLETED)
-            yield from self._begin(event)
-        if self._open is not None:
-            yield from self._open.add(text, logprobs)
+            item = (
+                OpenReasoning(len(self.items), self.view, self.seal)
+                if piece.is_reasoning
+                else OpenMessage(len(self.items))
+            )
+            yield from self._begin(item)
+        yield from item.add(piece.text, piece.logprobs)
 
     def finish(self, generation: Generation, status: str) -> Iterator[Event]:
         """Add the calls, or an empty message if there is nothing else."""
@@ -159,7 +160,7 @@ class OutputWriter:
         said = any(item["type"] == "message" for item in self.items)
         if not calls and not said and not isinstance(self._open, OpenMessage):
             yield from self.close(COMPLETED)
-            yield from self._begin(CallbackEvent.CONTENT)
+            yield from self._begin(OpenMessage(len(self.items)))
         yield from self.close(COMPLETED if calls else status)
         yield from self._signatures(generation)
         for call in calls[:1] if self.one_call else calls:
@@ -171,7 +172,7 @@ class OutputWriter:
         calls = {call.id: dict(call.extra) for call in message.tool_calls if call.extra}
         if message.extra or calls:
             content = self.seal({"extra": dict(message.extra), "calls": calls})
-            item: JsonObject = {"id": new_id("rs"), "type": "reasoning", "summary": []}
+            item: JsonObject = {"id": new_id("rs_", 32), "type": "reasoning", "summary": []}
             yield self._added(item)
             yield from self._done({**item, "encrypted_content": content})
 
@@ -182,15 +183,10 @@ class OutputWriter:
             yield from item.end(status)
             yield from self._done(item.item)
 
-    def _begin(self, event: CallbackEvent) -> Iterator[Event]:
-        index = len(self.items)
-        self._open = (
-            OpenReasoning(index, self.view, self.seal)
-            if event is CallbackEvent.THINKING
-            else OpenMessage(index)
-        )
-        yield self._added(self._open.item)
-        yield from self._open.begin()
+    def _begin(self, item: OpenItem) -> Iterator[Event]:
+        self._open = item
+        yield self._added(item.item)
+        yield from item.begin()
 
     def _call(self, call: ToolCall) -> Iterator[Event]:
         offered = self.tools.of_call(call)
@@ -200,11 +196,11 @@ class OutputWriter:
             names["namespace"] = offered.namespace
         if offered.custom:
             key, kind, text = "input", "custom_tool_call", custom_input(call)
-            item: JsonObject = {"id": new_id("ctc"), "type": kind, "status": COMPLETED, **names}
+            item: JsonObject = {"id": new_id("ctc_", 32), "type": kind, "status": COMPLETED, **names}
             event = "response.custom_tool_call_input"
         else:
             key, kind, text = "arguments", "function_call", call.arguments_json
-            item = {"id": new_id("fc"), "type": kind, "status": COMPLETED, **names}
+            item = {"id": new_id("fc_", 32), "type": kind, "status": COMPLETED, **names}
             event = "response.function_call_arguments"
             done = {"name": offered.name}
         place = {"item_id": item["id"], "output_index": len(self.items)}
@@ -245,8 +241,8 @@ class EventWriter:
         return self.frame((kind, {"response": self.record.body()}))
 
 
-@dataclass(slots=True)
-class ResponseAnswer:
+@dataclass
+class ResponseAnswer(StreamedAnswer):
     """One answer, as an object or as events; `keep` is awaited before the last event is sent.
 
     `opening` are the events before the text that were not sent yet.
@@ -259,58 +255,42 @@ class ResponseAnswer:
     opening: Sequence[str] = OPENING
 
     def whole(self, generations: Sequence[Generation]) -> JsonObject:
-        """The response object; `keep` is left to the caller."""
-        message = generations[0].message
-        logprobs = generations[0].logprobs or ()
-        if message.reasoning:
-            list(self.output.text(CallbackEvent.THINKING, message.reasoning))
-        if message.content:
-            list(self.output.text(CallbackEvent.CONTENT, message.content, logprobs))
-        self._finish(generations[0])
+        """The response object, made of the items of its stream; `keep` is left to the caller."""
+        (generation,) = generations
+        for piece in texts_of(generation):
+            list(self.output.add(piece))
+        self._finish(generation)
         return self.record.body()
 
     async def frames(self, choices: Choices) -> Frames:
         """The events; an answer that breaks off after the first one ends as `response.failed`."""
         opened = False
         try:
-            async for _, event, text, logprobs in choices:
-                generation = await choices.result(0) if event is None else None
-                if generation is not None and not opened:
-                    check_whole(generation)
-                if not opened:
-                    self.record.status = Status.IN_PROGRESS
-                    for kind in self.opening:
-                        yield self.events.state(kind)
+            async for text in super().frames(choices):
                 opened = True
-                for item in self._events(event, text, logprobs, generation):
-                    yield self.events.frame(item)
+                yield text
         except (ApiError, ShepherdError) as error:
             if not opened:
                 raise
-            for item in self.fail(error):
-                yield self.events.frame(item)
+            events = [*self.output.close(INCOMPLETE)]
+            self.record.fail(error, self.output.items)
+            for event in events:
+                yield self.events.frame(event)
         await self.keep()
         yield self.events.state(f"response.{self.record.status.value}")
 
-    def fail(self, error: BaseException) -> list[Event]:
-        """End the response as failed; the events that end what was begun."""
-        events = [*self.output.close(INCOMPLETE)]
-        self.record.fail(error, self.output.items)
-        return events
+    def begin(self, choice: int) -> Iterator[str]:
+        """The events that say that the response is being made."""
+        self.record.status = Status.IN_PROGRESS
+        yield from map(self.events.state, self.opening)
 
-    def _events(
-        self,
-        event: CallbackEvent | None,
-        text: str,
-        logprobs: Sequence[TokenLogprob],
-        generation: Generation | None,
-    ) -> list[Event]:
-        if event is not None:
-            return [*self.output.text(event, text, logprobs)]
-        if generation is None:
-            return []
-        check_whole(generation)
-        return self._finish(generation)
+    def add(self, piece: ChoicePiece) -> Iterator[str]:
+        """The events of more text."""
+        yield from map(self.events.frame, self.output.add(piece))
+
+    def end(self, choice: int, generation: Generation) -> Iterator[str]:
+        """The events of the calls, and of the last item's end."""
+        yield from map(self.events.frame, self._finish(generation))
 
     def _finish(self, generation: Generation) -> list[Event]:
         cut = generation.finish_reason is FinishReason.LENGTH

@@ -1,7 +1,6 @@
 """The items of a conversation: checked, in the form in which they are stored and listed."""
 
 import json
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, cast
@@ -14,17 +13,13 @@ from shepherd.server.errors import ApiError, invalid, invalid_body, unsupported
 from shepherd.server.openai_responses.record import Status
 from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.store import ResponseStore
+from shepherd.server.wire.answers import new_id
 from shepherd.server.wire.content import Content, arguments_object, content_of
 
 MAX_ITEMS = 10_000
 
 _ROLE_PARTS = {"assistant": "output_text"}
 Identifier: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
-
-
-def new_id(prefix: str) -> str:
-    """An identifier that nobody can guess."""
-    return f"{prefix}_{secrets.token_hex(16)}"
 
 
 class MessageItem(RequestModel):
@@ -97,12 +92,12 @@ _MODELS: Mapping[str, type[ItemModel]] = {
     "item_reference": ReferenceItem,
 }
 _PREFIXES = {
-    "message": "msg",
-    "function_call": "fc",
-    "custom_tool_call": "ctc",
-    "function_call_output": "fco",
-    "custom_tool_call_output": "ctco",
-    "reasoning": "rs",
+    "message": "msg_",
+    "function_call": "fc_",
+    "custom_tool_call": "ctc_",
+    "function_call_output": "fco_",
+    "custom_tool_call_output": "ctco_",
+    "reasoning": "rs_",
 }
 
 
@@ -179,7 +174,7 @@ def _stored(kind: str, fields: JsonObject, model: ItemModel) -> JsonObject:
     """The item as OpenAI lists it."""
     if isinstance(model, ReferenceItem):
         return {"id": model.id, "type": kind}
-    data: JsonObject = {"id": model.id or new_id(_PREFIXES[kind]), "type": kind}
+    data: JsonObject = {"id": model.id or new_id(_PREFIXES[kind], 32), "type": kind}
     match model:
         case MessageItem(role=role):
             parts = _parts(fields["content"], _ROLE_PARTS.get(role, "input_text"))

@@ -8,9 +8,8 @@ from enum import StrEnum
 from shepherd.backends.base import Generation
 from shepherd.messages import JsonObject
 from shepherd.server.errors import ApiError, log_failure, to_api_error
-from shepherd.server.openai_responses.items import new_id
 from shepherd.server.openai_responses.requests import ResponsesRequest
-from shepherd.server.wire.answers import reasoning_tokens
+from shepherd.server.wire.answers import new_id, reasoning_tokens
 
 _ECHOED = (
     "instructions",
@@ -33,7 +32,7 @@ RESPONSE_ID = "response_id"
 
 def new_response_id() -> str:
     """The id of a new response."""
-    return new_id("resp")
+    return new_id("resp_", 32)
 
 
 class Status(StrEnum):

@@ -1,16 +1,111 @@
-"""Parts of answers that several APIs share."""
+"""What the answers of several APIs share: how a stream is walked, and parts of their bodies."""
 
-from collections.abc import Sequence
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 
 from shepherd.backends.base import Generation, GenerationStats, ModelInfo
+from shepherd.events import CallbackEvent
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
+from shepherd.server.generation import ChoicePiece, Choices, check_whole
 from shepherd.server.progress import PromptProgress
+from shepherd.server.responses import Frames
 from shepherd.version import __version__
 
+IMPOSSIBLE = -9999.0
+"""OpenAI's number for what has no probability, since JSON has no infinity."""
+
 _DIGITS = 12
+
+
+def new_id(prefix: str = "", characters: int = 24) -> str:
+    """An identifier that nobody can guess."""
+    return prefix + secrets.token_hex(characters // 2)
+
+
+class StreamedAnswer(ABC):
+    """One answer in the shape of an API, as the frames of a stream (see `frame`).
+
+    `choices` are those that are answered, once there are any.
+    """
+
+    choices: Choices | None = None
+
+    def attach(self, choices: Choices) -> None:
+        """Take the choices, for what a generation alone does not tell."""
+        self.choices = choices
+
+    async def frames(self, choices: Choices) -> Frames:
+        """Yields the parts in their order; an answer that broke off raises ApiError."""
+        self.attach(choices)
+        begun: set[int] = set()
+        async for piece in choices:
+            ended = await choices.result(piece.choice) if piece.event is None else None
+            if ended is not None:
+                check_whole(ended)
+            if piece.choice not in begun:
+                begun.add(piece.choice)
+                for text in self.begin(piece.choice):
+                    yield text
+            for text in self.add(piece) if ended is None else self.end(piece.choice, ended):
+                yield text
+        for text in self.close(await choices.results()):
+            yield text
+
+    def begin(self, _choice: int) -> Iterator[str]:
+        """What precedes the first part of a choice."""
+        yield from ()
+
+    @abstractmethod
+    def add(self, piece: ChoicePiece) -> Iterator[str]:
+        """More text of a choice."""
+
+    @abstractmethod
+    def end(self, choice: int, generation: Generation) -> Iterator[str]:
+        """What follows the text of a choice: its calls, why it ended, its measures."""
+
+    def close(self, _generations: Sequence[Generation]) -> Iterator[str]:
+        """What follows all choices."""
+        yield from ()
+
+
+def texts_of(generation: Generation, choice: int = 0) -> Iterator[ChoicePiece]:
+    """The texts of a whole answer, as a stream has them: first the reasoning."""
+    message = generation.message
+    if message.reasoning:
+        yield ChoicePiece(choice, CallbackEvent.THINKING, message.reasoning)
+    if message.content:
+        logprobs = tuple(generation.logprobs or ())
+        yield ChoicePiece(choice, CallbackEvent.CONTENT, message.content, logprobs)
+
+
+def reasoning_tokens(generation: Generation) -> int:
+    """How many of the generated tokens are reasoning: an estimate by the share of its characters.
+
+    Backends count the tokens of an answer as a whole. All of them are reasoning where nothing
+    else was written, none where no reasoning was.
+    """
+    message, tokens = generation.message, generation.stats.completion_tokens
+    reasoning = len(message.reasoning)
+    calls = sum(len(call.name) + len(call.arguments_json) for call in message.tool_calls)
+    rest = len(message.content) + calls
+    return round(tokens * reasoning / (reasoning + rest)) if reasoning else 0
+
+
+def token_logprobs(tokens: Sequence[TokenLogprob]) -> list[JsonObject]:
+    """Each token with its probability and those of the likeliest ones, as OpenAI writes them."""
+    return [_probability(t) | {"top_logprobs": [_probability(p) for p in t.top]} for t in tokens]
+
+
+def _probability(token: TokenProbability) -> JsonObject:
+    return {
+        "token": token.text,
+        "logprob": max(token.logprob, IMPOSSIBLE),
+        "bytes": list(token.piece),
+    }
 
 
 def fingerprint(model: ModelInfo) -> str:
@@ -39,22 +134,6 @@ def timings(stats: GenerationStats) -> JsonObject:
     }
 
 
-def progress_fields(progress: PromptProgress) -> JsonObject:
-    """How far a prompt is read: llama.cpp's `prompt_progress`."""
-    return {
-        "total": progress.total,
-        "cache": progress.cached,
-        "processed": progress.done,
-        "time_ms": round(progress.seconds * 1000),
-    }
-
-
-def prompt_timings(progress: PromptProgress) -> JsonObject:
-    """The `timings` of a prompt that is being read."""
-    seconds = progress.seconds if progress.done > progress.cached else 0.0
-    return timings(GenerationStats(progress.done, progress.cached, prefill_seconds=seconds))
-
-
 def _pace(name: str, tokens: int, seconds: float) -> JsonObject:
     return {
         f"{name}_n": tokens,
@@ -64,31 +143,11 @@ def _pace(name: str, tokens: int, seconds: float) -> JsonObject:
     }
 
 
-IMPOSSIBLE = -9999.0
-"""OpenAI's number for what has no probability, since JSON has no infinity."""
-
-
-def token_logprobs(tokens: Sequence[TokenLogprob]) -> list[JsonObject]:
-    """Each token with its probability and those of the likeliest ones."""
-    return [_probability(t) | {"top_logprobs": [_probability(p) for p in t.top]} for t in tokens]
-
-
-def _probability(token: TokenProbability) -> JsonObject:
+def progress_fields(progress: PromptProgress) -> JsonObject:
+    """How far a prompt is read: llama.cpp's `prompt_progress`."""
     return {
-        "token": token.text,
-        "logprob": max(token.logprob, IMPOSSIBLE),
-        "bytes": list(token.piece),
+        "total": progress.total,
+        "cache": progress.cached,
+        "processed": progress.done,
+        "time_ms": round(progress.seconds * 1000),
     }
-
-
-def reasoning_tokens(generation: Generation) -> int:
-    """How many of the generated tokens are reasoning: an estimate by the share of its characters.
-
-    Backends count the tokens of an answer as a whole. All of them are reasoning where nothing
-    else was written, none where no reasoning was.
-    """
-    message, tokens = generation.message, generation.stats.completion_tokens
-    reasoning = len(message.reasoning)
-    calls = sum(len(call.name) + len(call.arguments_json) for call in message.tool_calls)
-    rest = len(message.content) + calls
-    return round(tokens * reasoning / (reasoning + rest)) if reasoning else 0

@@ -11,7 +11,7 @@ from openai.types.responses import ResponseOutputItem
 from pydantic import TypeAdapter
 
 from shepherd.backends.base import Generation, ModelInfo
-from shepherd.events import CallbackEvent, FinishReason
+from shepherd.events import FinishReason
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.server.errors import ApiError
 from shepherd.server.openai_responses.answers import OutputWriter, ReasoningView
@@ -20,6 +20,7 @@ from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.to_session import REASONING, Conversation, Translator
 from shepherd.server.openai_responses.tools import Toolset
 from shepherd.server.seal import Seal
+from shepherd.server.wire.answers import texts_of
 from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice
 from tests.pictures import picture
@@ -156,9 +157,10 @@ def test_what_a_provider_needs_again_comes_back() -> None:
     call = ToolCall("c1", "f", {"a": 1}, {"gemini": {"thoughtSignature": "t"}})
     message = replace(Message.assistant("Looking.", "Hm.", (call,)), extra=extra)
     output = OutputWriter(Toolset(), ReasoningView.SUMMARY, Translator(SEAL).sign)
-    list(output.text(CallbackEvent.THINKING, message.reasoning))
-    list(output.text(CallbackEvent.CONTENT, message.content))
-    list(output.finish(Generation(message, FinishReason.TOOL_CALLS), "completed"))
+    generation = Generation(message, FinishReason.TOOL_CALLS)
+    for piece in texts_of(generation):
+        list(output.add(piece))
+    list(output.finish(generation, "completed"))
     for item in output.items:
         TypeAdapter(ResponseOutputItem).validate_python(item, strict=True)
     assert session(*output.items).messages == [message]
