@@ -11,16 +11,15 @@ from pydantic import BaseModel
 from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling
 from shepherd.server.anthropic.requests import MessagesRequest
-from shepherd.server.completions.requests import CompletionRequest
 from shepherd.server.errors import ApiError
 from shepherd.server.gemini.requests import GenerateRequest as GeminiRequest
 from shepherd.server.gemini.requests import GenerationConfig
-from shepherd.server.llamacpp.requests import CompletionBody, InfillBody
 from shepherd.server.ollama.requests import ChatRequest as OllamaChat
 from shepherd.server.ollama.requests import GenerateRequest as OllamaGenerate
 from shepherd.server.ollama.requests import Options
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai_responses.requests import ResponsesRequest
+from shepherd.server.raw.requests import CompletionBody, CompletionRequest, InfillBody
 from shepherd.server.wire.sampling import DecodingFields, SamplingFields
 from shepherd.server.wire.unsupported import CONTROLS, names_of
 from tests.patience import PATIENCE

@@ -22,7 +22,6 @@ from shepherd.server.wire.answers import (
 )
 
 
-
 @dataclass
 class GeminiAnswer(StreamedAnswer):
     """One answer, as an object, as server-sent events or as an array that grows.
@@ -182,8 +181,8 @@ def restored(seal: Seal, message: Message, words: Iterable[str]) -> Message:
             continue
         extras = itertools.chain(data["calls"], itertools.repeat(None))
         pairs = zip(message.tool_calls, extras, strict=False)
-        calls = tuple(call if extra is None else replace(call, extra=extra) for call, extra in pairs)
-        return replace(
-            message, reasoning=data["reasoning"], extra=data["extra"], tool_calls=calls
+        calls = tuple(
+            call if extra is None else replace(call, extra=extra) for call, extra in pairs
         )
+        return replace(message, reasoning=data["reasoning"], extra=data["extra"], tool_calls=calls)
     return message

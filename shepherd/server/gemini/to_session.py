@@ -172,10 +172,10 @@ def _sampling(config: GenerationConfig) -> Sampling:
         seed=None if config.seed is None else config.seed % 2**32,
         stop=tuple(config.stop_sequences) or None,
         logprobs=logprob_count(
-            config.response_logprobs,
-            config.logprobs,
-            f"{_CONFIG}.logprobs",
-            "responseLogprobs",
+            requested=config.response_logprobs,
+            top=config.logprobs,
+            where=f"{_CONFIG}.logprobs",
+            switch="responseLogprobs",
         ),
     )
 

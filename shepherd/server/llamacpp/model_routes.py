@@ -12,8 +12,8 @@ from shepherd.backends.text_model import TextModel
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
 from shepherd.server.errors import ApiError, invalid, unsupported
-from shepherd.server.llamacpp.generation_settings import generation_settings
-from shepherd.server.llamacpp.requests import DetokenizeBody, TokenizeBody
+from shepherd.server.raw.llamacpp_answers import generation_settings
+from shepherd.server.raw.requests import DetokenizeBody, TokenizeBody
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 from shepherd.version import __version__

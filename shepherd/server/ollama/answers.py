@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from shepherd.backends.base import Generation
-from shepherd.events import CallbackEvent, FinishReason
+from shepherd.events import FinishReason
 from shepherd.json_text import to_json
-from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.server.api import ErrorReply
 from shepherd.server.errors import ApiError

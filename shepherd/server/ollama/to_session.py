@@ -70,7 +70,7 @@ def generate_session(request: GenerateRequest, model: ModelInfo, *, thinking: bo
 
 def sampling(request: OllamaRequest) -> Sampling:
     """The sampling parameters; raises ApiError where two do not fit together."""
-    logprobs = logprob_count(request.logprobs, request.top_logprobs)
+    logprobs = logprob_count(requested=request.logprobs, top=request.top_logprobs)
     options = request.parameters
     parameters = options.to_sampling()
     if options.seed is not None and options.seed < 0:  # Ollama's word for a random one

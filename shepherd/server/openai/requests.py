@@ -15,7 +15,13 @@ from pydantic import (
 from shepherd.server.body import RequestModel
 from shepherd.server.openai.tools import WireTool, WireToolCall
 from shepherd.server.wire.content import Content, content_of
-from shepherd.server.wire.fields import MAX_TOOLS, ModelName, few_messages, list_or_empty
+from shepherd.server.wire.fields import (
+    MAX_TOOLS,
+    ModelName,
+    StreamOptions,
+    few_messages,
+    list_or_empty,
+)
 from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.translation import token_limit
 from shepherd.server.wire.unsupported import refuse_unsupported
@@ -42,14 +48,6 @@ class WireMessage(RequestModel):
     ] = Field(default_factory=list[WireToolCall])
     tool_call_id: str | None = None
     name: str | None = None
-
-
-class StreamOptions(RequestModel):
-    """Extra parts of a stream."""
-
-    include_usage: Annotated[
-        bool | None, Field(description="One last chunk, without choices, with the usage.")
-    ] = None
 
 
 class TemplateOptions(RequestModel):

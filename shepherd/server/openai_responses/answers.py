@@ -196,7 +196,12 @@ class OutputWriter:
             names["namespace"] = offered.namespace
         if offered.custom:
             key, kind, text = "input", "custom_tool_call", custom_input(call)
-            item: JsonObject = {"id": new_id("ctc_", 32), "type": kind, "status": COMPLETED, **names}
+            item: JsonObject = {
+                "id": new_id("ctc_", 32),
+                "type": kind,
+                "status": COMPLETED,
+                **names,
+            }
             event = "response.custom_tool_call_input"
         else:
             key, kind, text = "arguments", "function_call", call.arguments_json

@@ -1,4 +1,4 @@
-"""The tools of a request: which the model is offered, and how its calls are named."""
+"""The tools of a request: which the model is offered, and which calls the answer must be."""
 
 import re
 from collections import Counter
@@ -11,12 +11,15 @@ from pydantic import Field, ValidationError
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError, invalid, invalid_body
+from shepherd.server.errors import ApiError, invalid, invalid_body, unsupported
 from shepherd.server.openai_responses.items import at_param
 from shepherd.server.wire.custom_tools import CustomFormat, check_custom_format, custom_spec
 from shepherd.server.wire.fields import MAX_TOOLS
+from shepherd.structure import ToolChoice
 
 _NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
+_CHOICE = "tool_choice"
+_CALLED = ("function", "custom")
 _TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 ToolName = Annotated[str, Field(min_length=1, max_length=256)]
 
@@ -170,3 +173,65 @@ def _unambiguous(tools: Sequence[OfferedTool]) -> tuple[OfferedTool, ...]:
         else tool
         for tool in tools
     )
+
+
+def choose(choice: Any, offered: Toolset, *, single: bool) -> tuple[Toolset, ToolChoice | None]:
+    """The tools that the model sees, and the calls that the answer must be; raises ApiError.
+
+    `single`: at most one call.
+    """
+    if choice in (None, "auto"):
+        return offered, None
+    if choice == "none":
+        return Toolset(), None
+    if choice == "required":
+        return _required(offered, single=single)
+    if not isinstance(choice, dict):
+        raise invalid(_CHOICE, 'must be "none", "auto", "required" or an object with a type')
+    fields = cast(JsonObject, choice)
+    kind: Any = fields.get("type")
+    if kind == "allowed_tools":
+        kept, required = _allowed(fields, offered)
+        return _required(kept, single=single) if required else (kept, None)
+    if kind in _CALLED:
+        tool = _named(fields, offered, _CHOICE)
+        return offered, ToolChoice(tool.spec.name, single=single)
+    raise unsupported(_CHOICE, f"tool_choice: tools of type {str(kind)[:40]!r} do not run here.")
+
+
+def _required(offered: Toolset, *, single: bool) -> tuple[Toolset, ToolChoice]:
+    if not offered.tools:
+        raise invalid(_CHOICE, "a call is required, but no tools are offered")
+    return offered, ToolChoice(single=single)
+
+
+def _allowed(choice: JsonObject, offered: Toolset) -> tuple[Toolset, bool]:
+    """Only the tools that are named, and whether one of them must be called."""
+    fields = cast(JsonObject, choice.get("allowed_tools", choice))
+    mode, names = fields.get("mode"), cast(Any, fields.get("tools"))
+    if mode not in ("auto", "required"):
+        raise invalid(f"{_CHOICE}.mode", "the mode must be auto or required")
+    if not isinstance(names, list) or len(cast(list[Any], names)) > MAX_TOOLS:
+        raise invalid(f"{_CHOICE}.tools", "tools must be a list of tools")
+    kept: list[OfferedTool] = []
+    for index, item in enumerate(cast(list[Any], names)):
+        named = cast(JsonObject, item) if isinstance(item, dict) else {}
+        kind: Any = named.get("type")
+        if kind == "namespace" and isinstance(named.get("name"), str):
+            kept += [tool for tool in offered.tools if tool.namespace == named["name"]]
+        elif kind in _CALLED or not isinstance(kind, str):
+            kept.append(_named(named, offered, f"{_CHOICE}.tools.{index}"))
+    return offered.keep(lambda tool: tool in kept), mode == "required"
+
+
+def _named(fields: JsonObject, offered: Toolset, param: str) -> OfferedTool:
+    """The tool that `{"type": …, "name": …}` names."""
+    inner: Any = fields.get("function", fields)
+    source = cast(JsonObject, inner) if isinstance(inner, dict) else {}
+    name, namespace = source.get("name"), source.get("namespace")
+    custom = fields.get("type") == "custom"
+    for tool in offered.tools:
+        is_same = tool.name == name and tool.custom == custom
+        if is_same and namespace in (None, tool.namespace):
+            return tool
+    raise invalid(param, f"there is no {fields.get('type')} tool {str(name)[:256]!r}")

@@ -4,6 +4,8 @@ from typing import Annotated, cast
 
 from pydantic import Field
 
+from shepherd.server.body import RequestModel
+
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 1000
 
@@ -30,3 +32,11 @@ ModelName = Annotated[
     str | None,
     Field(description="A model on offer, which answers under this name; without it the default."),
 ]
+
+
+class StreamOptions(RequestModel):
+    """Extra parts of a stream."""
+
+    include_usage: Annotated[
+        bool | None, Field(description="One last chunk, without choices, with the usage.")
+    ] = None

@@ -30,7 +30,11 @@ def choice_count(requested: int | None, maximum: int, where: str) -> int:
 
 
 def logprob_count(
-    requested: bool | None, top: int | None, where: str = "top_logprobs", switch: str = "logprobs"
+    *,
+    requested: bool | None,
+    top: int | None,
+    where: str = "top_logprobs",
+    switch: str = "logprobs",
 ) -> int | None:
     """How many of the likeliest tokens are reported, None for no log probabilities at all."""
     if top and not requested:

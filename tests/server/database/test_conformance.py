@@ -27,8 +27,13 @@ from shepherd.server.access.shared_windows import LEASE_SECONDS
 from shepherd.server.access.usage import Usage, UsageError, UsageStore
 from shepherd.server.errors import ApiError
 from shepherd.server.keys import KeyStore
-from shepherd.server.openai_responses import store
-from shepherd.server.openai_responses.store import DAY_SECONDS, MIB, ResponseStore, StoredResponse
+from shepherd.server.openai_responses.store import (
+    DAY_SECONDS,
+    MIB,
+    MIGRATIONS,
+    ResponseStore,
+    StoredResponse,
+)
 from shepherd.session import Session
 from shepherd.storage.postgres import PostgresServer
 from shepherd.storage.rows import Database
@@ -86,8 +91,8 @@ def stored(id: str, previous: str | None = None, size: int = 10) -> StoredRespon
 
 
 async def test_responses_belong_to_their_owner(place: Place) -> None:
-    store = ResponseStore(place("responses", store.MIGRATIONS), days=2, max_mib=1)
-    other = ResponseStore(place("responses", store.MIGRATIONS), days=2, max_mib=1)
+    store = ResponseStore(place("responses", MIGRATIONS), days=2, max_mib=1)
+    other = ResponseStore(place("responses", MIGRATIONS), days=2, max_mib=1)
     await store.save("me", stored("a"))
     await store.save("me", stored("b", "a"))
     await store.save("me", stored("b", "a"))
@@ -110,7 +115,7 @@ async def test_responses_expire_and_make_room(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = time.time()
-    stores = [ResponseStore(place("responses", store.MIGRATIONS), 2, 1) for _ in range(4)]
+    stores = [ResponseStore(place("responses", MIGRATIONS), 2, 1) for _ in range(4)]
     for number, store in enumerate(stores):  # each prunes with its first response
         monkeypatch.setattr(time, "time", lambda number=number: now + number)
         await store.save("me", stored(f"r{number}", size=400_000))

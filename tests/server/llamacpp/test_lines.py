@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.sampling import Sampling
-from shepherd.server.llamacpp.lines import LineLimits, LineText
+from shepherd.server.raw.lines import LineLimits, LineText
 from tests.backends.llamacpp.tiny import write_llama
 from tests.patience import PATIENCE
 from tests.server.harness import RunningServer

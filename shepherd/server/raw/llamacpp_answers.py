@@ -1,27 +1,25 @@
-"""A generation in the shapes of llama.cpp's `/completion`."""
+"""The answers to raw prompts in the shapes of llama.cpp's `/completion`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from shepherd.backends.base import Generation, Prefilled
+from shepherd.backends.base import Generation, GenerationStats
 from shepherd.events import FinishReason
 from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
-from shepherd.sampling import Sampling
-from shepherd.server.generation import Choices, check_whole
-from shepherd.server.llamacpp.generation_settings import generation_settings
+from shepherd.sampling import BIAS_RANGE, Sampling
+from shepherd.server.generation import NO_TOKENS, ChoicePiece
 from shepherd.server.progress import PromptProgress
-from shepherd.server.responses import Frames
-from shepherd.server.wire.answers import progress_fields, prompt_timings, timings
+from shepherd.server.wire.answers import StreamedAnswer, progress_fields, timings
 
 _LOWEST = -3.4028234663852886e38
 """llama.cpp's number for what has no probability."""
 
 
-@dataclass(slots=True)
-class CompletionAnswer:
+@dataclass
+class LlamaCompletion(StreamedAnswer):
     """The answers to one or more prompts; a list of them if `many`."""
 
     model: str
@@ -32,41 +30,35 @@ class CompletionAnswer:
     return_tokens: bool = False
     all_timings: bool = False
     fields: Sequence[str] = ()
-    choices: Choices | None = None
     _sent: dict[int, int] = field(default_factory=dict[int, int])
-
-    def attach(self, choices: Choices) -> None:
-        """Take the choices that are answered, for their prompts and tokens."""
-        self.choices = choices
 
     def whole(self, generations: Sequence[Generation]) -> JsonObject | list[JsonObject]:
         """The answer, or a list of the answers."""
         answers = [self._final(index, generation) for index, generation in enumerate(generations)]
         return answers if self.many else answers[0]
 
-    async def frames(self, choices: Choices) -> Frames:
-        """Yields the pieces of all answers, each answer's last one with its measures."""
-        async for index, event, text, logprobs in choices:
-            if event is None:
-                generation = await choices.result(index)
-                check_whole(generation)
-                yield frame(self._final(index, generation))
-                continue
-            if not self.probabilities:
-                yield frame(self._piece(index, choices.handle(index), text))
-                continue
-            for content, tokens in by_token(text, logprobs):
-                piece = self._piece(index, choices.handle(index), content)
-                yield frame(piece | {"completion_probabilities": probabilities(tokens)})
+    def add(self, piece: ChoicePiece) -> Iterator[str]:
+        """The event of a text; with probabilities, one for each token."""
+        if not self.probabilities:
+            yield frame(self._piece(piece.choice, piece.text))
+            return
+        for text, tokens in _by_token(piece.text, piece.logprobs):
+            chances = {"completion_probabilities": _probabilities(tokens)}
+            yield frame(self._piece(piece.choice, text) | chances)
+
+    def end(self, choice: int, generation: Generation) -> Iterator[str]:
+        """The last event of an answer, with its measures."""
+        yield frame(self._final(choice, generation))
 
     def progress(self, progress: PromptProgress) -> str:
         """The frame that tells how far the prompt is read."""
         body: JsonObject = {"index": 0, "content": "", "tokens": [], "stop": False}
         body |= {"prompt_progress": progress_fields(progress)}
-        return frame(body | {"timings": prompt_timings(progress)} if self.all_timings else body)
+        return frame(body | {"timings": _prompt_timings(progress)} if self.all_timings else body)
 
-    def _piece(self, index: int, handle: Prefilled, text: str) -> JsonObject:
-        stats = handle.stats()
+    def _piece(self, index: int, text: str) -> JsonObject:
+        handle = None if self.choices is None else self.choices.handle(index)
+        stats = GenerationStats() if handle is None else handle.stats()
         piece: JsonObject = {
             "index": index,
             "content": text,
@@ -74,7 +66,7 @@ class CompletionAnswer:
             "stop": False,
             "id_slot": index,
             "tokens_predicted": stats.completion_tokens,
-            "tokens_evaluated": handle.prompt_tokens,
+            "tokens_evaluated": handle.prompt_tokens if handle else 0,
         }
         return piece | {"timings": timings(stats)} if self.all_timings else piece
 
@@ -105,8 +97,8 @@ class CompletionAnswer:
             "timings": timings(stats),
         }
         if self.probabilities and not self.stream:
-            body["completion_probabilities"] = probabilities(generation.logprobs or ())
-        return chosen_fields(body, self.fields) if self.fields else body
+            body["completion_probabilities"] = _probabilities(generation.logprobs or ())
+        return _chosen_fields(body, self.fields) if self.fields else body
 
     def _fresh_tokens(self, index: int) -> list[int]:
         """The tokens of a choice since the last call."""
@@ -115,19 +107,27 @@ class CompletionAnswer:
         return [*generated[start:]]
 
 
-def by_token(text: str, tokens: Sequence[TokenLogprob]) -> list[tuple[str, Sequence[TokenLogprob]]]:
+def _prompt_timings(progress: PromptProgress) -> JsonObject:
+    """The `timings` of a prompt that is being read."""
+    seconds = progress.seconds if progress.done > progress.cached else 0.0
+    return timings(GenerationStats(progress.done, progress.cached, prefill_seconds=seconds))
+
+
+def _by_token(
+    text: str, tokens: Sequence[TokenLogprob]
+) -> list[tuple[str, Sequence[TokenLogprob]]]:
     """The text of each token with the token; one pair if the text is cut otherwise."""
     if "".join(token.text for token in tokens) != text:
         return [(text, tokens)]
     return [(token.text, (token,)) for token in tokens]
 
 
-def probabilities(tokens: Iterable[TokenLogprob]) -> list[JsonObject]:
+def _probabilities(tokens: Iterable[TokenLogprob]) -> list[JsonObject]:
     """llama.cpp's `completion_probabilities`."""
     return [_chance(token) | {"top_logprobs": [*map(_chance, token.top)]} for token in tokens]
 
 
-def chosen_fields(body: JsonObject, paths: Iterable[str]) -> JsonObject:
+def _chosen_fields(body: JsonObject, paths: Iterable[str]) -> JsonObject:
     """The values at these paths, such as `generation_settings/seed`; missing ones are left out."""
     chosen: JsonObject = {}
     for path in paths:
@@ -152,3 +152,60 @@ def _stop_type(generation: Generation) -> str:
     if generation.finish_reason is FinishReason.LENGTH:
         return "limit"
     return "word" if generation.stop_string else "eos"
+
+
+RANDOM_SEED = 2**32 - 1
+"""llama.cpp's number for a seed of its own choice."""
+
+_SAME = (
+    "temperature",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "top_k",
+    "top_p",
+    "min_p",
+    "top_n_sigma",
+    "xtc_probability",
+    "xtc_threshold",
+    "typical_p",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "min_keep",
+)
+
+
+def generation_settings(sampling: Sampling, max_tokens: int = 0, **others: Any) -> JsonObject:
+    """The parameters of a request, under llama.cpp's names; `max_tokens` 0: as many as fit."""
+    limit = {0: -1, NO_TOKENS: 0}.get(max_tokens, max_tokens)
+    return {
+        "seed": RANDOM_SEED if sampling.seed is None else sampling.seed,
+        **{name: getattr(sampling, name) for name in _SAME},
+        "repeat_last_n": sampling.penalty_last_n,
+        "repeat_penalty": sampling.penalty_repeat,
+        "presence_penalty": sampling.penalty_present,
+        "frequency_penalty": sampling.penalty_freq,
+        "dry_sequence_breakers": list(sampling.dry_sequence_breakers or ()),
+        "adaptive_target": -1.0,
+        "adaptive_decay": 0.0,
+        "stop": list(sampling.stop or ()),
+        "max_tokens": limit,
+        "n_predict": limit,
+        "n_keep": 0,
+        "n_discard": 0,
+        "ignore_eos": bool(sampling.ignore_eos),
+        "logit_bias": [_bias(token, bias) for token, bias in sampling.logit_bias or ()],
+        "n_probs": sampling.logprobs or 0,
+        "samplers": list(sampling.samplers or ()),
+        "lora": [],
+        **others,
+    }
+
+
+def _bias(token: int | str, bias: float) -> JsonObject:
+    """A ban is null, as JSON writes llama.cpp's infinity."""
+    return {"bias": None if bias <= BIAS_RANGE[0] else bias, "token": token}

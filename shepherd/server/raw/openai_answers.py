@@ -1,34 +1,22 @@
-"""A generation in the shapes of the completions API."""
+"""The answers to raw prompts in the shapes of OpenAI's completions API."""
 
 import math
-import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from shepherd.backends.base import Generation
 from shepherd.events import FinishReason
 from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject
-from shepherd.server.generation import Choices, check_whole
-from shepherd.server.responses import Frames
-from shepherd.server.wire.answers import timings
-
-_IMPOSSIBLE = -9999.0
-"""OpenAI's word for what has no probability, since JSON has no infinity."""
+from shepherd.server.generation import ChoicePiece
+from shepherd.server.wire.answers import IMPOSSIBLE, StreamedAnswer, new_id, timings
 
 
-def _new_id() -> str:
-    return f"cmpl-{secrets.token_hex(12)}"
-
-
-def _now() -> int:
-    return int(time.time())
-
-
-@dataclass(slots=True)
-class CompletionAnswer:
+@dataclass
+class OpenAiCompletion(StreamedAnswer):
     """The answers to one or more prompts, as an object or as the chunks of a stream.
 
     Of `candidates` answers to each prompt the `count` most likely are kept. `echoes` are the
@@ -42,13 +30,9 @@ class CompletionAnswer:
     echoes: Sequence[str | None] = ()
     logprobs: bool = False
     stream_usage: bool = False
-    choices: Choices | None = None
-    id: str = field(default_factory=_new_id)
-    created: int = field(default_factory=_now)
-
-    def attach(self, choices: Choices) -> None:
-        """Take the choices that are answered, for the texts of their prompts."""
-        self.choices = choices
+    id: str = field(default_factory=partial(new_id, "cmpl-"))
+    created: int = field(default_factory=lambda: int(time.time()))
+    _offsets: dict[int, int] = field(default_factory=dict[int, int])
 
     def whole(self, generations: Sequence[Generation]) -> JsonObject:
         """The whole answer: the choices of the first prompt, then those of the next."""
@@ -60,29 +44,31 @@ class CompletionAnswer:
         choices = [self._choice(index, *pair) for index, pair in enumerate(kept)]
         return self._frame(choices) | self._end(generations)
 
-    async def frames(self, choices: Choices) -> Frames:
-        """Yields the chunks of all choices, then the usage."""
-        offsets: dict[int, int] = {}
-        async for index, event, text, logprobs in choices:
-            ended = await choices.result(index) if event is None else None
-            if index not in offsets:
-                echo = self._echo(index)
-                offsets[index] = len(echo)
-                if echo:
-                    pieces = self._echoed_logprobs(index, echo)
-                    prompt = old_logprobs(pieces, 0) if pieces else None
-                    yield frame(self._chunk(index, echo, None, prompt))
-            if ended is not None:
-                check_whole(ended)
-                last = self._chunk(index, "", finish_reason(ended))
-                measured = not self.stream_usage
-                yield frame(last | {"timings": timings(ended.stats)} if measured else last)
-                continue
-            pieces = old_logprobs(logprobs, offsets[index]) if self.logprobs else None
-            yield frame(self._chunk(index, text, None, pieces))
-            offsets[index] += len(text)
+    def begin(self, choice: int) -> Iterator[str]:
+        """The chunk of the prompt, if it was requested."""
+        echo = self._echo(choice)
+        self._offsets[choice] = len(echo)
+        if echo:
+            tokens = self._echoed_logprobs(choice, echo)
+            yield frame(self._chunk(choice, echo, None, _logprobs(tokens, 0) if tokens else None))
+
+    def add(self, piece: ChoicePiece) -> Iterator[str]:
+        """The chunk of a text."""
+        offset = self._offsets[piece.choice]
+        tokens = _logprobs(piece.logprobs, offset) if self.logprobs else None
+        self._offsets[piece.choice] = offset + len(piece.text)
+        yield frame(self._chunk(piece.choice, piece.text, None, tokens))
+
+    def end(self, choice: int, generation: Generation) -> Iterator[str]:
+        """The chunk with the reason of the end."""
+        last = self._chunk(choice, "", _finish_reason(generation))
+        measures = {} if self.stream_usage else {"timings": timings(generation.stats)}
+        yield frame(last | measures)
+
+    def close(self, generations: Sequence[Generation]) -> Iterator[str]:
+        """The usage, if it was requested, and the end."""
         if self.stream_usage:
-            yield frame(self._frame([]) | self._end(await choices.results()))
+            yield frame(self._frame([]) | self._end(generations))
         yield frame("[DONE]")
 
     def _best(self, generations: Sequence[Generation]) -> Sequence[Generation]:
@@ -94,14 +80,14 @@ class CompletionAnswer:
         echo = self._echo(place)
         logprobs: JsonObject | None = None
         if self.logprobs:
-            logprobs = old_logprobs(self._echoed_logprobs(place, echo), 0)
-            for name, values in old_logprobs(generation.logprobs or (), len(echo)).items():
+            logprobs = _logprobs(self._echoed_logprobs(place, echo), 0)
+            for name, values in _logprobs(generation.logprobs or (), len(echo)).items():
                 logprobs[name] += values
         return {
             "text": echo + generation.message.content,
             "index": index,
             "logprobs": logprobs,
-            "finish_reason": finish_reason(generation),
+            "finish_reason": _finish_reason(generation),
         }
 
     def _echo(self, index: int) -> str:
@@ -161,17 +147,17 @@ class CompletionAnswer:
         }
 
 
-def finish_reason(generation: Generation) -> str:
+def _finish_reason(generation: Generation) -> str:
     """OpenAI's word for why the generation ended."""
     return "length" if generation.finish_reason is FinishReason.LENGTH else "stop"
 
 
-def old_logprobs(tokens: Iterable[TokenLogprob], offset: int) -> JsonObject:
+def _logprobs(tokens: Iterable[TokenLogprob], offset: int) -> JsonObject:
     """The `logprobs` object; `offset` is where the first token stands in the text."""
     body: JsonObject = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     for token in tokens:
-        likeliest = {chance.text: max(chance.logprob, _IMPOSSIBLE) for chance in token.top}
-        own = None if math.isnan(token.logprob) else max(token.logprob, _IMPOSSIBLE)
+        likeliest = {chance.text: max(chance.logprob, IMPOSSIBLE) for chance in token.top}
+        own = None if math.isnan(token.logprob) else max(token.logprob, IMPOSSIBLE)
         body["tokens"].append(token.text)
         body["token_logprobs"].append(own)
         body["top_logprobs"].append(None if own is None else likeliest | {token.text: own})

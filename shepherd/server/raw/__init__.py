@@ -1,0 +1,1 @@
+"""Raw prompts: OpenAI's older completions, and llama.cpp's own API."""

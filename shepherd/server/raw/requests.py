@@ -1,0 +1,235 @@
+"""Requests with raw prompts: lenient, unknown fields are ignored."""
+
+from dataclasses import replace
+from typing import Annotated, Any, cast
+
+from pydantic import AliasChoices, Field, model_validator
+
+from shepherd.server.body import RequestModel
+from shepherd.server.errors import invalid
+from shepherd.server.generation import NO_TOKENS
+from shepherd.server.raw.lines import LineLimits
+from shepherd.server.wire.fields import ModelName, StreamOptions
+from shepherd.server.wire.prompts import Prompts, prompts_of
+from shepherd.server.wire.sampling import DecodingFields, ranged
+from shepherd.server.wire.translation import choice_count, plain_format, token_limit
+from shepherd.server.wire.unsupported import refuse_unsupported
+from shepherd.session import Infill, RawPrompt, Session
+
+MAX_FILES = 1000
+MAX_FIELDS = 64
+_ELSEWHERE = {
+    "response_format": "Use json_schema or grammar.",
+    "messages": "Use /v1/chat/completions.",
+    "tools": "Use /v1/chat/completions.",
+}
+
+
+class RawRequest(DecodingFields):
+    """How a prompt is continued, in the fields that both APIs have."""
+
+    model: ModelName = None
+    stream: Annotated[bool | None, Field(description="Answer in server-sent events.")] = None
+    grammar: Annotated[
+        str | None, Field(description="A grammar in llama.cpp's GBNF that the answer fits.")
+    ] = None
+    json_schema: Annotated[Any, Field(description="A JSON schema that the answer fits.")] = None
+
+    def session(self, logprobs: int | None) -> Session:
+        """A session without its prompt; raises ApiError for fields that exclude each other."""
+        return Session(
+            sampling=replace(self.to_sampling(), logprobs=logprobs),
+            output_format=plain_format(self.grammar, self.json_schema),
+        )
+
+
+def raw_token_limit(requested: int | None, default: int) -> int:
+    """How many tokens are generated, as `Exchange.max_tokens` has it."""
+    return NO_TOKENS if requested == 0 else token_limit(requested, default)
+
+
+class CompletionRequest(RawRequest):
+    """The body of `POST /v1/completions`."""
+
+    prompt: Annotated[
+        Any,
+        Field(
+            description="A text, a list of tokens, or a list of either. Only models in this "
+            "process take it."
+        ),
+    ]
+    suffix: Annotated[
+        str | None,
+        Field(description="The text behind the gap, for models with tokens for that."),
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        Field(
+            ge=-1,
+            validation_alias=AliasChoices("max_tokens", "n_predict"),
+            description="Tokens to generate at most; none or -1: as many as fit; 0: none.",
+        ),
+    ] = None
+    echo: Annotated[
+        bool | None,
+        Field(description="The text begins with the prompt, whose tokens `logprobs` has too."),
+    ] = None
+    logprobs: int | None = ranged(
+        "logprobs", "Tell the log probabilities of the tokens, and of so many likeliest ones."
+    )
+    n: Annotated[
+        int | None,
+        Field(ge=1, description="Answers to each prompt, at most `server.max_choices`."),
+    ] = None
+    best_of: Annotated[
+        int | None,
+        Field(ge=1, description="Generate so many answers and keep the `n` most likely ones."),
+    ] = None
+    stream_options: Annotated[
+        StreamOptions | None,
+        Field(description="`include_usage`: a stream ends with a chunk that has the usage."),
+    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_chat(cls, value: Any) -> object:
+        if isinstance(value, dict):
+            refuse_unsupported(cast(dict[str, Any], value), _ELSEWHERE)
+        return cast(object, value)
+
+    def candidates(self, maximum: int) -> int:
+        """How many answers are generated to each prompt; raises ApiError above `maximum`."""
+        count = choice_count(self.n, maximum, "n")
+        best = choice_count(self.best_of or count, maximum, "best_of")
+        if best < count:
+            raise invalid("best_of", "must not be less than n")
+        if best > count and self.stream:
+            raise invalid("best_of", "can't be streamed: answers are compared at their end")
+        return best
+
+    @property
+    def prompts(self) -> list[RawPrompt | Infill]:
+        """The prompts, each with its suffix if there is one; raises ApiError."""
+        prompts = prompts_of(self.prompt).prompts
+        if not self.suffix:
+            measured = bool(self.echo) and self.logprobs is not None
+            return [replace(prompt, measured=measured) for prompt in prompts]
+        parts = (part for prompt in prompts for part in (*prompt.parts, *prompt.images))
+        if not all(isinstance(part, str) for part in parts):
+            raise invalid("suffix", "goes with prompts of text only")
+        return [Infill("".join(map(str, prompt.parts)), self.suffix) for prompt in prompts]
+
+
+class LlamaRequest(RawRequest):
+    """How llama.cpp's API continues a prompt, and what the answer tells."""
+
+    n_predict: Annotated[
+        int | None,
+        Field(
+            validation_alias=AliasChoices("n_predict", "max_tokens", "max_completion_tokens"),
+            description="Tokens to generate at most; none or negative: as many as fit; 0: none.",
+        ),
+    ] = None
+    n_cmpl: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            validation_alias=AliasChoices("n_cmpl", "n"),
+            description="Answers to each prompt, at most `server.max_choices`.",
+        ),
+    ] = None
+    n_probs: int | None = ranged(
+        "logprobs", "Tell so many of the likeliest tokens at each place.", "n_probs", "logprobs"
+    )
+    return_tokens: Annotated[bool | None, Field(description="Tell the answer's tokens.")] = None
+    response_fields: Annotated[
+        list[str] | None,
+        Field(max_length=MAX_FIELDS, description="The fields to send; `a/b` is nested."),
+    ] = None
+    return_progress: Annotated[
+        bool | None, Field(description="A stream tells in `prompt_progress` how far the prompt is.")
+    ] = None
+    timings_per_token: Annotated[
+        bool | None, Field(description="Each event of a stream has `timings`.")
+    ] = None
+    n_indent: Annotated[
+        int | None,
+        Field(description="The answer ends before a line with fewer blanks at its beginning."),
+    ] = None
+    t_max_predict_ms: Annotated[
+        int | None,
+        Field(description="The answer ends at the first new line after so many milliseconds."),
+    ] = None
+    cache_prompt: Annotated[
+        bool | None, Field(description="Accepted: the cache is used where it can be.")
+    ] = None
+    id_slot: Annotated[int | None, Field(description="Accepted: the scheduler chooses.")] = None
+
+    @property
+    def lines(self) -> LineLimits:
+        """The limits of the answer that hold at new lines."""
+        return LineLimits(max(self.n_indent or 0, 0), max(self.t_max_predict_ms or 0, 0) / 1000)
+
+
+class CompletionBody(LlamaRequest):
+    """The body of `POST /completion`."""
+
+    prompt: Annotated[
+        Any,
+        Field(
+            description="A text, tokens, both in one list, or a list of such prompts. Only models "
+            "in this process take it."
+        ),
+    ]
+
+    @property
+    def prompts(self) -> Prompts:
+        """The prompts; raises ApiError."""
+        return prompts_of(self.prompt)
+
+
+class InfillFile(RequestModel):
+    """A text that goes before the gap."""
+
+    text: str
+    filename: str = "tmp"
+
+
+class InfillBody(LlamaRequest):
+    """The body of `POST /infill`."""
+
+    input_prefix: Annotated[str, Field(description="The text before the gap.")]
+    input_suffix: Annotated[str, Field(description="The text behind the gap.")]
+    prompt: Annotated[str, Field(description="The beginning of what stands in the gap.")] = ""
+    input_extra: Annotated[
+        list[InfillFile], Field(max_length=MAX_FILES, description="Other files, with their names.")
+    ] = Field(default_factory=list[InfillFile])
+
+    @property
+    def infill(self) -> Infill:
+        """The gap."""
+        files = tuple((file.filename, file.text) for file in self.input_extra)
+        return Infill(self.input_prefix, self.input_suffix, self.prompt, files)
+
+
+class TokenizeBody(RequestModel):
+    """The body of `POST /tokenize`."""
+
+    model: str | None = None
+    content: Annotated[Any, Field(description="A text, or a list of texts and tokens.")] = ""
+    add_special: Annotated[
+        bool | None, Field(description="Begin with the model's token for that.")
+    ] = None
+    parse_special: Annotated[
+        bool | None, Field(description="false: texts of control tokens are plain.")
+    ] = None
+    with_pieces: Annotated[bool | None, Field(description="Tell the text of each token.")] = None
+
+
+class DetokenizeBody(RequestModel):
+    """The body of `POST /detokenize`."""
+
+    model: str | None = None
+    tokens: Annotated[list[int], Field(description="The numbers of tokens.")] = Field(
+        default_factory=list[int]
+    )
