@@ -26,15 +26,13 @@ from shepherd.server.wire.answers import (
 class GeminiAnswer(StreamedAnswer):
     """One answer, as an object, as server-sent events or as an array that grows.
 
-    `thoughts`: whether the answer includes the reasoning; `array`: whether a stream is an array;
-    `count` is the number of candidates.
+    `thoughts`: whether the answer includes the reasoning; `array`: whether a stream is an array.
     """
 
     model: str
     seal: Seal
     thoughts: bool = False
     array: bool = False
-    count: int = 1
     id: str = field(default_factory=partial(secrets.token_urlsafe, 16))
     _ended: dict[int, Generation] = field(default_factory=dict[int, Generation])
     _is_begun: bool = False
@@ -58,7 +56,7 @@ class GeminiAnswer(StreamedAnswer):
         self._ended[choice] = generation
         parts = [*self._calls(generation.message)] or [self._end_part(generation.message)]
         chunk = self._response([self._content(parts, choice) | self._finish(generation)])
-        if len(self._ended) == self.count:
+        if self.choices is not None and len(self._ended) == self.choices.count:
             chunk["usageMetadata"] = _usage(*(self._ended[i] for i in sorted(self._ended)))
         yield self._frame(chunk)
 

@@ -13,6 +13,7 @@ from shepherd.server.body import RequestModel
 from shepherd.server.wire.content import arguments_object
 from shepherd.server.wire.fields import MAX_TOOLS, few_messages, list_or_empty
 from shepherd.server.wire.sampling import SamplingFields
+from shepherd.server.wire.translation import token_limit
 from shepherd.server.wire.unsupported import check_fields
 
 _LEVELS = ("low", "medium", "high", "max")
@@ -186,6 +187,10 @@ class OllamaRequest(RequestModel):
     def parameters(self) -> Options:
         """The options, empty ones if the request has none."""
         return self.options or Options()
+
+    def token_limit(self, default: int) -> int:
+        """How many tokens may be generated; 0 is as many as fit."""
+        return token_limit(self.parameters.num_predict, default)
 
 
 class ChatRequest(OllamaRequest):

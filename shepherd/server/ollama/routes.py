@@ -34,7 +34,6 @@ from shepherd.server.ollama.to_session import chat_session, generate_session
 from shepherd.server.responses import JSON_LINES, JsonResponse
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.fields import MANY_MESSAGES
-from shepherd.server.wire.translation import token_limit
 
 
 def chat_router(context: ServerContext) -> APIRouter:
@@ -158,7 +157,7 @@ def _chat_exchange(
     return Exchange(
         session,
         answer,
-        max_tokens=token_limit(body.parameters.num_predict, settings.max_tokens),
+        max_tokens=body.token_limit(settings.max_tokens),
         on_evicted=answer.evicted.extend if body.truncate else None,
     )
 
@@ -169,9 +168,7 @@ def _generate_exchange(
     """The exchange of a generate request; raises ApiError."""
     session = generate_session(body, model, thinking=settings.thinking)
     answer = GenerateAnswer(body.model, session.thinking, started)
-    return Exchange(
-        session, answer, max_tokens=token_limit(body.parameters.num_predict, settings.max_tokens)
-    )
+    return Exchange(session, answer, max_tokens=body.token_limit(settings.max_tokens))
 
 
 OLLAMA = Api(

@@ -10,7 +10,7 @@ from shepherd.messages import Message, Role
 from shepherd.sampling import Sampling
 from shepherd.server.errors import ApiError
 from shepherd.server.ollama.requests import ChatRequest, GenerateRequest, Options
-from shepherd.server.ollama.to_session import chat_session, generate_session, token_limit
+from shepherd.server.ollama.to_session import chat_session, generate_session
 from shepherd.session import Infill, RawPrompt, Session
 from shepherd.structure import OutputFormat
 from tests.server.ollama.harness import HI
@@ -65,7 +65,7 @@ def test_a_negative_seed_is_random(seed: int) -> None:
 )
 def test_the_limit_of_tokens(limit: int | None, expected: int) -> None:
     body = ChatRequest.model_validate({"model": "m", "options": {"num_predict": limit}})
-    assert token_limit(body, 7) == expected
+    assert body.token_limit(7) == expected
 
 
 @pytest.mark.parametrize(
