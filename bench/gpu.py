@@ -8,7 +8,7 @@ import argparse
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -49,7 +49,7 @@ class Plan:
         """The loaded model with room for so many tokens."""
         values = {"context_size": max(4096, cells), "speculation": speculation}
         parallel = Concurrency(streams, streams)
-        own = replace(self.settings, **values)
+        own = self.settings.model_copy(update=values)
         engine = Engine.load(self.model, own, parallel, _ignore)
         try:
             for _ in engine.warm_up():

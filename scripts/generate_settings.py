@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import cast
 
-from shepherd.config.fields import expected
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from shepherd.config.fields import aliases, expected, section_class
 from shepherd.config.load import show_value
 from shepherd.config.settings import Config
 from shepherd.config.tools import PermissionRule
 from shepherd.config.trust import STRICTNESS, UNRESTRICTED
-from shepherd.records.record import Record, RecordField, fields_of
 from shepherd.sampling import DEFAULT_SAMPLING
 
 PAGE = "settings.md"
@@ -60,16 +62,16 @@ def render_sample() -> str:
     return "\n".join(parts)
 
 
-def _sections() -> Iterator[tuple[str, type[Record]]]:
-    for name, field in fields_of(Config).items():
-        yield name, field.kind
+def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    for name, field in Config.model_fields.items():
+        yield name, section_class(field)
 
 
-def _table(name: str, section: type[Record]) -> Iterator[str]:
+def _table(name: str, section: type[BaseModel]) -> Iterator[str]:
     yield "| key | value | default | meaning |" + (" project |" if name else "")
     yield "|---|---|---|---|" + ("---|" if name else "")
-    for key, field in fields_of(section).items():
-        cells = [f"`{key}`", expected(field), _default(key, field), field.rule.description]
+    for key, field in section.model_fields.items():
+        cells = [f"`{key}`", expected(field), _default(key, field), _text(field)]
         if name:
             cells.append(may_be_set_by_projects(f"{name}.{key}"))
         yield "| " + " | ".join(cells) + " |"
@@ -84,14 +86,14 @@ def may_be_set_by_projects(key: str) -> str:
     return _TIGHTEN.get(key, "no")
 
 
-def _default(key: str, field: RecordField) -> str:
-    if field.is_required:
+def _default(key: str, field: FieldInfo) -> str:
+    if field.is_required():
         return "(must be given)"
     value = _default_value(key, field)
     return "(unset)" if value is None else f"`{show_value(value)}`"
 
 
-def _default_value(key: str, field: RecordField) -> object:
+def _default_value(key: str, field: FieldInfo) -> object:
     """The default value; None if there is none."""
     if field.default is not None:
         return cast(object, field.default)
@@ -100,11 +102,9 @@ def _default_value(key: str, field: RecordField) -> object:
     return list(cast(tuple[str, ...], value)) if isinstance(value, tuple) else value
 
 
-def _sample_lines(section: type[Record]) -> Iterator[str]:
-    for key, field in fields_of(section).items():
-        also = "".join(
-            f" Also `{alias}`." for alias in field.rule.aliases if alias not in _text(field)
-        )
+def _sample_lines(section: type[BaseModel]) -> Iterator[str]:
+    for key, field in section.model_fields.items():
+        also = "".join(f" Also `{alias}`." for alias in aliases(field) if alias not in _text(field))
         yield from textwrap.wrap(
             f"{_text(field)}{also} ({expected(field)})",
             WIDTH,
@@ -117,9 +117,9 @@ def _sample_lines(section: type[Record]) -> Iterator[str]:
         yield ""
 
 
-def _text(field: RecordField) -> str:
-    return field.rule.description
+def _text(field: FieldInfo) -> str:
+    return field.description or ""
 
 
-def _summary(model: type[Record]) -> str:
+def _summary(model: type[BaseModel]) -> str:
     return (model.__doc__ or "").splitlines()[0]

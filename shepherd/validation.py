@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 _LENGTHS = frozenset({"too_short", "too_long", "string_too_short", "string_too_long"})
 _VALUE_ERROR, _EXPECTATION = "Value error, ", "Input should be "
@@ -20,13 +19,13 @@ _NO_PASSWORD = (
 """The error for a URL with a password; it must not quote the URL."""
 
 
-def key_of(problem: "ErrorDetails") -> str:
+def key_of(problem: ErrorDetails) -> str:
     """The location of a problem in the data: `messages.0.role`; "" for the data as a whole."""
     return ".".join(str(part) for part in problem["loc"])
 
 
 def describe_problem(
-    problem: "ErrorDetails",
+    problem: ErrorDetails,
     key: str,
     *,
     unknown: str = "",
@@ -50,6 +49,11 @@ def describe_problem(
         return f"{key}: {message}" if key else message
     value = f", got {_json_text(problem['input'])}" if show_value else ""
     return f"{key} must be {expected or message.removeprefix(_EXPECTATION)}{value}".strip()
+
+
+def problems_of(error: ValidationError) -> str:
+    """Everything that is wrong with data, in one line."""
+    return "; ".join(describe_problem(p, key_of(p)) for p in error.errors(include_url=False))
 
 
 def _length_of(message: str) -> str:

@@ -3,7 +3,8 @@
 from itertools import product
 from typing import Annotated
 
-from shepherd.records.record import Field
+from pydantic import Field
+
 from shepherd.tools.base import Access, AnyTool, Arguments, Tool, ToolContext, ToolResult
 
 NOUNS = {

@@ -20,7 +20,6 @@ from bench.weights import PUP, SMOLLM2, chosen_models, model_file
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.messages import Message
-from shepherd.records.check import checked
 from shepherd.sampling import Sampling
 from shepherd.session import Session
 
@@ -81,8 +80,7 @@ def main(arguments: Sequence[str]) -> int:
 
 async def _compare(plan: Plan, changes: dict[str, object]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
-        settings = checked(
-            LlamaCppSection,
+        settings = LlamaCppSection.model_validate(
             {
                 "threads": plan.threads,
                 "context_size": _CONTEXT * (1 if changes.get("deterministic") else STREAMS),

@@ -22,7 +22,6 @@ from bench.weights import PUP, SMOLLM2, chosen_models
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.messages import Message
-from shepherd.records.check import checked
 from shepherd.sampling import Sampling
 from shepherd.session import Session
 from shepherd.structure import OutputFormat
@@ -69,8 +68,7 @@ async def _measure(model: Path, runs: int) -> Mapping[str, Mapping[str, float]]:
 
 
 async def _load(model: Path, mode: str) -> LlamaCppBackend:
-    settings = checked(
-        LlamaCppSection,
+    settings = LlamaCppSection.model_validate(
         {"speculation": mode, "threads": 1, "context_size": _CONTEXT, "jump_ahead": False},
     )
     return await LlamaCppBackend.load(model, settings, Sampling(), parallel=STREAMS)

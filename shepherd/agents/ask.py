@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Annotated
 
+from pydantic import Field
+
 from shepherd.agents.backends import DelegateBackends
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of
 from shepherd.backends.base import ModelInfo
 from shepherd.config.providers.provider import Provider
 from shepherd.errors import ConfigError, ShepherdError, ToolError
 from shepherd.messages import Role, ToolSpec
-from shepherd.records.record import Field
 from shepherd.session import Session
 from shepherd.tools.base import (
     Access,

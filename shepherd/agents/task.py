@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Annotated
 
+from pydantic import Field
+
 from shepherd.agents.backends import OtherBackends
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of, shorten
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.errors import ConfigError, ShepherdError, ToolError
 from shepherd.events import EventCallback, Topic, ignore_events
 from shepherd.messages import ToolCall, ToolSpec
-from shepherd.records.record import Field
 from shepherd.session import Session
 from shepherd.tools.base import (
     Access,

@@ -1,6 +1,5 @@
 """Opens the backend of a provider."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
@@ -29,7 +28,7 @@ async def open_provider(
     """
     if config.source("llamacpp.context_size").layer is LayerName.FLAG:
         size = config.llamacpp.context_size
-        provider = replace(provider, context_size=size)
+        provider = provider.model_copy(update={"context_size": size})
     if len(provider.urls) > 1 and not provider.is_local:
         return await _open_upstreams(provider, book, config)
     if provider.is_local and provider.type == "tensorrt":
@@ -69,7 +68,7 @@ def _thinking(backend: Backend, provider: Provider) -> Backend:
 
 def local_config(provider: Provider, config: Config) -> Config:
     """The settings with which a provider's GGUF file runs in this process."""
-    model = replace(config.model, name=provider.model or "pup", provider="")
+    model = config.model.model_copy(update={"name": provider.model or "pup", "provider": ""})
     size = provider.context_size or config.llamacpp.context_size
-    engine = replace(config.llamacpp, context_size=size)
-    return replace(config, model=model, llamacpp=engine)
+    engine = config.llamacpp.model_copy(update={"context_size": size})
+    return config.model_copy(update={"model": model, "llamacpp": engine})

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from shepherd.config.files import exclusive, read_text, write_private
 from shepherd.config.section import Section
 from shepherd.errors import ConfigError
-from shepherd.records.check import InvalidRecordError, checked
 
 MAX_BYTES = 1_048_576
 
@@ -83,7 +84,7 @@ class AcceptanceStore:
         except FileNotFoundError:
             return _Accepted()
         try:
-            return checked(_Accepted, json.loads(text))
-        except (ValueError, RecursionError, InvalidRecordError) as error:
+            return _Accepted.model_validate(json.loads(text))
+        except (ValueError, RecursionError, ValidationError) as error:
             message = f"{self.path}: not a list of accepted commands; repair or delete the file"
             raise ConfigError(message) from error

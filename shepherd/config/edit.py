@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from shepherd.config.fields import find_field
+from shepherd.config.fields import aliases, find_field
 from shepherd.config.files import exclusive, read_text, write_private
 from shepherd.config.layers import MAX_FILE_BYTES, flag_layer, parse_file_layer
 from shepherd.config.settings import LayerName
@@ -58,7 +58,7 @@ def _place(key: str) -> tuple[str, list[str]]:
     """The section of a setting and all its names in a file, the main name first."""
     section, _, name = key.partition(".")
     field = find_field(key)
-    return section, [name, *(field.rule.aliases if field else ())]
+    return section, [name, *(aliases(field) if field else ())]
 
 
 def change_document(path: Path, change: Callable[[Document], None]) -> str:

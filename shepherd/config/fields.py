@@ -5,11 +5,15 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from types import NoneType
-from typing import Literal, get_args, get_origin
+from typing import Literal, cast, get_args, get_origin
 
+from annotated_types import Ge, Le, MinLen
+from pydantic import AliasChoices
+from pydantic.fields import FieldInfo
+
+from shepherd.config.section import Section
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
-from shepherd.records.record import RecordField, fields_of
 from shepherd.validation import nearest
 
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
@@ -19,16 +23,16 @@ _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 
 
-def all_fields() -> dict[str, RecordField]:
+def all_fields() -> dict[str, FieldInfo]:
     """Every setting as `section.key`, in the order of the sections."""
     return {
         f"{name}.{key}": field
-        for name, section in fields_of(Config).items()
-        for key, field in fields_of(section.kind).items()
+        for name in Config.model_fields
+        for key, field in _fields_in(name).items()
     }
 
 
-def find_field(key: str) -> RecordField | None:
+def find_field(key: str) -> FieldInfo | None:
     """The setting called `section.key`, None if there is none."""
     section, _, name = key.partition(".")
     return _fields_in(section).get(name)
@@ -38,18 +42,29 @@ def first_name(key: str) -> str:
     """`section.key` with the setting's first name if `key` uses another one; else `key`."""
     section, _, name = key.partition(".")
     fields = _fields_in(section).items()
-    return next((f"{section}.{k}" for k, field in fields if name in field.rule.aliases), key)
+    return next((f"{section}.{k}" for k, field in fields if name in aliases(field)), key)
 
 
-def _fields_in(section: str) -> Mapping[str, RecordField]:
-    field = fields_of(Config).get(section)
-    return fields_of(field.kind) if field else {}
+def _fields_in(section: str) -> Mapping[str, FieldInfo]:
+    field = Config.model_fields.get(section)
+    return section_class(field).model_fields if field else {}
 
 
-def bare_type(field: RecordField) -> object:
+def section_class(field: FieldInfo) -> type[Section]:
+    """The class of one of Config's fields."""
+    return cast(type[Section], field.annotation)
+
+
+def aliases(field: FieldInfo) -> list[str]:
+    """All names of the field in a settings file, except the first."""
+    alias = field.validation_alias
+    return [str(name) for name in alias.choices[1:]] if isinstance(alias, AliasChoices) else []
+
+
+def bare_type(field: FieldInfo) -> object:
     """The field's type without `| None`."""
-    present = [a for a in get_args(field.kind) if a is not NoneType]
-    return present[0] if NoneType in get_args(field.kind) else field.kind
+    present = [a for a in get_args(field.annotation) if a is not NoneType]
+    return present[0] if NoneType in get_args(field.annotation) else field.annotation
 
 
 def allowed_words(kind: object) -> list[str]:
@@ -59,12 +74,20 @@ def allowed_words(kind: object) -> list[str]:
     return [str(word) for word in get_args(kind)] if get_origin(kind) is Literal else []
 
 
-def expected(field: RecordField) -> str:
+def expected(field: FieldInfo) -> str:
     """A description of the field's valid values: `a whole number from 0 to 65535`."""
-    kind, rule = bare_type(field), field.rule
-    if rule.ge is not None:
-        return f"{_kind_in_words(kind)} from {rule.ge} to {rule.le}"
-    return "a text that is not empty" if rule.min_length else _kind_in_words(kind)
+    kind = bare_type(field)
+    low, high = limits(field)
+    if low is not None:
+        return f"{_kind_in_words(kind)} from {low} to {high}"
+    has_length = any(isinstance(rule, MinLen) for rule in field.metadata)
+    return "a text that is not empty" if has_length else _kind_in_words(kind)
+
+
+def limits(field: FieldInfo) -> tuple[object, object]:
+    """The lowest and the highest value of a number, each None if there is none."""
+    low = next((rule.ge for rule in field.metadata if isinstance(rule, Ge)), None)
+    return low, next((rule.le for rule in field.metadata if isinstance(rule, Le)), None)
 
 
 def _kind_in_words(kind: object) -> str:

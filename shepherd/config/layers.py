@@ -3,9 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import cast, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from shepherd.config.fields import (
+    aliases,
     bare_type,
     expected,
     first_name,
@@ -16,12 +21,7 @@ from shepherd.config.files import read_text
 from shepherd.config.locate import line_of
 from shepherd.config.settings import Config, LayerName, Source
 from shepherd.errors import ConfigError
-from shepherd.records.check import InvalidRecordError, checked
-from shepherd.records.record import Record, RecordField, fields_of
 from shepherd.validation import describe_problem, key_of, nearest
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 ENVIRONMENT_PREFIX = "SHEPHERD_"
 GPU_LAYERS, GPU_LAYERS_VARIABLE = "llamacpp.gpu_layers", "GGML_N_GPU_LAYERS"
@@ -130,16 +130,16 @@ def _checked(layer: Layer) -> Layer:
 def _check(layer: Layer, data: Mapping[str, object]) -> None:
     """Raise ConfigError with each value that is wrong by itself."""
     try:
-        checked(Config, data)
-    except InvalidRecordError as error:
-        problems = [p for p in error.problems if not _between_layers(p)]
+        Config.model_validate(data)
+    except ValidationError as error:
+        problems = [p for p in error.errors(include_url=False) if not _between_layers(p)]
         if problems:
             lines = [f"{layer.where(p['loc'])}: {describe(p)}" for p in problems[:MAX_PROBLEMS]]
             more = [f"and {len(problems) - len(lines)} more"] if len(problems) > len(lines) else []
             raise ConfigError("\n".join(lines + more)) from error
 
 
-def _between_layers(problem: "ErrorDetails") -> bool:
+def _between_layers(problem: ErrorDetails) -> bool:
     """Whether another layer may fix the problem, because the check covers a whole section."""
     return problem["type"] == "value_error" and len(problem["loc"]) == 1
 
@@ -157,7 +157,7 @@ def _canonical(layer: Layer, data: Mapping[str, Table]) -> dict[str, object]:
     return named
 
 
-def describe(problem: "ErrorDetails") -> str:
+def describe(problem: ErrorDetails) -> str:
     """The sentence for one of pydantic's problems with a Config."""
     location, key = problem["loc"], key_of(problem)
     if len(location) == 1 and problem["type"] not in ("extra_forbidden", "value_error"):
@@ -177,31 +177,31 @@ def _unknown(location: tuple[str | int, ...], value: object) -> str:
     if len(location) > 1:
         return unknown_key(key)
     if isinstance(value, dict):
-        guess = nearest(key, fields_of(Config))
+        guess = nearest(key, Config.model_fields)
         return f"unknown section [{key}]" + (f"; did you mean [{guess}]?" if guess else "")
     return unknown_key(key) + " (settings belong in a section)"
 
 
-def _field_at(location: tuple[str | int, ...]) -> RecordField | None:
+def _field_at(location: tuple[str | int, ...]) -> FieldInfo | None:
     """The field at `location`; None inside a list of plain values."""
-    kind: type[Record] = Config
-    field: RecordField | None = None
+    kind: type[BaseModel] = Config
+    field: FieldInfo | None = None
     for part in location:
         if isinstance(part, int):
             continue
-        field = fields_of(kind).get(part) or _by_alias(kind, part)
+        field = kind.model_fields.get(part) or _by_alias(kind, part)
         if field is None:
             return None
-        kind = _inner_record(field) or kind
+        kind = _inner_model(field) or kind
     return field if not isinstance(location[-1], int) else None
 
 
-def _by_alias(kind: type[Record], name: str) -> RecordField | None:
-    return next((f for f in fields_of(kind).values() if name in f.rule.aliases), None)
+def _by_alias(kind: type[BaseModel], name: str) -> FieldInfo | None:
+    return next((f for f in kind.model_fields.values() if name in aliases(f)), None)
 
 
-def _inner_record(field: RecordField) -> type[Record] | None:
+def _inner_model(field: FieldInfo) -> type[BaseModel] | None:
     """The class of a section, or of a list's items."""
     kind = bare_type(field)
     inner = next(iter(get_args(kind)), kind)
-    return inner if isinstance(inner, type) and issubclass(inner, Record) else None
+    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from pydantic import AfterValidator, AliasChoices, Field, model_validator
+
 from shepherd.config.section import Section
-from shepherd.records.record import Field
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 
@@ -32,9 +33,9 @@ class LlamaCppSection(Section):
         Field(
             ge=0,
             le=16_777_216,
-            after=_check_context,
             description="Context size in tokens; 0 = the model's own, or as much as fits.",
         ),
+        AfterValidator(_check_context),
     ] = 0
     gpu_layers: Annotated[
         int,
@@ -50,7 +51,7 @@ class LlamaCppSection(Section):
         Field(
             ge=1,
             le=64,
-            aliases=("pp",),
+            validation_alias=AliasChoices("pipeline_parallel", "pp"),
             description="GPUs that share the layers (also `pp`).",
         ),
     ] = 1
@@ -59,7 +60,7 @@ class LlamaCppSection(Section):
         Field(
             ge=1,
             le=64,
-            aliases=("tp",),
+            validation_alias=AliasChoices("tensor_parallel", "tp"),
             description="GPUs that share each tensor (also `tp`).",
         ),
     ] = 1
@@ -85,7 +86,7 @@ class LlamaCppSection(Section):
         Field(
             ge=0,
             le=65_536,
-            aliases=("n_ubatch",),
+            validation_alias=AliasChoices("ubatch", "n_ubatch"),
             description="Tokens computed at once, at most n_batch (also `n_ubatch`); 0 = 512, or "
             "fewer if that is faster.",
         ),
@@ -204,6 +205,8 @@ class LlamaCppSection(Section):
         """The tokens computed at once, unless fewer are faster."""
         return self.ubatch or DEFAULT_UBATCH
 
-    def check(self) -> None:
+    @model_validator(mode="after")
+    def _fits_batch(self) -> LlamaCppSection:
         if self.ubatch > self.n_batch > 0:
             raise ValueError(f"ubatch ({self.ubatch}) must not exceed n_batch ({self.n_batch})")
+        return self

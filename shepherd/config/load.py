@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from pydantic import BaseModel, ValidationError
+
 from shepherd.config.layers import (
     Layer,
     describe,
@@ -21,8 +23,6 @@ from shepherd.config.settings import Config, LayerName, Provenance, Source
 from shepherd.config.tools import PermissionRule
 from shepherd.config.trust import admit
 from shepherd.errors import ConfigError
-from shepherd.records.check import InvalidRecordError, as_data, checked
-from shepherd.records.record import Record, fields_of
 from shepherd.sampling import DEFAULT_SAMPLING
 
 RULES = "permissions.rules"
@@ -47,7 +47,7 @@ def load_config(
     ]
     sources = {key: source for layer in layers for key, source in layer.sources.items()}
     provenance = Provenance(
-        sources, tuple(checked(PermissionRule, rule) for rule in rules), warnings
+        sources, tuple(PermissionRule.model_validate(rule) for rule in rules), warnings
     )
     return _merged(layers, provenance)
 
@@ -64,9 +64,12 @@ def _project_layer(
 def _merged(layers: Sequence[Layer], provenance: Provenance) -> Config:
     values = {key: value for layer in layers for key, value in layer.values.items()}
     try:
-        return checked(Config, nested(values)).with_provenance(provenance)
-    except InvalidRecordError as error:
-        problems = [_whole(p["loc"], describe(p), provenance.sources) for p in error.problems]
+        return Config.model_validate(nested(values), context=provenance)
+    except ValidationError as error:
+        problems = [
+            _whole(p["loc"], describe(p), provenance.sources)
+            for p in error.errors(include_url=False)
+        ]
         text = "\n".join(problems)
         raise ConfigError(text) from error
 
@@ -87,8 +90,8 @@ def show_value(value: object) -> str:
     """A value as TOML; "" if it is unset."""
     if value is None:
         return ""
-    if isinstance(value, Record):
-        inner = as_data(value, changes_only=True)
+    if isinstance(value, BaseModel):
+        inner = value.model_dump(exclude_defaults=True)
         return "{ " + ", ".join(f"{k} = {show_value(v)}" for k, v in inner.items()) + " }"
     if isinstance(value, dict):
         items = cast(dict[str, object], value).items()
@@ -109,7 +112,7 @@ def default_of(section: str, key: str) -> object:
 def _show_section(config: Config, name: str) -> str:
     section = config.section(name)
     lines = [f"[{name}]"]
-    for key in fields_of(type(section)):
+    for key in type(section).model_fields:
         value = cast(object, getattr(section, key))
         source = _place(config.source(f"{name}.{key}"), (name, key))
         text = f"{key} = {show_value(value)}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from pydantic import Field
+
 from shepherd.config.section import Section
-from shepherd.records.record import Field
 
 
 class ModelSection(Section):

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from shepherd.config.fields import expected
 from shepherd.config.files import read_text
@@ -15,12 +18,7 @@ from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.locate import line_of
 from shepherd.config.section import Section
 from shepherd.errors import ConfigError
-from shepherd.records.check import InvalidRecordError, as_data, checked
-from shepherd.records.record import Field, fields_of
 from shepherd.validation import describe_problem, did_you_mean
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 PACKAGED = "models.toml"
 LIMIT_PARAMETERS = Literal["", "max_tokens", "max_completion_tokens", "max_output_tokens"]
@@ -87,7 +85,7 @@ class ModelDatabase:
         names = _names(model)
         for source, entries in self.layers:
             for entry in _matching(entries, names):
-                entry_values = as_data(entry, changes_only=True)
+                entry_values = entry.model_dump(exclude_defaults=True)
                 del entry_values["match"]
                 values |= entry_values
                 if "context" in entry_values:
@@ -130,19 +128,19 @@ def _entries(text: str, name: str) -> list[ModelEntry]:
 
 def _entry(text: str, name: str, index: int, table: object) -> ModelEntry:
     try:
-        return checked(ModelEntry, table)
-    except InvalidRecordError as error:
-        problem = error.problems[0]
+        return ModelEntry.model_validate(table)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
         where = f"{name}:{line_of(text, ('model', index, *problem['loc']))}"
         raise ConfigError(f"{where}: {_describe(problem)}") from error
 
 
 def _describe(problem: ErrorDetails) -> str:
     key = str(next(iter(problem["loc"]), "model"))
-    field = fields_of(ModelEntry).get(key)
+    field = ModelEntry.model_fields.get(key)
     return describe_problem(
         problem,
         key,
-        unknown=f"unknown key {key}{did_you_mean(key, fields_of(ModelEntry))}",
+        unknown=f"unknown key {key}{did_you_mean(key, ModelEntry.model_fields)}",
         expected=expected(field) if field else "a table",
     )

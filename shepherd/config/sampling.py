@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, cast
 
+from pydantic import Field, model_validator
+
 from shepherd.config.section import Section
 from shepherd.errors import InvalidRequestError
-from shepherd.records.check import as_data
-from shepherd.records.record import Field
 from shepherd.sampling import RANGES, Sampling, check_sampling
 
 
@@ -103,15 +103,17 @@ class SamplingSection(Section):
         list[str] | None, Field(description="Texts that end an answer; at most 16.")
     ] = None
 
-    def check(self) -> None:
+    @model_validator(mode="after")
+    def _in_range(self) -> SamplingSection:
         try:
             check_sampling(self.to_sampling())
         except InvalidRequestError as error:
             raise ValueError(str(error)) from error
+        return self
 
     def to_sampling(self) -> Sampling:
         """The section as plain data."""
-        values = as_data(self)
+        values = self.model_dump()
         for name, value in values.items():
             values[name] = tuple(cast(list[str], value)) if isinstance(value, list) else value
         return Sampling(**values)

@@ -1,11 +1,19 @@
-"""The base of all sections of the settings: one record per TOML section."""
+"""The base of all sections of the settings: one pydantic model per TOML section."""
 
-from types import MappingProxyType
-
-from shepherd.records.record import Record
+from pydantic import BaseModel, ConfigDict
 
 
-class Section(Record, is_base=True):
-    """A section; it refuses unknown keys and values of another type."""
+class Section(BaseModel):
+    """A section; it refuses unknown keys and values of another type.
 
-    validation = MappingProxyType({"extra": "forbid", "strict": True, "allow_inf_nan": False})
+    `model_copy(update=...)` changes a copy without a check.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        populate_by_name=True,
+        allow_inf_nan=False,
+        defer_build=True,  # the check of a section is made with its first value
+    )

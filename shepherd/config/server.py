@@ -7,10 +7,11 @@ import math
 import re
 from typing import Annotated, TypeAlias, cast
 
+from pydantic import AfterValidator, BeforeValidator, Field
+
 from shepherd.config.choices import AuthMode, LogFormat, ShowToolCalls
 from shepherd.config.section import Section
 from shepherd.durations import parse_duration
-from shepherd.records.record import Field
 from shepherd.validation import check_database_url
 
 AliasTargets: TypeAlias = str | list[str] | dict[str, float]
@@ -182,19 +183,19 @@ class ServerSection(DoorSettings):
     database: Annotated[
         str,
         Field(
-            after=_check_database,
             description="URL of a PostgreSQL database for keys, limits, usage, stored "
             "responses and shared sessions, without a password: `postgresql://USER@HOST/NAME` "
             '(`shepherd[postgres]`); "" = files.',
         ),
+        AfterValidator(_check_database),
     ] = ""
     database_password: Annotated[
         str,
         Field(
-            after=_check_place,
             description="The place of its password: `env:NAME`, `file` or `keyring` (`shepherd "
             'database password`); "" = none, or where libpq finds it (`PGPASSWORD`, `~/.pgpass`).',
         ),
+        AfterValidator(_check_place),
     ] = ""
     max_body_bytes: Annotated[
         int, Field(ge=1024, le=1_073_741_824, description="Maximum request body in bytes.")
@@ -254,10 +255,10 @@ class ServerSection(DoorSettings):
     aliases: Annotated[
         dict[str, AliasTargets],
         Field(
-            before=_check_aliases,
             description="Other names for models: a model, a list of models of which the next one "
             "answers if one fails, or a table of models with weights.",
         ),
+        BeforeValidator(_check_aliases),
     ] = {}
     any_model: Annotated[
         bool,
@@ -266,10 +267,10 @@ class ServerSection(DoorSettings):
     keep_alive: Annotated[
         str,
         Field(
-            after=_check_duration,
             description="How long a model that was loaded for a request stays without requests: "
             "`90s`, `5m`, `1h`; 0 = not at all, -1 = until its memory is needed.",
         ),
+        AfterValidator(_check_duration),
     ] = "5m"
     max_models: Annotated[
         int,

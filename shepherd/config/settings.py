@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
+
+from pydantic import Field, PrivateAttr
 
 from shepherd.config.agent.hooks import HooksSection
 from shepherd.config.agent.knowledge import KnowledgeSection
@@ -17,7 +19,6 @@ from shepherd.config.section import Section
 from shepherd.config.server import ServerSection
 from shepherd.config.terminal import TerminalSection
 from shepherd.config.tools import PermissionRule, PermissionsSection, PluginsSection, ToolsSection
-from shepherd.records.record import Field, fields_of
 
 
 class MemorySection(Section):
@@ -105,11 +106,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Everything about the values of the settings, but not the values."""
+    """Everything about the values of the settings, but not the values.
 
-    sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
-    project_rules: tuple[PermissionRule, ...] = ()
-    warnings: tuple[str, ...] = ()
+    All are equal, because settings are equal by their values.
+    """
+
+    sources: Mapping[str, Source] = field(default_factory=dict[str, Source], compare=False)
+    project_rules: tuple[PermissionRule, ...] = field(default=(), compare=False)
+    warnings: tuple[str, ...] = field(default=(), compare=False)
 
 
 DEFAULT_SOURCE = Source(LayerName.DEFAULT)
@@ -118,25 +122,26 @@ DEFAULT_SOURCE = Source(LayerName.DEFAULT)
 class Config(Section):
     """The settings of one run; `Config()` is the defaults alone."""
 
-    model: ModelSection = field(default_factory=ModelSection)
-    llamacpp: LlamaCppSection = field(default_factory=LlamaCppSection)
-    sampling: SamplingSection = field(default_factory=SamplingSection)
-    permissions: PermissionsSection = field(default_factory=PermissionsSection)
-    tools: ToolsSection = field(default_factory=ToolsSection)
-    memory: MemorySection = field(default_factory=MemorySection)
-    undo: UndoSection = field(default_factory=UndoSection)
-    mcp: McpSection = field(default_factory=McpSection)
-    knowledge: KnowledgeSection = field(default_factory=KnowledgeSection)
-    hooks: HooksSection = field(default_factory=HooksSection)
-    terminal: TerminalSection = field(default_factory=TerminalSection)
-    server: ServerSection = field(default_factory=ServerSection)
-    plugins: PluginsSection = field(default_factory=PluginsSection)
+    model: ModelSection = Field(default_factory=ModelSection)
+    llamacpp: LlamaCppSection = Field(default_factory=LlamaCppSection)
+    sampling: SamplingSection = Field(default_factory=SamplingSection)
+    permissions: PermissionsSection = Field(default_factory=PermissionsSection)
+    tools: ToolsSection = Field(default_factory=ToolsSection)
+    memory: MemorySection = Field(default_factory=MemorySection)
+    undo: UndoSection = Field(default_factory=UndoSection)
+    mcp: McpSection = Field(default_factory=McpSection)
+    knowledge: KnowledgeSection = Field(default_factory=KnowledgeSection)
+    hooks: HooksSection = Field(default_factory=HooksSection)
+    terminal: TerminalSection = Field(default_factory=TerminalSection)
+    server: ServerSection = Field(default_factory=ServerSection)
+    plugins: PluginsSection = Field(default_factory=PluginsSection)
 
-    _provenance: Provenance = field(default_factory=Provenance, compare=False, repr=False)
+    _provenance: Provenance = PrivateAttr(default_factory=Provenance)
 
-    def with_provenance(self, provenance: Provenance) -> Config:
-        """The same settings, with everything about them."""
-        return replace(self, _provenance=provenance)
+    def model_post_init(self, context: object, /) -> None:
+        """Keep the Provenance that is the context of `model_validate`."""
+        if isinstance(context, Provenance):
+            self._provenance = context
 
     @property
     def project_rules(self) -> tuple[PermissionRule, ...]:
@@ -154,7 +159,7 @@ class Config(Section):
 
     def section(self, name: str) -> Section:
         """The section called `name`; raises KeyError if there is none."""
-        if name not in fields_of(Config):
+        if name not in Config.model_fields:
             raise KeyError(name)
         section: Section = getattr(self, name)
         return section

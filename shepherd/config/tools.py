@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from pydantic import AfterValidator, Field
+
 from shepherd.config.choices import ApproveMode, SandboxMode
 from shepherd.config.section import Section
-from shepherd.records.record import Field
 
 
 def _check_paths(paths: list[str]) -> list[str]:
@@ -93,14 +94,15 @@ class ToolsSection(Section):
     sandbox_writable: Annotated[
         list[str],
         Field(
-            after=_check_paths,
             description="Paths outside the working directory that commands in the sandbox may "
             "also write, such as `~/.cache/pip`.",
         ),
+        AfterValidator(_check_paths),
     ] = []
     sandbox_readable: Annotated[
         list[str],
-        Field(after=_check_paths, description="Paths that commands in the sandbox may also read."),
+        Field(description="Paths that commands in the sandbox may also read."),
+        AfterValidator(_check_paths),
     ] = []
     disabled: Annotated[list[str], Field(description="Names of tools that are not offered.")] = []
     schema_tokens: Annotated[

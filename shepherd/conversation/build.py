@@ -150,5 +150,5 @@ async def open_shared(
 
 def unsaved(config: Config) -> Config:
     """The settings of a conversation that saves nothing: no transcript and no memory."""
-    terminal = replace(config.terminal, save_sessions=False)
-    return replace(config, terminal=terminal)
+    terminal = config.terminal.model_copy(update={"save_sessions": False})
+    return config.model_copy(update={"terminal": terminal})

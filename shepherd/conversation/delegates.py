@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import islice
 
 from shepherd.agents import (
@@ -137,8 +136,8 @@ class Delegates:
 
     async def _open(self, provider: str) -> Backend:
         config = with_provider(self._slot.config, provider)
-        model = replace(config.model, fallback=False)
-        return await self._slot.open_backend(replace(config, model=model))
+        model = config.model.model_copy(update={"fallback": False})
+        return await self._slot.open_backend(config.model_copy(update={"model": model}))
 
     def _offer(self, tools: Iterable[AnyTool], model: ModelInfo) -> list[ToolSpec]:
         return offered_tools(tools, self._slot.config, model)

@@ -1,6 +1,5 @@
 """Models as users type them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from shepherd.config.providers.provider import LOCAL
@@ -44,8 +43,10 @@ def with_model(config: Config, name: str) -> Config:
 
 def with_provider(config: Config, selector: str, name: str = "") -> Config:
     """The settings with another provider, "" for the local model, which `name` may change."""
-    model = replace(config.model, provider=selector, name=name or config.model.name)
-    return replace(config, model=model)
+    model = config.model.model_copy(
+        update={"provider": selector, "name": name or config.model.name}
+    )
+    return config.model_copy(update={"model": model})
 
 
 def model_of_flags(config: Config) -> Config:

@@ -4,13 +4,14 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from shepherd.config.acceptance import AcceptanceStore, Proposal
 from shepherd.config.agent.hooks import NO_HOOKS, Hook, HooksSection
 from shepherd.config.files import read_text
 from shepherd.config.paths import project_hooks_file
 from shepherd.errors import ConfigError
-from shepherd.records.check import InvalidRecordError, as_data, checked
-from shepherd.records.record import fields_of
+from shepherd.validation import problems_of
 
 MAX_BYTES = 65_536
 HOW_TO_ACCEPT = "`shepherd hooks list` shows them, and `shepherd hooks accept` lets them run"
@@ -26,7 +27,7 @@ class ProjectHooks:
     @property
     def proposal(self) -> Proposal:
         """Everything that decides what runs."""
-        content = {"file": str(self.file), **as_data(self.section)}
+        content = {"file": str(self.file), **self.section.model_dump()}
         return Proposal("hooks", self.file.parent, content)
 
 
@@ -37,10 +38,12 @@ def load_project_hooks(cwd: Path) -> ProjectHooks | None:
         return None
     try:
         data = tomllib.loads(read_text(file, MAX_BYTES))
-        return ProjectHooks(file.resolve(), checked(HooksSection, data))
+        return ProjectHooks(file.resolve(), HooksSection.model_validate(data))
     except FileNotFoundError:
         return None
-    except (tomllib.TOMLDecodeError, RecursionError, InvalidRecordError) as error:
+    except ValidationError as error:
+        raise ConfigError(f"{file}: not a file of hooks: {problems_of(error)}") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{file}: not a file of hooks: {error}") from error
 
 
@@ -59,7 +62,7 @@ def accepted_hooks(cwd: Path, store: AcceptanceStore) -> tuple[HooksSection, str
 
 def joined(own: HooksSection, more: HooksSection) -> HooksSection:
     """All hooks of both, those of `own` first."""
-    names = fields_of(HooksSection)
+    names = HooksSection.model_fields
     return HooksSection(**{name: [*getattr(own, name), *getattr(more, name)] for name in names})
 
 
@@ -67,7 +70,7 @@ def description(section: HooksSection) -> str:
     """The hooks, a line each."""
     lines = [
         f"{event}: {hook.command}  (match {hook.match}, {hook.timeout:g} s{_variables(hook)})"
-        for event in fields_of(HooksSection)
+        for event in HooksSection.model_fields
         for hook in getattr(section, event)
     ]
     return "\n".join(lines)

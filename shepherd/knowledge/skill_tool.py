@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+from pydantic import Field
+
 from shepherd.errors import ToolError
 from shepherd.knowledge.files import KnowledgeFiles
 from shepherd.knowledge.frame import USE_SKILL
 from shepherd.knowledge.front_matter import split_front_matter
 from shepherd.knowledge.skills import MAX_SKILL_BYTES, SKILL_FILE, Skill
-from shepherd.records.record import Field
 from shepherd.tasks import in_thread
 from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.text import cap_text

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 from pydantic import ConfigDict, model_validator
 
 from shepherd.messages import JsonObject
-from shepherd.tools.model_arguments import ModelArguments
+from shepherd.tools.base import Arguments
 
 MAX_SCHEMA_BYTES = 16_384
 """A longer schema is reduced to the names and types of its properties."""
@@ -95,7 +95,7 @@ class _Reduction:
         return place
 
 
-class JsonArguments(ModelArguments):
+class JsonArguments(Arguments):
     """Arguments of a server's tool, checked against its schema; see `arguments_model`."""
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)

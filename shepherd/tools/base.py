@@ -5,45 +5,46 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback, ignore_events
 from shepherd.images import Image
 from shepherd.messages import ToolCall, ToolSpec
-from shepherd.records.record import Record, fields_of
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from shepherd.tools.sandbox.refusal import Refusal
     from shepherd.tools.sandbox.sandbox import Confinement, Sandbox
     from shepherd.tools.shell.background import BackgroundCommands
 
 
-class Arguments(Record, is_base=True):
-    """Base of the built-in tools' arguments.
+class Arguments(BaseModel):
+    """Base of tools' arguments: unknown names are refused, and sensible conversions are made.
 
-    Unknown names are refused, and sensible conversions are made: small models send null for omitted
-    arguments, and numbers where text is expected.
+    Small models send null for omitted arguments, and numbers where text is expected.
     """
 
-    validation = MappingProxyType(
-        {"extra": "forbid", "coerce_numbers_to_str": True, "allow_inf_nan": False}
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        coerce_numbers_to_str=True,
+        allow_inf_nan=False,
+        defer_build=True,  # most tools are neither offered to a model nor called
     )
 
+    @model_validator(mode="before")
     @classmethod
-    def prepared(cls, data: object) -> object:
-        """The arguments without null for those that can be omitted."""
+    def _drop_null(cls, data: object) -> object:
         if not isinstance(data, dict):
             return data
-        optional = {name for name, field in fields_of(cls).items() if not field.is_required}
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
         values = cast(dict[str, Any], data)
         return {k: v for k, v in values.items() if v is not None or k not in optional}
 
 
-A = TypeVar("A", bound="Record | BaseModel")
+A = TypeVar("A", bound=BaseModel)
 
 
 class AccessKind(StrEnum):

@@ -2,22 +2,19 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from shepherd.errors import ToolError
 from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall
-from shepherd.records.check import InvalidRecordError, checked, checked_model
-from shepherd.records.record import Record, fields_of
 from shepherd.tools.base import Access, AnyTool, ToolContext, ToolResult
 from shepherd.tools.confinement import Command
 from shepherd.tools.deferred.signature import signature
 from shepherd.tools.text import valid_json
 from shepherd.validation import describe_problem
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-    from pydantic_core import ErrorDetails
 
 _MAX_PROBLEMS = 3
 
@@ -57,24 +54,17 @@ def parse_arguments(tool: AnyTool, call: ToolCall) -> Any:
     if infinite:
         problem = f"{infinite[0]} has a number that is infinite, or too large"
         raise ToolError(f"bad arguments for {call.name}: {problem}")
+    kind: type[BaseModel] = tool.arguments
     try:
-        return _checked(tool.arguments, valid_json(call.arguments))
-    except ToolError as error:
+        return kind.model_validate(valid_json(call.arguments))
+    except ValidationError as error:
+        problems = _sentence(error.errors(include_url=False), kind.model_fields)
         # the prompt may not list the tool
         usage = f"; it is {signature(tool.spec())}" if tool.is_extension else ""
-        raise ToolError(f"bad arguments for {call.name}: {error}{usage}") from error
+        raise ToolError(f"bad arguments for {call.name}: {problems}{usage}") from error
 
 
-def _checked(kind: "type[Record | BaseModel]", values: object) -> Any:
-    """The arguments in `values`; raises ToolError with each wrong argument by name."""
-    try:
-        return checked(kind, values) if issubclass(kind, Record) else checked_model(kind, values)
-    except InvalidRecordError as error:
-        names = fields_of(kind) if issubclass(kind, Record) else kind.model_fields
-        raise ToolError(_sentence(error.problems, names)) from error
-
-
-def _sentence(details: "list[ErrorDetails]", names: Iterable[str]) -> str:
+def _sentence(details: list[ErrorDetails], names: Iterable[str]) -> str:
     problems: list[str] = []
     for detail in details:
         name = str(next(iter(detail["loc"]), ""))

@@ -4,8 +4,9 @@ import os
 import time
 from typing import Annotated
 
+from pydantic import Field
+
 from shepherd.errors import ToolError
-from shepherd.records.record import Field
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

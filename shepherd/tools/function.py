@@ -13,9 +13,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, AccessKind, Claim, Tool, ToolContext, ToolResult
+from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
 from shepherd.tools.deferred.wrapper import RESERVED_NAMES
-from shepherd.tools.model_arguments import ModelArguments
 from shepherd.tools.paths import resolve_path
 
 Function: TypeAlias = Callable[..., Any]
@@ -27,11 +26,11 @@ _PARAMETER = re.compile(r"\s*(\w+)(?:\s*\([^)]*\))?:\s*(\S.*)")
 _PATHS = frozenset({AccessKind.READ, AccessKind.WRITE})
 
 
-class _FunctionArguments(ModelArguments):
+class _FunctionArguments(Arguments):
     model_config = ConfigDict(protected_namespaces=())
 
 
-class FunctionTool(Tool[ModelArguments]):
+class FunctionTool(Tool[Arguments]):
     """A function as a tool; it can still be called as a function.
 
     Raises TypeError if the function can't be a tool: its signature or its name.
@@ -59,7 +58,7 @@ class FunctionTool(Tool[ModelArguments]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
 
-    def accesses(self, arguments: ModelArguments, context: ToolContext) -> list[Access]:
+    def accesses(self, arguments: Arguments, context: ToolContext) -> list[Access]:
         """The declared accesses; else the tool itself, which needs approval."""
         if self._touches is None:
             return [Access(AccessKind.TOOL, self.name)]
@@ -67,7 +66,7 @@ class FunctionTool(Tool[ModelArguments]):
         declared = self._touches(**values) if callable(self._touches) else self._touches
         return [_resolved(access, context) for access in declared]
 
-    async def run(self, arguments: ModelArguments, context: ToolContext) -> ToolResult:
+    async def run(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         values = dict(arguments)
         if self._context_name:
             values[self._context_name] = context
@@ -134,7 +133,7 @@ def _hints(function: Function, name: str) -> dict[str, Any]:
 
 def _arguments_model(
     function: Function, name: str, hints: Mapping[str, Any], documented: Mapping[str, str]
-) -> type[ModelArguments]:
+) -> type[Arguments]:
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):

@@ -3,10 +3,11 @@
 from collections.abc import Awaitable
 from typing import Annotated, TypeVar
 
+from pydantic import Field, StringConstraints
+
 from shepherd.errors import MemoryStoreError, ToolError
 from shepherd.memory import Fact, Memory, MemoryMatch, Place
 from shepherd.memory.records import EVERYWHERE, MAX_KEY, MAX_VALUE, WHOLE_CHARACTERS, storable
-from shepherd.records.record import Field
 from shepherd.tools.base import (
     Access,
     AccessKind,
@@ -23,7 +24,7 @@ LISTED_CHARACTERS = 100
 
 A = TypeVar("A", bound=Arguments)
 T = TypeVar("T")
-Key = Annotated[str, Field(strip=True, min_length=1, max_length=MAX_KEY)]
+Key = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_KEY)]
 
 
 class MemoryTool(Tool[A]):

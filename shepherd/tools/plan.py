@@ -5,11 +5,19 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, cast
 
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
 from shepherd.errors import ToolError
 from shepherd.events import CallbackEvent, Topic
 from shepherd.messages import JsonObject
-from shepherd.records.check import InvalidRecordError, checked
-from shepherd.records.record import Field, Record
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 
 MAX_STEPS = 50
@@ -42,14 +50,19 @@ ASCII_SIGNS = {
 }
 
 
-class Step(Record):
+class Step(BaseModel):
     """One step of the plan."""
 
-    step: Annotated[str, Field(strip=True, min_length=1, max_length=MAX_STEP)]
-    status: Annotated[StepStatus, Field(strict=False)] = StepStatus.PENDING
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
+    step: Annotated[
+        str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_STEP)
+    ]
+    status: StepStatus = StepStatus.PENDING
+
+    @model_validator(mode="before")
     @classmethod
-    def prepared(cls, data: object) -> object:
+    def _from_text(cls, data: object) -> object:
         return {"step": data} if isinstance(data, str) else data
 
 
@@ -69,7 +82,7 @@ _STEPS = {
 class PlanArguments(Arguments):
     """All steps of the plan, in order."""
 
-    steps: Annotated[list[Step], Field(min_length=1, max_length=MAX_STEPS, json_schema=_STEPS)]
+    steps: Annotated[list[Step], Field(min_length=1, max_length=MAX_STEPS), WithJsonSchema(_STEPS)]
 
 
 class UpdatePlan(Tool[PlanArguments]):
@@ -92,7 +105,9 @@ class UpdatePlan(Tool[PlanArguments]):
 class PresentArguments(Arguments):
     """The plan."""
 
-    plan: Annotated[str, Field(strip=True, min_length=1, max_length=MAX_PLAN)]
+    plan: Annotated[
+        str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_PLAN)
+    ]
 
 
 class PresentPlan(Tool[PresentArguments]):
@@ -129,6 +144,6 @@ def parse_plan(content: str) -> list[Step] | str:
         data = cast(JsonObject, json.loads(content))
         if "proposal" in data:
             return str(data["proposal"])
-        return checked(PlanArguments, data).steps
-    except (ValueError, TypeError, InvalidRecordError):
+        return PlanArguments.model_validate(data).steps
+    except (ValueError, TypeError, ValidationError):
         return []

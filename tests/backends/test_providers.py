@@ -26,7 +26,6 @@ from shepherd.config.settings import Config
 from shepherd.errors import BackendError, ConfigError, UnreachableError
 from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
 from shepherd.messages import Message
-from shepherd.records.check import as_data
 from shepherd.session import Session
 from tests.backends.api.upstream import Received, Reply, Upstream
 from tests.backends.llamacpp.tiny import write_llama
@@ -365,7 +364,7 @@ async def test_a_server_without_a_list_of_models_is_asked_a_question(
 async def test_advice_never_names_the_command_that_failed(tmp_path: Path, status: int) -> None:
     async with Upstream(lambda _: Reply("no", status)) as up:
         work = make_provider("work", {"type": "openai", "base_url": up.url, "model": "m"})
-        providers = book(tmp_path, work=as_data(work, changes_only=True))
+        providers = book(tmp_path, work=work.model_dump(exclude_defaults=True))
         with pytest.raises(BackendError) as raised:
             await examine(work, providers)
     assert "provider test" not in str(raised.value)

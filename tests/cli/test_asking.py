@@ -7,7 +7,6 @@ import socket
 import tomllib
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from threading import Thread
@@ -319,9 +318,14 @@ async def test_a_resumed_session_asks_anew(tmp_path: Path) -> None:
     await again.aclose()
 
 
+def with_provider(config: Config, name: str) -> Config:
+    model = config.model.model_copy(update={"provider": name})
+    return config.model_copy(update={"model": model})
+
+
 async def test_a_fallback_changes_them_too(tmp_path: Path) -> None:
     config = load_config(tmp_path, {"HOME": str(tmp_path / "home")}, {"model.provider": "work"})
-    others = replace(config, model=replace(config.model, provider="fast"))
+    others = with_provider(config, "fast")
     first, second = Cut(config), Opened(others)
 
     async def opened(backend: Backend) -> Backend:
@@ -353,7 +357,7 @@ async def test_a_fallback_changes_them_too(tmp_path: Path) -> None:
 async def test_a_fallback_to_a_model_of_few_tools(tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path / "home")}
     config = load_config(tmp_path, env, {"model.provider": "work"})
-    local = replace(config, model=replace(config.model, provider=""))
+    local = with_provider(config, "")
     few = Opened(local)
 
     async def open_first() -> Backend:

@@ -5,7 +5,6 @@ import tomllib
 from dataclasses import replace
 
 from shepherd.config.settings import Config
-from shepherd.records.record import fields_of
 from tests.cli.program import Program
 
 
@@ -18,7 +17,7 @@ def test_config_set_get_show_unset(program: Program) -> None:
     shown = program.run("--temperature", "0.5", "config", "show").stdout
     assert "port = 8123  # ~/.config/shepherd/config.toml:2\n" in shown
     assert "temperature = 0.5  # command line\n" in shown
-    assert set(tomllib.loads(shown)) == set(fields_of(Config))
+    assert set(tomllib.loads(shown)) == set(Config.model_fields)
     assert program.run("config", "show", "model").stdout.startswith("[model]\n")
     program.run("config", "unset", "server.port")
     assert program.run("config", "get", "server.port").stdout == "8000\n"

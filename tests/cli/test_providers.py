@@ -12,7 +12,6 @@ from typer.main import get_command
 
 from shepherd.cli.options import app
 from shepherd.config.providers.provider import Provider
-from shepherd.records.record import fields_of
 from tests.backends.openai_server import openai_server
 from tests.cli.program import Program
 
@@ -149,7 +148,7 @@ def test_every_setting_of_a_provider_has_an_option() -> None:
     group = typed.commands["provider"]
     assert isinstance(group, TyperGroup)
     options = {param.name for param in group.commands["add"].params}
-    settings = set(fields_of(Provider)) - {"headers", "base_urls"}
+    settings = set(Provider.model_fields) - {"headers", "base_urls"}
     assert settings <= options
     assert {"header", "keyring", "api_key_env"} <= options
 

@@ -13,7 +13,6 @@ from shepherd.cli.deploy.arguments import DeployArguments, parse_range, read_arg
 from shepherd.cli.deploy.run import Deployment, check_settings, deploy, http_options
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
-from shepherd.records.check import checked
 
 
 @pytest.mark.parametrize(("text", "numbers"), [("1", (1, 1)), ("2..5", (2, 5)), (" 3 ", (3, 3))])
@@ -61,7 +60,7 @@ def test_ray_gets_the_router_and_the_scaling() -> None:
 
 
 def config(**server: Any) -> Config:
-    return checked(Config, {"server": server})
+    return Config.model_validate({"server": server})
 
 
 def test_an_open_address_needs_keys_or_insistence() -> None:

@@ -9,7 +9,6 @@ from shepherd.backends.base import Backend
 from shepherd.config.paths import Paths
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.settings import Config
-from shepherd.records.check import checked
 from shepherd.server.pool.pool import ModelPool, open_pool
 from tests.clients.models import Answer, PlayedModel, cached_model
 from tests.server.harness import RunningServer
@@ -39,8 +38,8 @@ def serve(answer: Answer, home: Path, *, cached: bool = False) -> Generator[Serv
         return model
 
     env = {"HOME": str(home)}
-    config = checked(
-        Config, {"llamacpp": {"models_dir": str(home)}, "server": {"aliases": ALIASES}}
+    config = Config.model_validate(
+        {"llamacpp": {"models_dir": str(home)}, "server": {"aliases": ALIASES}}
     )
     opening = open_pool(config, ProviderBook(Paths.from_env(env), env), opener)
     pool = loop.run_until_complete(opening)

@@ -3,7 +3,6 @@
 import configparser
 import re
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,8 @@ def test_the_documented_settings_are_valid_and_the_defaults(places: Places) -> N
     config = places.load(env={"XDG_DATA_HOME": "~/.local/share"})
     given = tomllib.loads(places.user_file.read_text())
     assert [f"{s}.{key}" for s, values in given.items() for key in values] == [*all_fields()]
-    model = replace(config.model, system_message=None)
-    assert replace(config, model=model, sampling=SamplingSection()) == Config()
+    model = config.model.model_copy(update={"system_message": None})
+    assert config.model_copy(update={"model": model, "sampling": SamplingSection()}) == Config()
     sampling = config.sampling.to_sampling()
     assert sampling.seed == 1
     assert sampling.over(DEFAULT_SAMPLING).temperature == DEFAULT_SAMPLING.temperature

@@ -12,7 +12,6 @@ from shepherd.config.files import write_private
 from shepherd.config.load import show_config, show_value
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
-from shepherd.records.record import fields_of
 from tests.config.places import Places
 from tests.config.values import OTHER_VALUES, TABLES
 
@@ -35,7 +34,7 @@ def test_what_is_shown_can_be_loaded_again(places: Places) -> None:
         if key not in TABLES:
             set_value(places.user_file, key, OTHER_VALUES[key])
     config = places.load()
-    places.user_file.write_text(show_config(config, list(fields_of(Config))))
+    places.user_file.write_text(show_config(config, list(Config.model_fields)))
     assert places.load() == config
 
 

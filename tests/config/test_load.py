@@ -13,8 +13,6 @@ from shepherd.config.fields import all_fields, parse_text
 from shepherd.config.layers import MAX_FILE_BYTES, MAX_PROBLEMS
 from shepherd.config.settings import Config, LayerName
 from shepherd.errors import ConfigError
-from shepherd.records.check import as_data
-from shepherd.records.model import model_of, record_of
 from tests.config.places import Places
 
 KEY, VARIABLE = "sampling.top_k", "SHEPHERD_SAMPLING__TOP_K"
@@ -162,12 +160,11 @@ def test_a_number_means_the_same_as_in_a_file(text: str) -> None:
 
 
 def test_every_setting_is_described() -> None:
-    assert [key for key, field in all_fields().items() if not field.rule.description] == []
+    assert [key for key, field in all_fields().items() if not field.description] == []
 
 
 def test_the_defaults_are_valid() -> None:
-    model = model_of(Config).model_validate(as_data(Config()))
-    assert record_of(Config, model) == Config()
+    assert Config.model_validate(Config().model_dump()) == Config()
 
 
 def test_of_very_many_problems_some_are_told(places: Places) -> None:

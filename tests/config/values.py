@@ -1,12 +1,13 @@
 """A valid value, other than the default, for every setting."""
 
-from shepherd.config.fields import all_fields, allowed_words, bare_type
-from shepherd.records.record import RecordField
+from pydantic.fields import FieldInfo
+
+from shepherd.config.fields import all_fields, allowed_words, bare_type, limits
 
 RULE = {"tool": "shell", "pattern": "git status", "decision": "allow"}
 
 
-def other_value(field: RecordField) -> object:
+def other_value(field: FieldInfo) -> object:
     """A valid value that is not the field's default."""
     kind = bare_type(field)
     if words := allowed_words(kind):
@@ -14,8 +15,7 @@ def other_value(field: RecordField) -> object:
     if kind is bool:
         return not field.default
     if kind is int or kind is float:
-        limits = (field.rule.ge, field.rule.le)
-        value = next(v for v in limits if v is not None and v != field.default)
+        value = next(v for v in limits(field) if v is not None and v != field.default)
         return float(str(value)) if kind is float else value
     if kind is str:
         return "something"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.agent.hooks import Hook, HooksSection
@@ -17,7 +18,6 @@ from shepherd.hooks.command import MAX_OUTPUT, HookCommand
 from shepherd.hooks.hooks import MAX_CONTINUED, Hooks
 from shepherd.hooks.project import description
 from shepherd.messages import ToolCall
-from shepherd.records.check import InvalidRecordError, checked
 from shepherd.session import Session
 from shepherd.tools.permissions.approval import Choice
 from shepherd.turn import run_turn
@@ -164,8 +164,8 @@ async def test_hooks_get_only_usual_variables_and_those_that_they_name(
 def test_the_variables_of_a_hook_are_a_part_of_the_consent() -> None:
     hook = Hook(command="true", env=["MY_LOGIN"])
     assert "gets MY_LOGIN" in description(HooksSection(turn_end=[hook]))
-    with pytest.raises(InvalidRecordError):
-        checked(Hook, {"command": "true", "env": ["A=B"]})
+    with pytest.raises(ValidationError):
+        Hook.model_validate({"command": "true", "env": ["A=B"]})
 
 
 async def test_a_session_starts_once_and_a_turn_is_continued_a_few_times(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 from shepherd.config.agent.knowledge import KnowledgeSection
 from shepherd.config.paths import Paths
 from shepherd.knowledge.knowledge import Knowledge, load_knowledge
-from shepherd.records.check import checked
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import parse_rule
 
@@ -61,7 +60,7 @@ class Places:
         self.warnings.clear()
         cwd = at or self.cwd
         policy = PermissionPolicy(cwd, user=[parse_rule(rule) for rule in rules])
-        section = checked(KnowledgeSection, settings)
+        section = KnowledgeSection.model_validate(settings)
         return load_knowledge(section, self.paths, cwd, policy, self.warnings.append)
 
 

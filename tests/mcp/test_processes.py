@@ -19,7 +19,6 @@ from shepherd.mcp.questions import SamplingRequest
 from shepherd.mcp.settings.definition import Origin, Server, ServerState, make_server
 from shepherd.mcp.settings.files import ServerStore
 from shepherd.mcp.settings.secrets import ServerSecrets
-from shepherd.records.check import as_data
 from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
 from tests.forked import SHEPHERD, start_forked
 from tests.mcp.harness import ROOT, is_alive, open_office, paths_below, script, until
@@ -202,7 +201,7 @@ def do(id):
 
 async def test_a_server_of_a_project_needs_consent_to_exactly_itself(tmp_path: Path) -> None:
     def project(code: str) -> Server:
-        values = as_data(script("one", code).definition, changes_only=True)
+        values = script("one", code).definition.model_dump(exclude_defaults=True)
         return make_server("one", values, Origin.PROJECT, tmp_path / ".mcp.json")
 
     denying = ScriptedApprover([Approval(Choice.DENY), Approval(Choice.ONCE)])

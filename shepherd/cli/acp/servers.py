@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from acp.schema import AcpMcpServer, HttpMcpServer, McpServerStdio, SseMcpServer
+from pydantic import ValidationError
 
 from shepherd.errors import ConfigError
 from shepherd.mcp.settings.definition import Origin, Server, ServerDefinition, check_name
-from shepherd.records.check import InvalidRecordError, checked
+from shepherd.validation import problems_of
 
 EditorServer = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
 
@@ -27,8 +28,9 @@ def convert_servers(servers: Iterable[EditorServer]) -> tuple[list[Server], list
     for server in servers:
         try:
             converted.append(_convert(server))
-        except (ConfigError, InvalidRecordError) as error:
-            problems.append(f"The MCP server {server.name} of the editor is not used: {error}")
+        except (ConfigError, ValidationError) as error:
+            reason = problems_of(error) if isinstance(error, ValidationError) else error
+            problems.append(f"The MCP server {server.name} of the editor is not used: {reason}")
     return converted, problems
 
 
@@ -47,7 +49,7 @@ def _convert(server: EditorServer) -> Server:
             values = {"url": server.url, "headers": headers, "type": kind}
         case _:
             raise ConfigError("Shepherd connects to servers over stdio and HTTP only.")
-    definition = checked(ServerDefinition, values)
+    definition = ServerDefinition.model_validate(values)
     return Server(_name(server.name), definition, Origin.USER, EDITOR)
 
 

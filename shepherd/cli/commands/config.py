@@ -17,7 +17,6 @@ from shepherd.config.load import default_of, show_config, show_value
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
-from shepherd.records.record import fields_of
 
 config = typer.Typer(name="config", help="Settings and where they come from.", no_args_is_help=True)
 Key = Annotated[str, typer.Argument(metavar="SECTION.KEY", help="The setting.")]
@@ -30,9 +29,9 @@ def show(
 ) -> None:
     """Show all settings that apply here, as TOML, each with its source."""
     loaded = loaded_config(context)
-    if section and section not in fields_of(Config):
-        raise UsageError(f"unknown section {section}; there are {', '.join(fields_of(Config))}")
-    typer.echo(show_config(loaded, [section] if section else list(fields_of(Config))))
+    if section and section not in Config.model_fields:
+        raise UsageError(f"unknown section {section}; there are {', '.join(Config.model_fields)}")
+    typer.echo(show_config(loaded, [section] if section else list(Config.model_fields)))
 
 
 @config.command("get")

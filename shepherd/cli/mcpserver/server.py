@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,7 @@ async def serve_stdio(service: McpService) -> int:
 
 def without_servers(config: Config) -> Config:
     """The settings without MCP servers, of which this process may be one."""
-    return replace(config, mcp=replace(config.mcp, enabled=False))
+    return config.model_copy(update={"mcp": config.mcp.model_copy(update={"enabled": False})})
 
 
 def _tool(spec: ToolSpec) -> types.Tool:

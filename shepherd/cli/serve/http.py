@@ -138,7 +138,7 @@ def _for_clients(config: Config) -> Config:
     """
     section = config.knowledge
     enabled = section.enabled and section.server
-    knowledge = replace(section, enabled=enabled)
+    knowledge = section.model_copy(update={"enabled": enabled})
     return replace(unsaved(config), knowledge=knowledge)
 
 

@@ -56,7 +56,7 @@ class ProviderBook:
         result = next((p for p in providers if p.name == name), None)
         if result is None:
             raise ConfigError(unknown_provider(name, [p.name for p in providers]))
-        return replace(result, model=model) if model else result
+        return result.model_copy(update={"model": model}) if model else result
 
     def stored(self, name: str) -> Provider:
         """The provider of this name in the user's file; raises ConfigError."""

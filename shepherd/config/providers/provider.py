@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from shepherd.config.choices import Effort
 from shepherd.config.fields import expected
@@ -17,12 +19,7 @@ from shepherd.config.providers.type_names import (
 )
 from shepherd.config.section import Section
 from shepherd.errors import ConfigError
-from shepherd.records.check import InvalidRecordError, checked
-from shepherd.records.record import Field, fields_of
 from shepherd.validation import check_web_address, describe_problem, did_you_mean, key_of
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 _one_of = ", ".join(f"`{name}`" for name in PROVIDER_TYPES)
 Dialect = Literal["", "strict", "extended"]
@@ -58,7 +55,7 @@ def _check_place(place: str) -> str:
 class Provider(Section):
     """A service that answers, and the settings to reach its model."""
 
-    name: Annotated[str, Field(in_data=False)]
+    name: Annotated[str, Field(exclude=True)]
     type: Annotated[
         str,
         Field(
@@ -72,18 +69,18 @@ class Provider(Section):
     base_url: Annotated[
         str,
         Field(
-            after=_web_address,
             description='URL of the API, up to and with `/v1`; "" = the type\'s own.',
         ),
+        AfterValidator(_web_address),
     ] = ""
     base_urls: Annotated[
         list[str],
         Field(
             max_length=1000,
-            after=_web_addresses,
             description="URLs of several servers with the same model, beside `base_url`: a "
             "conversation stays with the server that has it in its cache.",
         ),
+        AfterValidator(_web_addresses),
     ] = []
     check_seconds: Annotated[
         float,
@@ -114,11 +111,11 @@ class Provider(Section):
     api_key: Annotated[
         str,
         Field(
-            in_repr=False,
-            after=_check_place,
+            repr=False,
             description="The place of the key: `env:NAME`, `file` (credentials.toml), `keyring` "
             '(the system\'s) or `none`; "" = the usual variable of the vendor.',
         ),
+        AfterValidator(_check_place),
     ] = ""
     context_size: Annotated[
         int,
@@ -160,7 +157,7 @@ class Provider(Section):
     headers: Annotated[
         dict[str, str],
         Field(
-            in_repr=False,
+            repr=False,
             description="Additional headers of each request.",
         ),
     ] = {}
@@ -197,7 +194,7 @@ class Provider(Section):
 
     def at(self, url: str) -> Provider:
         """The provider with this address alone."""
-        return replace(self, base_url=url, base_urls=[])
+        return self.model_copy(update={"base_url": url, "base_urls": []})
 
     @property
     def is_local(self) -> bool:
@@ -218,9 +215,9 @@ def make_provider(name: str, values: Mapping[str, object], *, is_stored: bool = 
     check_name(name)
     problems = [] if is_stored else _type_problems(values.get("type"))
     try:
-        provider = checked(Provider, {**values, "name": name})
-    except InvalidRecordError as error:
-        problems = error.problems + problems
+        provider = Provider.model_validate({**values, "name": name})
+    except ValidationError as error:
+        problems = error.errors(include_url=False) + problems
     else:
         if not problems:
             return provider
@@ -250,7 +247,7 @@ def _describe(name: str, problem: ErrorDetails) -> str:
     """One of pydantic's problems with a provider, in a sentence without the value."""
     key = key_of(problem)
     first = str(problem["loc"][0])
-    field = fields_of(Provider).get(first)
+    field = Provider.model_fields.get(first)
     types = (*PROVIDER_TYPES, *plugin_types()) if first == "type" else ()
     if types:
         expectation = "one of " + ", ".join(f'"{word}"' for word in types)
@@ -259,7 +256,7 @@ def _describe(name: str, problem: ErrorDetails) -> str:
     text = describe_problem(
         problem,
         f"{name}.{key}",
-        unknown=f"unknown setting {name}.{key}{did_you_mean(key, fields_of(Provider))}",
+        unknown=f"unknown setting {name}.{key}{did_you_mean(key, Provider.model_fields)}",
         expected=expectation,
     )
     if first != "type":

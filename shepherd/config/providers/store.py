@@ -8,7 +8,6 @@ from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.locate import line_of
 from shepherd.config.providers.provider import Provider, make_provider
 from shepherd.errors import ConfigError
-from shepherd.records.check import as_data
 from shepherd.validation import nearest
 
 
@@ -38,7 +37,7 @@ class ProviderStore:
         """Add the provider, or replace the one with its name; comments stay."""
         from shepherd.config.edit import save_table
 
-        save_table(self.path, provider.name, as_data(provider, changes_only=True))
+        save_table(self.path, provider.name, provider.model_dump(exclude_defaults=True))
 
     def remove(self, name: str) -> Provider:
         """Remove the provider from the file and return it; raises ConfigError if it is missing."""

@@ -5,7 +5,6 @@ import shlex
 from shepherd.config.acceptance import AcceptanceStore, Proposal
 from shepherd.errors import ConfigError
 from shepherd.mcp.settings.definition import Origin, Server
-from shepherd.records.check import as_data
 
 
 class Consents:
@@ -51,6 +50,6 @@ def _proposal(server: Server) -> Proposal:
     content = {
         "name": server.name,
         "file": str(server.file),
-        **as_data(server.definition),
+        **server.definition.model_dump(),
     }
     return Proposal("mcp", server.file.parent, content)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import parse_qsl, urlsplit
 
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
 from shepherd.config.section import Section
 from shepherd.errors import ConfigError
-from shepherd.records.check import InvalidRecordError, checked
-from shepherd.records.record import Field, fields_of
 from shepherd.validation import check_web_address, describe_problem, did_you_mean, key_of
 
 Place = Literal["file", "keyring"]
@@ -54,20 +54,22 @@ class ServerDefinition(Section):
     env: Annotated[
         dict[str, str],
         Field(
-            after=_check_variables,
             description="Variables of its environment; `${NAME}` stands for a secret of the "
             "server, or for a variable of Shepherd's environment.",
         ),
+        AfterValidator(_check_variables),
     ] = {}
     secrets: Annotated[
         dict[str, Place],
         Field(
-            after=_check_variables,
             description="Names of its secrets, and where each is kept: `file` or `keyring`.",
         ),
+        AfterValidator(_check_variables),
     ] = {}
     url: Annotated[
-        str, Field(after=_check_url, description="The URL of a server that speaks HTTP.")
+        str,
+        Field(description="The URL of a server that speaks HTTP."),
+        AfterValidator(_check_url),
     ] = ""
     type: Annotated[
         Literal["", "sse"],
@@ -99,13 +101,15 @@ class ServerDefinition(Section):
     ] = []
     enabled: Annotated[bool, Field(description="Whether it is started.")] = True
 
-    def check(self) -> None:
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> ServerDefinition:
         if bool(self.command) == bool(self.url):
             raise ValueError("needs either a command or a url")
         if self.command and (self.headers or self.type):
             raise ValueError("headers and type belong to a url; a command gets env")
         if any("\0" in text for text in (self.command, *self.args, *self.env.values())):
             raise ValueError("has a NUL character")
+        return self
 
 
 class Origin(StrEnum):
@@ -140,16 +144,16 @@ def make_server(name: str, values: Mapping[str, object], origin: Origin, file: P
     """A checked server; raises ConfigError that names the error, never a value."""
     check_name(name)
     try:
-        definition = checked(ServerDefinition, dict(values))
-    except InvalidRecordError as error:
+        definition = ServerDefinition.model_validate(dict(values))
+    except ValidationError as error:
         texts = [
             describe_problem(
                 problem,
                 f"{name}.{key_of(problem)}".rstrip("."),
                 unknown=f"unknown setting {name}.{key_of(problem)}"
-                + did_you_mean(key_of(problem), fields_of(ServerDefinition)),
+                + did_you_mean(key_of(problem), ServerDefinition.model_fields),
             )
-            for problem in error.problems
+            for problem in error.errors(include_url=False)
         ]
         raise ConfigError(f"{file}: " + "; ".join(texts)) from None
     if origin is Origin.USER:

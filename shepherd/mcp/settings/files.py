@@ -11,7 +11,6 @@ from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.paths import Paths, project_mcp_files
 from shepherd.errors import ConfigError
 from shepherd.mcp.settings.definition import Origin, Server, make_server
-from shepherd.records.check import as_data
 from shepherd.validation import did_you_mean
 
 _IGNORED = ("type", "transport", "disabled", "description", "alwaysAllow", "autoApprove")
@@ -117,7 +116,7 @@ class ServerStore:
         """Add the server, or replace the one of its name; comments stay."""
         from shepherd.config.edit import save_table
 
-        save_table(self.path, server.name, as_data(server.definition, changes_only=True))
+        save_table(self.path, server.name, server.definition.model_dump(exclude_defaults=True))
 
     def remove(self, name: str) -> Server:
         """Remove the server and return it; raises ConfigError if it is missing."""

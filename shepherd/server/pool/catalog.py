@@ -5,7 +5,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -163,16 +163,16 @@ class Catalog:
         path = Path(provider.model).expanduser()
         settings = self._config.llamacpp
         size = provider.context_size or settings.context_size
-        settings = replace(settings, context_size=size)
+        settings = settings.model_copy(update={"context_size": size})
         return partial(self.memory.needs, path, settings) if path.is_absolute() else Memory
 
     def _openable(
         self, key: str, measure: Callable[[], Memory] | None, config: Config
     ) -> OpenableModel:
         """A model besides the default one: adapters, projector and draft model are not for it."""
-        model = replace(config.model, fallback=False)
-        engine = replace(config.llamacpp, **settings_of_others(config.llamacpp))
-        config = replace(config, model=model, llamacpp=engine)
+        model = config.model.model_copy(update={"fallback": False})
+        engine = config.llamacpp.model_copy(update=settings_of_others(config.llamacpp))
+        config = config.model_copy(update={"model": model, "llamacpp": engine})
         return OpenableModel(key, measure, partial(self._open, config), self._keep_alive)
 
     async def _open(self, config: Config) -> Backend:

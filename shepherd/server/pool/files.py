@@ -126,7 +126,7 @@ def _facts(path: Path, settings: LlamaCppSection) -> _Facts | None:
     from shepherd.backends.llamacpp.native.gguf import check_model_file, summarise
     from shepherd.backends.llamacpp.vision.projector import choose_projector
 
-    own = replace(settings, **settings_of_others(settings))
+    own = settings.model_copy(update=settings_of_others(settings))
     try:
         kind = kind_of(pooling_of(path))
         choice = choose_projector(path, check_model_file(path), own)

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from pydantic import Field
+
 from shepherd.errors import ToolError
 from shepherd.messages import Message, Role, ToolSpec
-from shepherd.records.record import Field
 from shepherd.tools.base import Access, AnyTool, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.deferred.ranking import ToolIndex
 from shepherd.tools.deferred.signature import notes, signature, summary

@@ -4,9 +4,10 @@ import os
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
+from pydantic import Field
+
 from shepherd.errors import ImageError, ToolError
 from shepherd.images import MAX_IMAGE_BYTES, Image, read_image
-from shepherd.records.record import Field
 from shepherd.tasks import Stopped, in_thread
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.files.access import FileAccess

@@ -4,8 +4,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from pydantic import Field
+
 from shepherd.errors import ToolError
-from shepherd.records.record import Field
 from shepherd.tasks import in_thread
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.files.access import FileAccess

@@ -5,8 +5,9 @@ import shutil
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
+from pydantic import Field
+
 from shepherd.errors import ToolError
-from shepherd.records.record import Field
 from shepherd.tasks import in_thread
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.files.access import FileAccess

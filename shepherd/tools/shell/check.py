@@ -3,9 +3,10 @@
 import asyncio
 from typing import Annotated
 
+from pydantic import Field, WithJsonSchema
+
 from shepherd.errors import ToolError
 from shepherd.events import CallbackEvent, EventCallback, Topic
-from shepherd.records.record import Field
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.shell.background import BackgroundCommand, BackgroundCommands
@@ -20,7 +21,8 @@ class CheckArguments(Arguments):
     id: str = ""
     offset: Annotated[
         int | None,
-        Field(ge=0, json_schema={"description": "Else what is new.", "type": "integer"}),
+        Field(ge=0),
+        WithJsonSchema({"description": "Else what is new.", "type": "integer"}),
     ] = None
     wait: Annotated[float, Field(ge=0, le=MAX_WAIT, description="Seconds.")] = 0
     kill: bool = False

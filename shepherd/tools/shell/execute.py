@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from pydantic import AfterValidator, Field, WithJsonSchema
+
 from shepherd.errors import ToolError
-from shepherd.records.record import Field
 from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.program import Program
@@ -32,7 +33,9 @@ def _check_command(command: str | list[str]) -> str | list[str]:
 class ExecuteArguments(Arguments):
     """The command: a shell runs a string; a list of words runs without a shell."""
 
-    command: Annotated[str | list[str], Field(after=_check_command, json_schema={"type": "string"})]
+    command: Annotated[
+        str | list[str], AfterValidator(_check_command), WithJsonSchema({"type": "string"})
+    ]
     cwd: str = "."
     timeout: Annotated[float, Field(ge=0, le=MAX_TIMEOUT)] = 0
     background: Annotated[bool, Field(description="Don't wait for its end; see check_command.")] = (

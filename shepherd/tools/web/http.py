@@ -5,7 +5,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from shepherd.records.record import Field
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+
 from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.text import one_line, plain_text, pluralize
 
@@ -55,11 +56,12 @@ class RequestArguments(Arguments):
 
     method: Annotated[
         Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"],
-        Field(before=_upper, json_schema={"type": "string"}),
+        BeforeValidator(_upper),
+        WithJsonSchema({"type": "string"}),
     ]
     url: str
-    headers: Annotated[dict[str, str], Field(after=_sendable)] = {}
-    body: Annotated[str, Field(before=_as_text)] = ""
+    headers: Annotated[dict[str, str], AfterValidator(_sendable)] = {}
+    body: Annotated[str, BeforeValidator(_as_text)] = ""
 
 
 class HttpGet(Tool[GetArguments]):

@@ -16,7 +16,6 @@ from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import TEXT_EVENTS, CallbackEvent
 from shepherd.messages import Message, ToolSpec
 from shepherd.models import builtin_model
-from shepherd.records.check import checked
 from shepherd.sampling import Sampling
 from shepherd.session import Session
 
@@ -55,7 +54,7 @@ class Recorder:
 
 def settings(**values: object) -> LlamaCppSection:
     """Settings for tests: one thread, since the machine has other work."""
-    return checked(LlamaCppSection, {"threads": 1, **values})
+    return LlamaCppSection.model_validate({"threads": 1, **values})
 
 
 def held_to(grammar: str, vocab: Vocab) -> CompiledConstraint:

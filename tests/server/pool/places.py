@@ -12,7 +12,6 @@ from shepherd.config.paths import Paths
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.models import builtin_model
-from shepherd.records.check import checked
 from shepherd.server.pool.pool import ModelPool, open_pool
 
 PROVIDERS = """
@@ -66,7 +65,7 @@ class Home:
         engine = {"models_dir": str(self.models), "threads": 1, "context_size": 1024}
         model = {"provider": provider, "name": name}
         table = {"model": model, "server": server, "llamacpp": engine}
-        return checked(Config, table)
+        return Config.model_validate(table)
 
     async def open(
         self, config: Config, opener: Callable[[Config], Awaitable[Backend]] | None = None

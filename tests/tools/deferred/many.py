@@ -3,8 +3,8 @@
 from itertools import product
 from typing import Annotated, Any
 
-from shepherd.records.check import as_data
-from shepherd.records.record import Field
+from pydantic import Field
+
 from shepherd.tools.base import (
     Access,
     AccessKind,
@@ -57,7 +57,7 @@ class RemoteTool(Tool[RemoteArguments]):
         return [Access(AccessKind.TOOL, self.name)]
 
     async def run(self, arguments: RemoteArguments, context: ToolContext) -> ToolResult:
-        self.calls.append(as_data(arguments))
+        self.calls.append(arguments.model_dump())
         return ToolResult(f"{self.name} did it for {arguments.owner}")
 
 

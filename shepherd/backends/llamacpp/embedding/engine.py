@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.backends.embedding import EmbeddingInput, Parts
@@ -133,9 +133,9 @@ class PooledEngine:
     def load(cls, path: Path, settings: LlamaCppSection, pooling: Pooling) -> "PooledEngine":
         """Load a model file; raises ModelLoadError, or ConfigError for a bad variable."""
         size = settings.context_size or USUAL_CONTEXT
-        settings = replace(settings, rpc_servers=[])  # small enough for one machine
+        settings = settings.model_copy(update={"rpc_servers": []})  # small enough for one machine
         whole = {"context_size": size, "n_batch": size, "ubatch": size}  # a text is one batch
-        fit = fit_model(check_model_file(path), replace(settings, **whole))
+        fit = fit_model(check_model_file(path), settings.model_copy(update=whole))
         return load_fitted(fit, lambda fit: cls._load(path, fit.applied(settings), pooling))[0]
 
     @classmethod

@@ -4,7 +4,6 @@ import ctypes
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ class PooledContext:
         self.size = min(size, model.trained_context) if model.trained_context > 0 else size
         self.batch_size = min(self.size, batch_size(settings))
         self.pooling = pooling if pooling is not Pooling.NONE else Pooling.MEAN
-        own = replace(settings, context_size=self.size)
+        own = settings.model_copy(update={"context_size": self.size})
         params = context_params(own, MAX_SEQUENCES, model.traits)
         params.flash_attn_type, params.n_ubatch = attention(own, model.traits, self.size)
         params.n_batch = self.size

@@ -74,7 +74,7 @@ class Demand:
             weights + cell * context * self.streams + state * self.sequences
             for weights, cell, state in zip(sizes.layers, sizes.cells, sizes.states, strict=True)
         ]
-        settings = replace(self.settings, context_size=context)
+        settings = self.settings.model_copy(update={"context_size": context})
         flash, ubatch = attention(settings, sizes.traits)
         compute = sizes.compute(context, ubatch, flash=flash != FLASH_OFF)
         output = sizes.output if layers else 0
@@ -132,7 +132,7 @@ class Fit:
             return settings
         layers = self.layers if self.layers < self.demand.layers else settings.gpu_layers
         context = self.context if self.context < self.demand.context else settings.context_size
-        return replace(settings, gpu_layers=layers, context_size=context)
+        return settings.model_copy(update={"gpu_layers": layers, "context_size": context})
 
     def smaller(self) -> "Fit | None":
         """The next attempt after a lack of memory: less context, then fewer layers on GPUs."""

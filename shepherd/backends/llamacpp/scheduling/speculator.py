@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from shepherd.backends.llamacpp.native.context import NativeContext
@@ -237,7 +236,7 @@ def _open_draft(
         model = NativeModel(path, model_params(settings, os.environ))
         resources.callback(model.close)
         check_same_vocabulary(model.vocab, target.vocab)
-        own = replace(settings, context_size=context.size)
+        own = settings.model_copy(update={"context_size": context.size})
         params = context_params(own, context.sequences, model.traits)
         draft_context = NativeContext(model, params)
         resources.callback(draft_context.close)

@@ -14,7 +14,6 @@ from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.paths import Paths
-from shepherd.records.check import as_data
 
 if TYPE_CHECKING:
     from shepherd.mcp.settings.files import ServerStore
@@ -143,7 +142,7 @@ def secret(
     paths, store = _user()
     server = store.get(name)
     place = "keyring" if keyring else "file"
-    settings = as_data(server.definition, changes_only=True)
+    settings = server.definition.model_dump(exclude_defaults=True)
     settings["secrets"] = {**server.definition.secrets, variable: place}
     changed = make_server(name, settings, Origin.USER, store.path)
     server_secrets(paths).save(name, variable, _read(f"{variable}: "), place)

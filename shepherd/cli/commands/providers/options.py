@@ -19,7 +19,6 @@ from shepherd.config.choices import Effort
 from shepherd.config.providers.provider import LOCAL, Provider
 from shepherd.config.providers.type_names import PROVIDER_TYPES
 from shepherd.config.secrets import ENVIRONMENT
-from shepherd.records.record import fields_of
 
 provider = typer.Typer(
     name="provider", help="APIs and servers whose models can answer.", no_args_is_help=True
@@ -33,7 +32,7 @@ SEVERAL = "Several servers"
 
 def _setting(name: str, *names: str, panel: str | None = None) -> Any:
     """The option for the setting `name` in the provider's file."""
-    text = fields_of(Provider)[name].rule.description.removeprefix("As before: ")
+    text = Provider.model_fields[name].description or ""
     return typer.Option(*names, help=text[:1].upper() + text[1:], rich_help_panel=panel)
 
 
@@ -97,7 +96,7 @@ class ProviderOptions:
         settings = {
             field.name: getattr(self, field.name)
             for field in fields(self)
-            if field.name in fields_of(Provider) and field.name != "api_key"
+            if field.name in Provider.model_fields and field.name != "api_key"
         }
         urls = self.base_url or []
         return {

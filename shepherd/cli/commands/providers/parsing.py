@@ -10,8 +10,6 @@ from shepherd.config.providers.provider import Provider, make_provider
 from shepherd.config.secrets import ENVIRONMENT
 from shepherd.conversation.model_choice import override_model
 from shepherd.errors import ConfigError
-from shepherd.records.check import as_data
-from shepherd.records.record import fields_of
 from shepherd.validation import did_you_mean
 
 _PLACES = ("", "none", "file", "keyring")
@@ -61,7 +59,7 @@ def changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Pro
     key = key if key.startswith(_HEADER) else key.replace("-", "_")
     if key == "api_key" and not _is_place(value):
         return with_key(provider, value, book)
-    values = as_data(provider, changes_only=True)
+    values = provider.model_dump(exclude_defaults=True)
     if key.startswith(_HEADER):
         values["headers"] = _headers(provider, key.removeprefix(_HEADER), value)
     else:
@@ -73,7 +71,7 @@ def with_key(provider: Provider, secret: str, book: ProviderBook) -> Provider:
     """The provider with the key `secret`, which is stored."""
     place = provider.api_key if provider.api_key == "keyring" else "file"
     book.secrets.store(provider.name, secret, place)
-    values = as_data(provider, changes_only=True)
+    values = provider.model_dump(exclude_defaults=True)
     return checked(provider.name, {**values, "api_key": place})
 
 
@@ -96,9 +94,9 @@ def _is_place(value: str) -> bool:
 
 
 def _parsed(key: str, value: str) -> object:
-    field = fields_of(Provider).get(key)
+    field = Provider.model_fields.get(key)
     if field is None or key in ("name", "headers"):
-        known = [name.replace("_", "-") for name in fields_of(Provider) if name != "name"]
+        known = [name.replace("_", "-") for name in Provider.model_fields if name != "name"]
         suggestion = did_you_mean(key.replace("_", "-"), known) or f"; there are {', '.join(known)}"
         raise UsageError(f"a provider has no setting {key}{suggestion}")
     kind = bare_type(field)

@@ -16,7 +16,6 @@ from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.providers.provider import LOCAL, Provider
 from shepherd.errors import ConfigError
-from shepherd.records.record import fields_of
 from shepherd.validation import did_you_mean, nearest
 
 OF_ONE = ("use", "set", "show", "test", "remove")
@@ -25,7 +24,7 @@ COMMANDS = ("add", *OF_ONE)
 _WORDS = (*COMMANDS, "list", "next")
 
 _SETTINGS = [
-    name.replace("_", "-") for name in fields_of(Provider) if name not in ("name", "headers")
+    name.replace("_", "-") for name in Provider.model_fields if name not in ("name", "headers")
 ]
 
 
