@@ -1,21 +1,12 @@
-"""The program's entry point; it imports as little as the command line allows."""
+"""The program's entry point."""
 
 import os
 import sys
+from collections.abc import Callable
 
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.errors import ShepherdError
 from shepherd.version import __version__
-
-TYPE_CHECKING = False  # as in typing, which takes longer to load than `shepherd --version` does
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_START_OBJECTS = 300_000
-"""New objects before the first garbage collection; a start makes about 150,000 that stay."""
-
-_COLLECTED_OBJECTS = 20_000
-"""New objects between two later collections: Python's 700 would make them take longer in all."""
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -27,10 +18,16 @@ def main() -> int:
     """
     _open_closed_streams()
     arguments = sys.argv[1:]
-    if arguments in (["--version"], ["-V"]):
+    if arguments in (["--version"], ["-V"]):  # the parser of options takes longer to import
         sys.stdout.write(f"shepherd {__version__}\n")
         return 0
     return guarded(lambda: _run(arguments), debug="--debug" in arguments)
+
+
+def _run(arguments: list[str]) -> int:
+    from shepherd.cli.options import run_command_line
+
+    return run_command_line(arguments)
 
 
 def _open_closed_streams() -> None:
@@ -45,7 +42,7 @@ def _open_closed_streams() -> None:
             setattr(sys, name, stream)
 
 
-def guarded(work: "Callable[[], int]", *, debug: bool = False) -> int:
+def guarded(work: Callable[[], int], *, debug: bool = False) -> int:
     """The exit code of `work`; an error becomes one line on stderr, or is raised with `debug`."""
     try:
         return work()
@@ -85,57 +82,6 @@ def _end_output() -> int:
     except OSError:
         return _drop_output()
     return FAILED
-
-
-def _run(arguments: list[str]) -> int:
-    """Run the command line with no garbage collection during the start and at the end."""
-    import gc
-
-    gc.set_threshold(_START_OBJECTS)
-    gc.callbacks.append(_end_start)
-    try:
-        return _command(arguments)
-    finally:
-        if not sys.warnoptions:  # the collections of Python's end can warn about open files
-            gc.freeze()
-
-
-def _end_start(_phase: str, _info: object) -> None:
-    """Leave what the start has made out of all collections: it is mostly modules, which stay."""
-    import gc
-
-    gc.callbacks.remove(_end_start)
-    gc.freeze()
-    gc.set_threshold(_COLLECTED_OBJECTS)
-
-
-def _command(arguments: list[str]) -> int:
-    """A bare `shepherd` and a plain question do not need the parser of options."""
-    if not arguments or arguments[0] in ("-e", "--execute"):
-        _skip_pydantic_plugins()
-        from shepherd.cli.launch import launch
-        from shepherd.cli.request import Launch, plain_question
-
-        request = plain_question(arguments) if arguments else Launch()
-        if request is not None:
-            return launch(request)
-    from shepherd.cli.options import run_command_line
-
-    return run_command_line(arguments)
-
-
-def _skip_pydantic_plugins() -> None:
-    """Let pydantic find no plugins, unless its own variable is set: Shepherd uses none.
-
-    The search imports `importlib.metadata` and reads the metadata of every installed package. That
-    is a tenth of the time to the first prompt.
-    """
-    if "PYDANTIC_DISABLE_PLUGINS" not in os.environ:
-        from types import ModuleType
-
-        loader = ModuleType("pydantic.plugin._loader")
-        vars(loader)["get_plugins"] = tuple
-        sys.modules[loader.__name__] = loader
 
 
 def _drop_output() -> int:

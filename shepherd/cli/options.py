@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from shepherd.cli.commands.arguments import PlainErrors, with_option_groups
+from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.commands.providers.parsing import ephemeral_provider, model_overrides
 from shepherd.cli.option_groups import ConversationOptions, ModelOptions, RunOptions, ServerOptions
 from shepherd.cli.request import (
@@ -18,7 +17,7 @@ from shepherd.cli.request import (
     check_overrides,
     settings_of,
 )
-from shepherd.cli.subcommands import Subcommands
+from shepherd.cli.subcommands import AllCommands
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.providers.book import Ephemeral
 from shepherd.conversation.model_choice import model_from_user
@@ -28,17 +27,9 @@ HELP = """An agent in your terminal, with its own model; the same stack as an HT
 Without options: the interactive prompt."""
 
 
-class _AllCommands(PlainErrors):
-    """The group of all commands."""
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands = Subcommands()
-
-
 app = typer.Typer(
     name="shepherd",
-    cls=_AllCommands,
+    cls=AllCommands,
     help=HELP,
     invoke_without_command=True,
     pretty_exceptions_enable=False,

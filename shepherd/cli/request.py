@@ -47,25 +47,6 @@ class Launch:
 
 
 EXECUTE_ADVICE = "write the question behind it"
-_QUESTION, _SETTING = ("-e", "--execute"), "--set"
-
-
-def plain_question(arguments: Sequence[str]) -> Launch | None:
-    """The launch for `-e QUESTION` with any number of `--set`; None for other command lines.
-
-    It means the same as with the parser of options, which takes longer to load. Raises UsageError.
-    """
-    names, values = arguments[::2], arguments[1::2]
-    if len(names) != len(values) or any(value.startswith("-") for value in values):
-        return None
-    questions = [value for name, value in zip(names, values, strict=True) if name in _QUESTION]
-    settings = [value for name, value in zip(names, values, strict=True) if name == _SETTING]
-    if len(questions) != 1 or len(settings) + 1 != len(names):
-        return None
-    overrides = settings_of(settings)
-    check_overrides(overrides)
-    check_not_blank("--execute", questions[0], EXECUTE_ADVICE)
-    return Launch(overrides, questions[0])
 
 
 def settings_of(texts: Sequence[str]) -> dict[str, object]:

@@ -1,11 +1,14 @@
 """The commands of `shepherd`: each is imported when the command line names it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import typer
 from typer.main import get_group
+
+from shepherd.cli.commands.arguments import PlainErrors
 
 
 class Place(NamedTuple):
@@ -40,25 +43,21 @@ _PLACES: Mapping[str, Place] = {
 """The commands in the order of the help."""
 
 
-class Subcommands(Mapping[str, Any]):
-    """All commands by name; a command is built when it is read for the first time."""
+class AllCommands(PlainErrors):
+    """The group of all commands; one is imported when it is read for the first time."""
 
-    def __init__(self) -> None:
-        self._built: dict[str, Any] = {}
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = dict.fromkeys(_PLACES)
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._built:
-            self._built[name] = _build(name, _PLACES[name])
-        return self._built[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_PLACES)
-
-    def __len__(self) -> int:
-        return len(_PLACES)
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name, None if there is none."""
+        return _build(cmd_name) if cmd_name in _PLACES else None
 
 
-def _build(name: str, place: Place) -> Any:
+@cache
+def _build(name: str) -> Any:
+    place = _PLACES[name]
     module = import_module(f"shepherd.cli.commands.{place.module}")
     definition: typer.Typer | Callable[..., None] = getattr(module, place.name)
     parent = typer.Typer(pretty_exceptions_enable=False)

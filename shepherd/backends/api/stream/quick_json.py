@@ -7,13 +7,13 @@ does. They refuse surrogates (`"\\ud83d"`), which some servers send in pairs, an
 import json
 from typing import Any, cast
 
-from pydantic_core import from_json, to_json
+import pydantic_core
 
 
 def read(text: bytes) -> object:
     """The value, with U+FFFD for invalid UTF-8; raises ValueError and RecursionError."""
     try:
-        return from_json(text)
+        return pydantic_core.from_json(text)
     except ValueError:
         return json.loads(text.decode("utf-8", "replace"))
 
@@ -25,7 +25,7 @@ def write(value: object) -> bytes:
     deeply.
     """
     try:
-        return to_json(value, inf_nan_mode="constants")
+        return pydantic_core.to_json(value, inf_nan_mode="constants")
     except ValueError:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-8", "replace")
@@ -33,7 +33,7 @@ def write(value: object) -> bytes:
 
 def written(value: object) -> str:
     """The value as JSON, without spaces; raises ValueError for a value that JSON does not allow."""
-    text = to_json(value, inf_nan_mode="constants").decode()
+    text = pydantic_core.to_json(value, inf_nan_mode="constants").decode()
     if "NaN" in text or "Infinity" in text:
         json.dumps(value, allow_nan=False)
     return text
