@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_command
 
@@ -25,7 +26,8 @@ def render() -> str:
     if not isinstance(root, TyperGroup):
         raise TypeError("the command line has sub-commands")
     parts = [_HEAD, *_command("shepherd", root)]
-    for group in root.commands.values():
+    context = typer.Context(root)
+    for group in [root.get_command(context, name) for name in root.list_commands(context)]:
         if not isinstance(group, TyperGroup):
             parts += _command(f"shepherd {group.name}", group)
             continue

@@ -51,6 +51,7 @@ def import_program() -> None:
 
 def _prepare() -> None:
     """Build what each start would build again: command line, models, key bindings, tools."""
+    import typer
     import typer.main
     from prompt_toolkit.application import application
     from prompt_toolkit.key_binding.defaults import load_key_bindings
@@ -63,7 +64,9 @@ def _prepare() -> None:
     typer.main.get_command = functools.cache(typer.main.get_command)
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
-    for parameter in [*group.params, *(p for c in group.commands.values() for p in c.params)]:
+    context = typer.Context(group)
+    commands = [group.get_command(context, name) for name in group.list_commands(context)]
+    for parameter in [*group.params, *(p for c in commands if c for p in c.params)]:
         parameter.get_runtime_param()  # type: ignore[attr-defined] - of Typer's own parameters
     application.__dict__["load_key_bindings"] = load = functools.cache(load_key_bindings)
     _ = load().bindings

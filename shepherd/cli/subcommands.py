@@ -48,7 +48,7 @@ class AllCommands(PlainErrors):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = dict.fromkeys(_PLACES)
+        self.commands = dict.fromkeys(_PLACES)  # names alone, for the help and for guesses
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of this name, None if there is none."""

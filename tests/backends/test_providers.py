@@ -4,7 +4,6 @@ import asyncio
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -356,7 +355,7 @@ async def test_a_server_without_a_list_of_models_is_asked_a_question(
         work = make_provider("work", {"type": "openai", "base_url": up.url, "model": "m"})
         told = await examine(work, book(tmp_path))
         assert (told.models, told.model, told.listing, told.problem) == ((), "m", False, "")
-        named = await examine(replace(work, model=""), book(tmp_path))
+        named = await examine(work.model_copy(update={"model": ""}), book(tmp_path))
         assert "model NAME" in named.problem
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -145,7 +146,7 @@ def test_the_model_can_not_read_keys(scripted: Program, tmp_path: Path) -> None:
 def test_every_setting_of_a_provider_has_an_option() -> None:
     typed = get_command(app)
     assert isinstance(typed, TyperGroup)
-    group = typed.commands["provider"]
+    group = typed.get_command(typer.Context(typed), "provider")
     assert isinstance(group, TyperGroup)
     options = {param.name for param in group.commands["add"].params}
     settings = set(Provider.model_fields) - {"headers", "base_urls"}

@@ -139,7 +139,7 @@ def _for_clients(config: Config) -> Config:
     section = config.knowledge
     enabled = section.enabled and section.server
     knowledge = section.model_copy(update={"enabled": enabled})
-    return replace(unsaved(config), knowledge=knowledge)
+    return unsaved(config).model_copy(update={"knowledge": knowledge})
 
 
 @contextmanager
