@@ -27,7 +27,8 @@ def render() -> str:
         raise TypeError("the command line has sub-commands")
     parts = [_HEAD, *_command("shepherd", root)]
     context = typer.Context(root)
-    for group in [root.get_command(context, name) for name in root.list_commands(context)]:
+    groups = [root.get_command(context, name) for name in root.list_commands(context)]
+    for group in filter(None, groups):
         if not isinstance(group, TyperGroup):
             parts += _command(f"shepherd {group.name}", group)
             continue
