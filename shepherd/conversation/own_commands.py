@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback
 from shepherd.messages import Message, ToolCall
+from shepherd.own_programs import own_program
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.program import Program
 from shepherd.tools.shell.environment import safe_environment
@@ -167,8 +168,8 @@ class OwnCommands:
 def _shell() -> str:
     """The user's shell, or another one."""
     own = os.environ.get("SHELL", "")
-    shell = shutil.which(own) if own else None
-    shell = shell or shutil.which("bash") or shutil.which("sh")
+    shell = shutil.which(own) if own.startswith("/") else None
+    shell = shell or own_program("bash") or own_program("sh")
     if shell is None:
         raise ToolError("there is no shell to run the command; set SHELL")
     return shell

@@ -16,6 +16,7 @@ from shepherd.errors import ConfigError, ToolError
 from shepherd.mcp.process import ServerLog, ServerProcess
 from shepherd.mcp.settings.definition import Server
 from shepherd.mcp.settings.secrets import ServerSecrets
+from shepherd.own_programs import path_outside
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.profile import Limits, Profile
@@ -131,7 +132,10 @@ def _program(server: Server, root: Path, path: str) -> str:
     """The full path of the program; raises ConfigError if there is none."""
     command = server.definition.command
     name = str(root / Path(command).expanduser()) if "/" in command else command
-    program = shutil.which(name, path=path or os.defpath)
+    path = path or os.defpath
+    if not server.definition.sandbox and "/" not in command:
+        path = path_outside(root, path)  # a model may have written the program there
+    program = shutil.which(name, path=path)
     if program is None:
         raise ConfigError(f"there is no program {command}")
     return str(Path(program).absolute())

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from shepherd.config.files import write_private
 from shepherd.errors import ConfigError
+from shepherd.own_programs import path_outside
 from shepherd.schedule.cron import CronExpression
 
 SECONDS = 30.0
@@ -55,14 +56,14 @@ class SystemdTimer:
     @staticmethod
     def works() -> bool:
         """Whether the user has a running service manager."""
-        if shutil.which("systemctl") is None:
+        if _program("systemctl") is None:
             return False
         return _run(["systemctl", "--user", "show-environment"]).returncode == 0
 
     def add(self, job: str, cron: CronExpression, command: JobCommand) -> None:
         """See `Timer`; systemd itself checks the times if it has the program for it."""
         calendars = cron.calendars()
-        if shutil.which("systemd-analyze") is not None:
+        if _program("systemd-analyze") is not None:
             _checked(["systemd-analyze", "calendar", *calendars])
         write_private(self._path(job, "service"), _service(job, command))
         write_private(self._path(job, "timer"), _timer(job, calendars))
@@ -97,7 +98,7 @@ class Crontab:
     @staticmethod
     def works() -> bool:
         """Whether there is the program `crontab`."""
-        return shutil.which("crontab") is not None
+        return _program("crontab") is not None
 
     def add(self, job: str, cron: CronExpression, command: JobCommand) -> None:
         """See `Timer`."""
@@ -181,6 +182,11 @@ def _without(text: str, job: str) -> str:
     return "".join([*lines[:first], *lines[last + 1 :]])
 
 
+def _program(name: str) -> str | None:
+    """The path of a program; none that a model could have written into the working directory."""
+    return shutil.which(name, path=path_outside(Path.cwd()))
+
+
 def _checked(argv: Sequence[str], text: str = "") -> None:
     result = _run(argv, text)
     if result.returncode != 0:
@@ -189,9 +195,12 @@ def _checked(argv: Sequence[str], text: str = "") -> None:
 
 
 def _run(argv: Sequence[str], text: str = "") -> subprocess.CompletedProcess[str]:
+    program = _program(argv[0])
+    if program is None:
+        raise ConfigError(f"`{shlex.join(argv[:3])}` failed: {argv[0]} is not installed")
     try:
         return subprocess.run(
-            argv,
+            [program, *argv[1:]],
             input=text,
             capture_output=True,
             encoding="utf-8",

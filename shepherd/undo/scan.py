@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shepherd.own_programs import own_program
 from shepherd.tools.search.walk import MAX_DEPTH, SKIPPED
 from shepherd.tools.shell.environment import safe_environment
 from shepherd.undo.files import KeptFiles
@@ -145,7 +146,10 @@ def _unread(path: Path, mark: Marks) -> FileState:
 
 def _ignored(root: Path) -> frozenset[str]:
     """The paths that git ignores, directories as a whole; none outside of a repository."""
-    argv = ["git", "--no-optional-locks", "ls-files", "-z", "--others", "--ignored"]
+    git = own_program("git")
+    if git is None:
+        return frozenset()
+    argv = [git, "--no-optional-locks", "ls-files", "-z", "--others", "--ignored"]
     try:
         process = subprocess.run(
             [*argv, "--exclude-standard", "--directory"],

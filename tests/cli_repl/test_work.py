@@ -79,3 +79,20 @@ async def test_cancelling_the_queue_ends_its_work() -> None:
         await running
     assert not log.queue.busy
     assert "interrupted" not in log.events
+
+
+async def test_held_texts_follow_the_next_one_each_on_its_own() -> None:
+    log = Log()
+    running = asyncio.ensure_future(log.queue.run())
+    log.queue.add("wait")
+    await _until(log, "wait")
+    log.queue.add("!ls")
+    log.queue.add("message")
+    log.queue.hold(log.queue.stop())
+    await _until(log, "interrupted")
+    await _until(log, "idle")
+    assert log.queue.waiting == ["!ls", "message"]
+    log.queue.add("first")
+    await _until(log, "message")
+    assert [e for e in log.events if e != "idle"][-3:] == ["first", "!ls", "message"]
+    running.cancel()

@@ -59,6 +59,26 @@ def test_a_message_steers_the_turn_and_a_waiting_one_is_taken_back(
     assert "second" not in terminal.settle()
 
 
+def test_a_message_that_waited_does_not_become_a_part_of_a_command(
+    start: Start, work: Path
+) -> None:
+    script = 'call: execute_command {"command": "sleep 600"}\n---\ntext: second answer\n'
+    terminal = start(script, "--approve", "all")
+    terminal.wait_for("approve: all")
+    terminal.say("one")
+    terminal.wait_for("running execute_command")
+    terminal.say("!touch by-command")
+    terminal.wait_for("waiting: !touch")
+    terminal.say("touch by-message")
+    terminal.wait_for("waiting: touch")
+    terminal.send("\x1b")
+    terminal.wait_for("› !touch by-command")
+    terminal.send("\r")
+    terminal.wait_for("second answer")
+    assert (work / "by-command").exists()
+    assert not (work / "by-message").exists()
+
+
 def test_ctrl_c_clears_the_text_keeps_it_in_the_history_and_never_leaves(start: Start) -> None:
     terminal = start(HELLO)
     terminal.wait_for(READY)

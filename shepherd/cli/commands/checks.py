@@ -25,6 +25,7 @@ from shepherd.conversation.toolbox import build_policy
 from shepherd.errors import ConfigError, ShepherdError
 from shepherd.messages import JsonObject
 from shepherd.models import BUILTIN_NAME, builtin_model
+from shepherd.own_programs import own_program, packaged_program
 from shepherd.plugins import PluginError, installed_plugins
 from shepherd.tools.sandbox.sandbox import find_box
 from shepherd.version import __version__
@@ -310,11 +311,12 @@ def _terminal(env: Mapping[str, str]) -> Check:
 
 
 def _programs() -> Check:
-    programs = {name: shutil.which(name) for name in ("bash", "git", "rg")}
+    programs = {name: own_program(name) for name in ("bash", "git")}
+    programs["rg"] = packaged_program("rg")
     text = ", ".join(f"{name} {path or 'missing'}" for name, path in programs.items())
     advice: list[str] = []
     if not programs["rg"]:
-        advice.append("Install ripgrep (rg): searching is faster with it.")
+        advice.append("Install ripgrep (rg): searching needs it.")
     if not programs["bash"]:
         advice.append("Install bash: commands run in sh without it.")
     return Check("programs", State.NOTE if advice else State.OK, text, tuple(advice))

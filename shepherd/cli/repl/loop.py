@@ -13,6 +13,7 @@ from shepherd.cli.render.status import Status, status_text
 from shepherd.cli.render.surface import Actions, do_nothing
 from shepherd.cli.repl.commands.base import CommandTable, parse_command
 from shepherd.cli.repl.own_command import is_own_command
+from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.repl.screen import Screen
 from shepherd.cli.repl.stage import WorkQueue, build_surface
 from shepherd.cli.repl.steering import WaitingMessages
@@ -119,8 +120,14 @@ class TerminalLoop:
             self.surface.hint("Ctrl+D leaves, /help helps")
             return
         waiting = [*self.waiting.take_steering(), *self._queue.stop()]
-        if waiting:
-            self.surface.restore("\n".join(waiting))
+        if isinstance(self.surface, PlainSurface):
+            for text in waiting:
+                self.surface.restore(text)
+        elif waiting:
+            # one text of several could make a message a part of a command, which would then run
+            if not self.surface.prompt.text:
+                self.surface.restore(waiting.pop(0))
+            self._queue.hold(waiting)
         self.surface.refresh()
 
     async def _handle(self, text: str) -> None:

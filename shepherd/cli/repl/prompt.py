@@ -20,6 +20,7 @@ from prompt_toolkit.widgets import SearchToolbar
 from shepherd.cli.repl.completion.menu import mark_first_command
 from shepherd.cli.terminal.secrets import redact
 from shepherd.config.files import write_private
+from shepherd.conversation.own_commands import SIGN
 from shepherd.tools.text import pluralize
 
 MAX_ROWS = 10
@@ -160,8 +161,11 @@ class Prompt:
         return next((sign for sign in self._folds if before.endswith(sign)), "")
 
     def restore(self, text: str) -> None:
-        """Put `text` before the typed text."""
-        joined = "\n".join(t for t in (text, self.buffer.text) if t)
+        """Put `text` before the typed text, which does not become a part of a command in it."""
+        typed = self.buffer.text
+        joined = "\n".join(t for t in (text, typed) if t)
+        if text and typed and text.startswith(SIGN):
+            joined = f" {joined}"
         self.buffer.reset()
         self.buffer.insert_text(joined)
         self._typed_at = 0.0

@@ -82,6 +82,7 @@ class WorkQueue:
         idle: Callable[[], None],
     ) -> None:
         self.waiting: list[str] = []
+        self._is_held = False
         self._handle = handle
         self._interrupted = interrupted
         self._idle = idle
@@ -94,9 +95,15 @@ class WorkQueue:
         return self._current is not None
 
     def add(self, text: str) -> None:
-        """Put `text` at the end."""
-        self.waiting.append(text)
+        """Put `text` at the end, or before the texts that `hold` keeps back; these follow it."""
+        self.waiting.insert(0 if self._is_held else len(self.waiting), text)
+        self._is_held = False
         self._arrived.set()
+
+    def hold(self, texts: list[str]) -> None:
+        """Keep `texts` until the next one is added."""
+        self.waiting += texts
+        self._is_held = bool(self.waiting)
 
     def put_first(self, texts: list[str]) -> None:
         """Put `texts` at the front."""
@@ -115,7 +122,7 @@ class WorkQueue:
     async def run(self) -> None:
         """Run entries until cancelled; raises the errors of `handle`."""
         while True:
-            while self.waiting:
+            while self.waiting and not self._is_held:
                 await self._do(self.waiting.pop(0))
             self._arrived.clear()
             self._idle()

@@ -3,14 +3,15 @@
 import re
 
 _ENVIRONMENT = """
-*[A-Za-z0-9_)-].env .env .env.* .env-* .env_* .envrc .flaskenv .dev.vars .secret .secrets
-.secrets/**
+*[A-Za-z0-9_)-].env .env .env.* .env-* .env_* env.{bak,backup,old,orig,save} .envrc .flaskenv
+.dev.vars .secret .secrets .secrets/**
 """
 _KEYS = """
 id_{rsa,dsa,ecdsa,ed25519,ecdsa_sk,ed25519_sk,xmss}{,[._-]*} *_{rsa,dsa,ecdsa,ed25519}
 ssh_host_*_key
 *.{pem,key,p8,p12,pk8,pfx,pvk,jks,jceks,bks,keystore,ppk,kdb,kdbx,psafe3,keytab,ovpn}
-*.{keychain,keychain-db,keyring,kwl,agilekeychain,opvault} *.{pem,key,p12,pfx,jks}.{b64,base64}
+*{key,private}*.der *.{keychain,keychain-db,keyring,kwl,agilekeychain,opvault}
+*.{pem,key,p12,pfx,jks}.{b64,base64}
 *{secret,private}*.{asc,gpg,pgp} secring.* .ssh/** .gnupg/** .password-store/** keyrings/**
 kwalletd/** sops/age/keys.txt wg[0-9].conf .vnc/passwd tigervnc/passwd .Xauthority wallet.dat
 .config/solana/id.json .ethereum/keystore/** .electrum/wallets/** Library/Keychains/**
@@ -37,7 +38,7 @@ credentials.{json,csv,db,ini,toml,xml,yml,yaml} secrets.{json,toml,xml,yml,yaml}
 application_default_credentials.json token.{json,pickle} gcp-key*.json
 """
 _CLOUDS = """
-.aws/credentials .aws/{sso,cli,login}/cache/** .azure/** .config/gcloud/** .oci/config
+.aws/{config,credentials} .aws/{sso,cli,login}/cache/** .azure/** .config/gcloud/** .oci/config
 .bluemix/config.json .config/{doctl,hcloud,scw,netlify,wrangler,linode-cli}/** .linode-cli
 .ovh.conf .fly/config.yml .netlify/config.json .vercel/auth.json .railway/config.json
 .supabase/access-token {.ngrok2,.config/ngrok}/ngrok.yml .cloudflared/*.json

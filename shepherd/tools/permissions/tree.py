@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from shepherd.own_programs import own_program
 from shepherd.tools.base import Claim
 from shepherd.tools.shell.environment import safe_environment
 
@@ -62,9 +63,12 @@ def _lists_hidden(root: Path) -> bool:
 
 def _ignored(root: Path, paths: list[str]) -> set[str]:
     """The paths that git ignores; none if git fails."""
+    git = own_program("git")
+    if git is None:
+        return set()
     try:
         process = subprocess.run(
-            ["git", "check-ignore", "-z", "--stdin"],
+            [git, "check-ignore", "-z", "--stdin"],
             input="\0".join(paths).encode("utf-8", "surrogateescape"),
             cwd=root,
             env=safe_environment(),

@@ -160,7 +160,7 @@ def _is_concealed(path: Path, profile: Profile) -> bool:
     if is_free(path, profile) or any(path.is_relative_to(place) for place in visible):
         return False
     private = (Path("/"), Path("/tmp"), Path("/var/tmp"), profile.home)
-    return os.path.lexists(path) or (path.parent.is_dir() and path.parent not in private)
+    return os.path.lexists(path) or (os.path.lexists(path.parent) and path.parent not in private)
 
 
 def _certain(refusal: Refusal | None) -> Refusal | None:

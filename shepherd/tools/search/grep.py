@@ -1,13 +1,13 @@
 """Searches the text of files."""
 
 import os
-import shutil
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from shepherd.errors import ToolError
+from shepherd.own_programs import packaged_program
 from shepherd.tasks import in_thread
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.files.access import FileAccess
@@ -44,7 +44,7 @@ class Grep(Tool[GrepArguments]):
 
         query = _query(arguments, context)
         collector = MatchCollector(query, context)
-        ripgrep = shutil.which("rg") if self._use_ripgrep else None
+        ripgrep = packaged_program("rg") if self._use_ripgrep else None
         with file_errors(arguments.path):
             await _search(ripgrep, query, context, collector)
             collector.end()

@@ -1,7 +1,6 @@
 """Runs commands."""
 
 import shlex
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from shepherd.errors import ToolError
+from shepherd.own_programs import own_program
 from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.program import Program
@@ -141,7 +141,7 @@ def _doubted(access: Access) -> Access:
 def _argv(command: str | list[str]) -> list[str]:
     if isinstance(command, list):
         return command
-    shell = shutil.which("bash") or shutil.which("sh") or "/bin/sh"
+    shell = own_program("bash") or "/bin/sh"
     return [shell, "-c", command]
 
 

@@ -38,7 +38,8 @@ from tests.examples import examples
 from tests.patience import PATIENCE
 
 MIB = 1024 * 1024
-LATER = time() + 600.0
+LATER = 600.0
+"""Seconds from now, which is later than any file that a test makes."""
 
 
 def talk(number: int, length: int = 300) -> list[int]:
@@ -233,7 +234,7 @@ def test_the_cap_holds_and_the_latest_stay(
     capacity = 50_000
     cache = DiskCache(StateFolder(folder, capacity), MINE)
     for at, (number, length, size) in enumerate(entries):
-        used = data.draw(st.sampled_from([LATER + at, 500.0]))
+        used = data.draw(st.sampled_from([time() + LATER + at, 500.0]))
         entry = stored(number, length, size, used)
         cache.save(entry)
         total = sum(f.stat().st_size for f in folder.glob("*.state")) if folder.exists() else 0

@@ -146,3 +146,13 @@ def test_what_is_lost_with_the_command_is_told(box: Box, place: str, tmp_path: P
 def test_nothing_is_told_of_what_was_removed_or_is_kept(box: Box, tmp_path: Path) -> None:
     line = "echo x > $TMPDIR/a; rm $TMPDIR/a; echo x > kept; mktemp > $TMPDIR/tmpabcdef12"
     assert run_in(box, make_profile(tmp_path), line).reports == ()
+
+
+def test_names_of_lost_files_can_not_write_on_the_screen(box: Box, tmp_path: Path) -> None:
+    ended = run_in(
+        box, make_profile(tmp_path), r"""echo text > "$TMPDIR/$(printf '\33[31ma\nb')" """
+    )
+
+    (report,) = ended.reports
+    assert r"/tmp/\x1b[31ma\nb: " in report.text
+    assert "\x1b" not in report.text

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.refusal import Refused, refused
+from shepherd.tools.sandbox.refusal import Refused, read_refusal, refused
 
 ROOT = Path("/work/project")
 PROFILE = Profile(root=ROOT, cwd=ROOT, home=Path("/home/me"), protected=(ROOT / ".git",), hidden=())
@@ -41,3 +41,8 @@ def test_the_refusal_names_what_was_refused(output: str, kind: Refused, target: 
 )
 def test_what_the_box_leaves_free_is_no_refusal(output: str, exit_code: int) -> None:
     assert refused(output, exit_code, PROFILE) is None
+
+
+def test_a_path_that_can_not_be_looked_at_is_no_error() -> None:
+    name = "x" * 5000
+    assert read_refusal("", f"cat: /{name}/x: No such file or directory", 1, PROFILE) is None

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from shepherd.own_programs import own_program
+
 MAX_FILES = 50_000
 MAX_SCANNED = 5000
 """Directory entries that are read where there is no git repository."""
@@ -15,8 +17,8 @@ MAX_LIST_BYTES = 8_388_608
 GIT_SECONDS = 2.0
 CACHE_SECONDS = 5.0
 SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
-_GIT = ("git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others",
-        "--exclude-standard")  # fmt: skip
+_LIST = ("-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others",
+         "--exclude-standard")  # fmt: skip
 
 
 class FileList:
@@ -73,10 +75,13 @@ def _parents(path: str) -> Iterator[str]:
 
 def _git_files(cwd: Path) -> list[str] | None:
     """The files that git knows or would add; None without git or a repository."""
+    git = own_program("git")
+    if git is None:
+        return None
     env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
         result = subprocess.run(
-            _GIT, cwd=cwd, env=env, capture_output=True, timeout=GIT_SECONDS, check=False
+            [git, *_LIST], cwd=cwd, env=env, capture_output=True, timeout=GIT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -2,15 +2,18 @@
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from shepherd.tools.files.opening import open_parent
 from shepherd.tools.sandbox.boxes.box import Report
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal, Refused
 from shepherd.tools.sandbox.view.private import PrivateFiles
 from shepherd.tools.sandbox.view.toolchains import HOME_STARTUP, real
+from shepherd.tools.text import one_line
 
 _MAX_NAMES = 1000
 
@@ -40,28 +43,40 @@ class Watch:
 
     def undo(self, report: Report) -> None:
         """Rename created files, restore links, and report both. Raises OSError."""
-        for place in self._missing:
-            if real(place.parent) == place.parent and os.path.lexists(place):
-                _move_aside(place, report)
-        for place, target in self._links.items():
-            if real(place.parent) != place.parent or _link(place) == target:
-                continue
-            if os.path.lexists(place):
-                _move_aside(place, report)
-            place.symlink_to(target)
+        for place in (*self._missing, *self._links):
+            # a command in the background may put a link in a directory's place
+            with suppress(OSError):
+                directory = open_parent(place)
+                try:
+                    _restore(place, directory, self._links.get(place), report)
+                finally:
+                    os.close(directory)
 
 
-def _link(place: Path) -> Path | None:
-    with suppress(OSError):
-        return place.readlink()
-    return None
+def _restore(place: Path, directory: int, target: Path | None, report: Report) -> None:
+    """Make `place` the link to `target` that it was, or nothing if there was none."""
+    kind = _kind(place.name, directory)
+    if kind == stat.S_IFLNK and os.readlink(place.name, dir_fd=directory) == str(target):
+        return
+    if kind is not None:
+        _move_aside(place, directory, report)
+    if target is not None:
+        os.symlink(target, place.name, dir_fd=directory)
 
 
-def _move_aside(place: Path, report: Report) -> None:
-    names = (place.with_name(f"{place.name}.refused-{n}") for n in range(1, _MAX_NAMES))
-    aside = next(name for name in names if not os.path.lexists(name))
-    place.rename(aside)
-    text = f"the sandbox refused to create {place.name}: it was moved to {aside.name}"
+def _kind(name: str, directory: int) -> int | None:
+    """The type of a file; None if there is none."""
+    try:
+        return stat.S_IFMT(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return None
+
+
+def _move_aside(place: Path, directory: int, report: Report) -> None:
+    names = (f"{place.name}.refused-{n}" for n in range(1, _MAX_NAMES))
+    aside = next(name for name in names if _kind(name, directory) is None)
+    os.rename(place.name, aside, src_dir_fd=directory, dst_dir_fd=directory)
+    text = f"the sandbox refused to create {place.name}: it was moved to {aside}"
     report(Refusal(Refused.WRITE, text, str(place)))
 
 
@@ -70,7 +85,7 @@ def report_leftovers(private: PrivateFiles, home: Path, report: Report) -> None:
     result = [*_files(private.temp, Path("/tmp")), *_files(private.home, home)]
     if not result:
         return
-    names = ", ".join(result[:_MAX_NAMED])
+    names = ", ".join(map(one_line, result[:_MAX_NAMED]))
     more = f" and {len(result) - _MAX_NAMED} more" if len(result) > _MAX_NAMED else ""
     text = f"{names}{more}: /tmp and the home directory are the command's own and end with it"
     report(Refusal(Refused.LOST, f"not kept: {text}"))

@@ -30,7 +30,7 @@ def attempt(action, *arguments):
 def write(path):
     os.write(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), b"changed")
 def read(path):
-    print(os.read(os.open(path, os.O_RDONLY), 100).decode())
+    os.write(1, os.read(os.open(path, os.O_RDONLY), 100))  # `print` would lose it at `execv`
 def connect(family, address):
     _socket.socket(family, _socket.SOCK_STREAM).connect(address)
 attempt(write, outside)

@@ -22,7 +22,7 @@ from shepherd.tools.sandbox.view.toolchains import interpreter
 
 _PACKAGE = "shepherd.tools.sandbox.inside"
 _NEEDED = {
-    "start": ("start",),
+    "nest": ("start", "orders", "native", "namespaces", "nest"),
     "launch": ("start", "orders", "launch"),
     "enclose": ("start", "orders", "native", "namespaces", "processes", "enclose"),
 }

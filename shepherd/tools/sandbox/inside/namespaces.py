@@ -34,11 +34,21 @@ def separate(*, network: bool) -> None:
     user, group = os.geteuid(), os.getegid()
     flags = native.CLONE_NEWUSER | native.CLONE_NEWPID | native.CLONE_NEWIPC | native.CLONE_NEWUTS
     native.unshare(flags if network else flags | native.CLONE_NEWNET)
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{user} {user} 1")
-    _write("/proc/self/gid_map", f"{group} {group} 1")
+    _map_user((user, group), (user, group))
     if not network:
         _raise_loopback()
+
+
+def leave_owner(user: int, group: int) -> None:
+    """Become this user, in a user namespace that owns no mounts. Raises OSError."""
+    native.unshare(native.CLONE_NEWUSER)
+    _map_user((user, group), (0, 0))
+
+
+def _map_user(inner: tuple[int, int], outer: tuple[int, int]) -> None:
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{inner[0]} {outer[0]} 1")
+    _write("/proc/self/gid_map", f"{inner[1]} {outer[1]} 1")
 
 
 def _write(path: str, text: str) -> None:
@@ -83,22 +93,22 @@ class Root:
     def enter(self, mounts: Mounts) -> None:
         """Mount the rest, and make this the root. Raises OSError."""
         base = self._base
-        for kind, target, source in mounts:
-            _add(kind, base + target, source)
+        add_mounts(mounts, base)
         for source, name in ((self._processes, "/proc"), (self._devices, "/dev")):
             os.makedirs(base + name, exist_ok=True)
             native.mount(source, base + name, "", native.MS_MOVE)
         os.makedirs(base + "/run", exist_ok=True)
         native.enter_root(base)
-        native.set_mount("/", native.ATTR_RDONLY, recursive=False)
+        native.set_mount("/", native.ATTR_RDONLY)
 
 
-def _add(kind: int, place: str, source: str) -> None:
-    if kind == _LINK:
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        os.symlink(source, place)
-        return
-    _bind(source, place, native.ATTR_RDONLY if kind == _READ else 0)
+def add_mounts(mounts: Mounts, base: str = "") -> None:
+    """Mount the sources at their targets below `base`. Raises OSError."""
+    for kind, target, source in mounts:
+        if kind == _LINK:
+            os.symlink(source, base + target)
+        else:
+            _bind(source, base + target, native.ATTR_RDONLY if kind == _READ else 0)
 
 
 def kernel_files(processes: str = "/proc") -> list[str]:
@@ -115,18 +125,50 @@ def _changes_system(mode: int) -> bool:
 
 
 def _bind(source: str, place: str, attributes: int, more: int = native.ATTR_NODEV) -> None:
-    if not os.path.lexists(place):
-        _make_place(source, place)
-    native.mount(source, place, "", native.MS_BIND | native.MS_REC)
-    native.set_mount(place, attributes | native.ATTR_NOSUID | more, recursive=True)
+    """Show `source` at `place`, too, which is made if it is missing.
+
+    Another boxed command may exchange a directory for a link meanwhile. So both paths are opened
+    once, links are refused, and everything else is done with the descriptors.
+    """
+    origin = native.open_exact(source)
+    try:
+        target = _opened_place(origin, place)
+        try:
+            native.bind(origin, target, attributes | native.ATTR_NOSUID | more)
+        finally:
+            os.close(target)
+    finally:
+        os.close(origin)
 
 
-def _make_place(source: str, place: str) -> None:
-    if os.path.isdir(source):
-        os.makedirs(place, exist_ok=True)
-        return
-    os.makedirs(os.path.dirname(place), exist_ok=True)
-    os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+def _opened_place(origin: int, place: str) -> int:
+    """A descriptor for `place`; if it is missing, an empty file or directory like `origin`."""
+    try:
+        return native.open_exact(place)
+    except FileNotFoundError:
+        if stat.S_ISDIR(os.fstat(origin).st_mode):
+            return _made_directory(place)
+    above, _, name = place.rpartition("/")
+    directory = _made_directory(above)
+    try:
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        os.close(os.open(name, flags, 0o600, dir_fd=directory))
+    finally:
+        os.close(directory)
+    return native.open_exact(place)
+
+
+def _made_directory(path: str) -> int:
+    try:
+        return native.open_exact(path)
+    except FileNotFoundError:
+        above, _, name = path.rpartition("/")
+    directory = _made_directory(above)
+    try:
+        os.mkdir(name, dir_fd=directory)
+    finally:
+        os.close(directory)
+    return native.open_exact(path)
 
 
 def _mount_processes(place: str, processes: int | None) -> None:
@@ -150,7 +192,7 @@ def _mount_devices(place: str, shared_memory: int) -> None:
     options = "newinstance,ptmxmode=0666,mode=620"
     native.mount("devpts", place + "/pts", "devpts", native.MS_NOSUID | native.MS_NOEXEC, options)
     native.mount("tmpfs", place + "/shm", "tmpfs", _QUIET, f"mode=1777,size={shared_memory}")
-    native.set_mount(place, native.ATTR_RDONLY, recursive=False)
+    native.set_mount(place, native.ATTR_RDONLY)
 
 
 def _raise_loopback() -> None:

@@ -16,9 +16,12 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 2
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 SECCOMP_MODE_FILTER = 2
 
-_AT_RECURSIVE = 0x8000
+_AT_HERE, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
+_NO_LINKS = 0x4  # of `openat2`: no symbolic link on the whole path
+_OPEN_TREE_CLONE = 0x1
+_MOVE_DESCRIPTORS = 0x4 | 0x40  # of `move_mount`: both paths are empty
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
-_MOUNT_SETATTR = 442
+_OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
 _CAPABILITY_VERSION_3 = 0x20080522
 _LAST_CAPABILITY = 63
 
@@ -67,6 +70,32 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(flags), "unshare")
 
 
+def open_exact(path: str) -> int:
+    """A descriptor (`O_PATH`) for a path without links. Raises OSError."""
+    flags = os.O_PATH | os.O_CLOEXEC
+    how = b"".join(word.to_bytes(8, "little") for word in (flags, 0, _NO_LINKS))
+    try:
+        return call(_OPENAT2, _AT_HERE, os.fsencode(path), how, len(how))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+
+
+def bind(source: int, target: int, attributes: int) -> None:
+    """Mount what one descriptor stands for on what another one stands for. Raises OSError."""
+    flags = _AT_EMPTY_PATH | _AT_RECURSIVE
+    copy = call(_OPEN_TREE, source, b"", flags | _OPEN_TREE_CLONE | os.O_CLOEXEC)
+    try:
+        call(_MOUNT_SETATTR, copy, b"", flags, *_attributes(attributes))
+        call(_MOVE_MOUNT, copy, b"", target, b"", _MOVE_DESCRIPTORS)
+    finally:
+        os.close(copy)
+
+
+def _attributes(attributes: int) -> tuple[bytes, int]:
+    """`struct mount_attr` that sets these attributes, and its size."""
+    return attributes.to_bytes(32, "little"), 32
+
+
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     """`mount`. Raises OSError."""
     words = [os.fsencode(text) or None for text in (source, target, kind)]
@@ -74,11 +103,9 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
     _check(_libc.mount(*words, flags, data), f"mounting {target}")
 
 
-def set_mount(target: str, attributes: int, *, recursive: bool) -> None:
+def set_mount(target: str, attributes: int) -> None:
     """Add attributes to a mount. Raises OSError."""
-    request = attributes.to_bytes(32, "little")  # the first word of struct mount_attr
-    flags = _AT_RECURSIVE if recursive else 0
-    call(_MOUNT_SETATTR, -100, os.fsencode(target), flags, request, 32)
+    call(_MOUNT_SETATTR, _AT_HERE, os.fsencode(target), 0, *_attributes(attributes))
 
 
 def enter_root(target: str) -> None:
@@ -125,8 +152,8 @@ def version() -> int:
 def restrict(rights: list[tuple[str, int]], *, tcp: bool) -> None:
     """Allow this process and its children only `rights` on paths, and no signals to the outside.
 
-    Without `tcp` they can't connect or accept connections. A path that does not exist is
-    skipped. Raises OSError.
+    Without `tcp` they can't connect or accept connections. A path that does not exist, or has
+    a link in it, is skipped. Raises OSError.
     """
     abi = version()
     handled = _FILE_RIGHTS[min(abi, 5)]
@@ -143,16 +170,12 @@ def restrict(rights: list[tuple[str, int]], *, tcp: bool) -> None:
 
 def _allow(ruleset: int, path: str, allowed: int) -> None:
     try:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_exact(path)
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR):
+        if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ELOOP):
             return
         raise
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISLNK(mode):
-        os.close(descriptor)
-        return
-    if not stat.S_ISDIR(mode):
+    if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
         allowed &= _OF_A_FILE
     rule = allowed.to_bytes(8, "little") + descriptor.to_bytes(4, "little")
     call(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)

@@ -10,12 +10,6 @@ signals = __import__("_signal")
 """The core of `signal`, which would import enum and take longer than everything else here."""
 
 
-def main(limits: dict[str, int], command: list[str]) -> None:
-    """Set the limits, by their names of RLIMIT_, and become the command."""
-    set_limits(limits)
-    become(command)
-
-
 def set_limits(limits: dict[str, int]) -> None:
     """Lower the limits, never raise them; the kernel ends this process first if memory runs out."""
     for name, number in limits.items():

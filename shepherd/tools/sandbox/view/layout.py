@@ -128,7 +128,7 @@ def _system(profile: Profile) -> Iterator[Mount]:
         if path.is_symlink() and len(path.parts) == 2:
             yield Mount(MountKind.LINK, path, path.readlink())
         elif path.exists():
-            yield Mount.read(path)
+            yield Mount(MountKind.READ, path, real(path))
     resolver = real(_RESOLVER)
     if profile.network and resolver != _RESOLVER and resolver.exists():
         yield Mount.read(resolver)

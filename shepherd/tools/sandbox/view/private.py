@@ -89,7 +89,7 @@ def remove_tree(base: Path) -> None:
                 shutil.rmtree(base, onerror=_open_up)
             except RecursionError:
                 # deeper than Python's stack; rm does not recurse
-                subprocess.run(["rm", "-rf", "--", str(base)], check=False)
+                subprocess.run(["/bin/rm", "-rf", "--", str(base)], check=False)
             except OSError:
                 if attempt == _ATTEMPTS - 1:
                     raise

@@ -1,0 +1,43 @@
+"""The programs that Shepherd itself starts, outside of the sandbox."""
+
+import os
+import shutil
+import sysconfig
+from functools import cache
+from pathlib import Path
+
+_SYSTEM = (
+    *("/usr/bin", "/bin", "/usr/sbin", "/sbin", "/run/current-system/sw/bin"),
+    *("/opt/homebrew/bin", "/usr/local/bin", "/usr/local/sbin"),
+)
+
+
+@cache
+def own_program(name: str) -> str | None:
+    """The path of a program in the directories of the system; None if it is not installed.
+
+    PATH is not read: a project's directory may be in it, and what a model has written there would
+    run outside of the sandbox. For the same reason it is looked up once.
+    """
+    return _first(name, _SYSTEM)
+
+
+def path_outside(directory: Path, path: str | None = None) -> str:
+    """A PATH (by default that of this process) without `directory` and what is below it."""
+    entries = (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep)
+    absolute = [entry for entry in entries if entry.startswith("/")]
+    return os.pathsep.join(entry for entry in absolute if not _is_in(entry, directory))
+
+
+@cache
+def packaged_program(name: str) -> str | None:
+    """The path of a program that was installed with Shepherd, else that of the system's."""
+    return _first(name, (sysconfig.get_path("scripts"), *_SYSTEM))
+
+
+def _first(name: str, directories: tuple[str, ...]) -> str | None:
+    return shutil.which(name, path=path_outside(Path.cwd(), os.pathsep.join(directories)))
+
+
+def _is_in(entry: str, directory: Path) -> bool:
+    return Path(entry).resolve().is_relative_to(directory.resolve())

@@ -1,0 +1,77 @@
+"""What Shepherd starts itself is never a program that lies in the working directory."""
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shepherd.cli.repl.completion.file_list import FileList
+from shepherd.conversation.own_commands import OwnCommands
+from shepherd.events import ignore_events
+from shepherd.own_programs import path_outside
+from shepherd.tools.base import Claim
+from shepherd.tools.permissions.tree import first_denied
+from shepherd.tools.sandbox.sandbox import find_box
+from tests.tools.workshop import open_workshop
+
+PROGRAMS = ("bash", "bwrap", "git", "rg", "rm", "sh")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory that is first in PATH, with a trap for each program."""
+    root = tmp_path / "project"
+    root.mkdir()
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    (root / "text").write_text("a line\n", "utf-8")
+    (root / ".env").write_text("KEY=1\n", "utf-8")
+    (root / "bin").mkdir()
+    for name in PROGRAMS:
+        trap = root / "bin" / name
+        trap.write_text(f"#!/bin/sh\necho {name} >> {tmp_path}/trapped\nexit 1\n", "utf-8")
+        trap.chmod(0o755)
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("PATH", f"{root}/bin:bin:/usr/bin:/bin")
+    monkeypatch.delenv("SHELL", raising=False)
+    return root
+
+
+def _trapped(project: Path) -> str:
+    path = project.parent / "trapped"
+    return path.read_text("utf-8") if path.exists() else ""
+
+
+def test_the_sandbox(project: Path) -> None:
+    assert find_box().box is not None
+    assert not _trapped(project)
+
+
+async def test_tools(project: Path) -> None:
+    workshop = open_workshop(project.parent)
+    assert "text" in await workshop.call("grep", pattern="line")
+    assert await workshop.call("execute_command", command="echo in a shell") == "in a shell"
+    claim = Claim.UNIGNORED_TREE
+    await asyncio.to_thread(first_denied, project, claim, lambda path: "text" in path)
+    assert not _trapped(project)
+
+
+async def test_own_commands(project: Path) -> None:
+    commands = OwnCommands(project, project.parent / "spill", {}, lambda: 0)
+    command = await commands.run("echo in a shell", ignore_events, shared=False)
+    assert command.output.strip() == "in a shell"
+    assert not _trapped(project)
+
+
+def test_the_list_of_files(project: Path) -> None:
+    assert FileList(project).ranked("text")
+    assert not _trapped(project)
+
+
+def test_a_path_without_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "link").symlink_to("bin")
+    entries = [tmp_path / "bin", Path("bin"), tmp_path / "link", tmp_path.parent, Path("/usr/bin")]
+    path = ":".join(map(str, entries))
+
+    assert path_outside(tmp_path, path) == f"{tmp_path.parent}:/usr/bin"
