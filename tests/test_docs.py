@@ -18,6 +18,7 @@ from shepherd.config.trust import UNRESTRICTED, admit
 from shepherd.conversation.shared.protocol import RefusalCode, UpdateKind
 from shepherd.events import Topic
 from shepherd.knowledge.frame import USE_SKILL
+from shepherd.knowledge.init import INIT
 from shepherd.memory.records import OWN_TOOLS
 from shepherd.tools.builtin import builtin_tools
 from shepherd.tools.deferred.wrapper import RESERVED_NAMES
@@ -195,10 +196,10 @@ def test_all_kinds_of_updates_are_described() -> None:
 
 
 def test_all_slash_commands_are_described() -> None:
-    folder = ROOT / "shepherd" / "cli" / "repl" / "commands"
-    code = "".join(path.read_text("utf-8") for path in folder.glob("*.py"))
+    folders = (ROOT / "shepherd" / place / "commands" for place in ("conversation", "cli/repl"))
+    code = "".join(path.read_text("utf-8") for f in folders for path in f.glob("*.py"))
     named = re.findall(r"`/([a-z]+)", table_cells("terminal.md", "## Commands"))
-    assert set(named) == set(re.findall(r"\bCommand\(\s*\"([a-z]+)\"", code))
+    assert set(named) == {INIT, *re.findall(r"\bCommand\(\s*\"([a-z]+)\"", code)}
 
 
 def test_all_tools_are_described() -> None:

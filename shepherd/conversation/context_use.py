@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shepherd.backends.base import Backend
+from shepherd.backends.base import Backend, CacheTier
 from shepherd.errors import ContextFullError, ShepherdError
 from shepherd.knowledge import frame
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.session import Session
+from shepherd.tools.text import one_line
 from shepherd.turn.fitting import message_counts
 
 SYSTEM, TOOLS, TEMPLATE = "system message", "tools", "template"
 ROLES = {Role.USER: "your messages", Role.ASSISTANT: "answers", Role.TOOL: "tool results"}
+MAX_NAME = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,42 @@ async def measure_tools(session: Session, backend: Backend) -> list[ContextPart]
         ContextPart(tool.name, max(0, after - before))
         for tool, before, after in zip(session.tools, counts, counts[1:], strict=False)
     ]
+
+
+def context_rows(use: ContextUse) -> list[tuple[str, str]]:
+    """Name and tokens of each part."""
+    about = "" if use.error is None else "about "
+    rows = part_rows(use.parts, use.size)
+    rows.append(("used", about + _tokens(use.used, use.size)))
+    if use.size:
+        rows.append(("free", f"{about}{_tokens(use.free, use.size)} of {use.size:,}"))
+    if use.read and use.read != use.used:
+        rows.append(("read so far", _tokens(use.read, use.size)))
+    if use.error is not None:
+        known = f", ±{max(1, round(100 * use.error))}%" if use.error < 1 else ""
+        rows.append(("counts", f"estimated{known}"))
+    return rows
+
+
+def part_rows(parts: Sequence[ContextPart], size: int) -> list[tuple[str, str]]:
+    """Name and tokens of each of `parts`, in a context of `size` tokens."""
+    return [(one_line(part.name)[:MAX_NAME], _tokens(part.tokens, size)) for part in parts]
+
+
+def cache_rows(tiers: Sequence[CacheTier]) -> list[tuple[str, str]]:
+    """The contents and savings of the prefix cache, tier by tier; none for other backends."""
+    rows: list[tuple[str, str]] = []
+    for tier in tiers:
+        held = f"{tier.entries:,} kept, {tier.bytes / 1e6:,.1f} MB"
+        saved = f"{tier.hits:,} hits saved {tier.tokens:,} tokens"
+        evictions = f"{tier.evictions:,} evicted"
+        rows.append((f"cache, {tier.name}", f"{held}; {saved}; {evictions}"))
+    return rows
+
+
+def _tokens(tokens: int, size: int) -> str:
+    share = f"  {100 * tokens / size:.0f}%" if size else ""
+    return f"{tokens:>7,}{share}"
 
 
 def _reduced(parts: Sequence[ContextPart], surplus: int) -> list[ContextPart]:

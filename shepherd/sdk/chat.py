@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from shepherd.config.choices import ApproveMode
-from shepherd.conversation.commands.own import run_own_command
+from shepherd.conversation.commands.table import run_own_command
 from shepherd.conversation.compaction import Compaction, SuggestedFact, compact, remember
 from shepherd.conversation.context_use import ContextUse, measure_context
 from shepherd.conversation.conversation import Conversation

@@ -6,7 +6,6 @@ from pathlib import Path
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status
 from shepherd.cli.render.surface import Actions
-from shepherd.cli.repl.approve import ApproveSwitch
 from shepherd.cli.repl.commands import CommandContext, CommandTable, fill_table
 from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.terminal.paint import Painter
@@ -25,10 +24,8 @@ async def test_each_command_of_the_terminal_is_known_elsewhere(tmp_path: Path) -
     surface = PlainSurface(Painter(styled=False), actions, io.StringIO(), io.StringIO())
     status = Status()
     async with open_conversation(config, env, tmp_path, SessionStart()) as conversation:
-        switch = ApproveSwitch(conversation.policy, conversation.sandbox, status, surface)
-        context = CommandContext(
-            conversation, surface, Renderer(surface, status), status, switch, lambda: None
-        )
+        renderer = Renderer(surface, status)
+        context = CommandContext(conversation, surface, renderer, status, lambda: None)
         table = CommandTable()
         fill_table(table, context)
     names = {command.name for command in table if not command.is_message}

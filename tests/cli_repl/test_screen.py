@@ -23,7 +23,7 @@ from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Entry, Questio
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.rows import RowWriter
 from shepherd.cli.render.status import Status
-from shepherd.cli.render.surface import Actions
+from shepherd.cli.render.surface import Actions, View
 from shepherd.cli.render.text_view import AnswerView
 from shepherd.cli.repl.completion.complete import PromptCompleter
 from shepherd.cli.repl.prompt import Prompt
@@ -81,23 +81,29 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def _stage() -> AsyncGenerator[Stage]:
+async def _stage(*, alerts: bool = False) -> AsyncGenerator[Stage]:
     painter = Painter()
     submitted: list[str] = []
     sent = io.StringIO()
     stopped: list[str] = []
     actions = Actions(
-        submitted.append, lambda: stopped.append("stop"), lambda: None, lambda: bool(submitted)
+        submitted.append,
+        lambda: stopped.append("stop"),
+        lambda: None,
+        lambda: bool(submitted),
+        view=View(
+            lambda: [*renderer.live()],
+            lambda _width: "the status",
+            lambda: str(renderer.held()),
+            lambda: renderer.results.all,
+        ),
     )
     prompt = Prompt(InMemoryHistory(), PromptCompleter([], Path.cwd()), "›")
     with create_pipe_input() as keys:
         output = Vt100_Output(sent, lambda: Size(rows=ROWS, columns=COLUMNS), enable_cpr=False)
-        screen = Screen(painter, prompt, actions, output=output, input=keys)
+        attention = Attention(output, {}, alerts=alerts)
+        screen = Screen(painter, prompt, actions, attention, input=keys)
         renderer = Renderer(screen, Status())
-        screen.live = renderer.live
-        screen.held = renderer.held
-        screen.status = lambda _width: "the status"
-        screen.reader.results = lambda: renderer.results.all
         stage = Stage(screen, renderer, sent, keys, submitted, stopped)
         running = asyncio.ensure_future(screen.run())
         await stage.drawn()
@@ -128,7 +134,7 @@ def test_what_waits_for_the_prompt_begins_when_it_is_there() -> None:
         sent = io.StringIO()
         with create_pipe_input() as keys:
             output = Vt100_Output(sent, lambda: Size(rows=ROWS, columns=COLUMNS), enable_cpr=False)
-            screen = Screen(Painter(), prompt, actions, output=output, input=keys)
+            screen = Screen(Painter(), prompt, actions, Attention(output, {}), input=keys)
             drawn = asyncio.ensure_future(screen.drawn())
             await asyncio.sleep(0.01)
             assert not drawn.done()
@@ -219,8 +225,7 @@ async def test_a_yes_is_carried_out_when_no_key_follows() -> None:
 
 async def test_a_question_rings_while_the_terminal_has_no_focus() -> None:
     read_focus_events()
-    async with _stage() as stage:
-        stage.screen.attention = Attention(stage.screen.app.output, {}, alerts=True)
+    async with _stage(alerts=True) as stage:
         for keys, rings in (("\x1b[O", 1), ("\x1b[I", 0)):
             await stage.press(keys)
             before = stage.sent.getvalue().count("\a")

@@ -36,9 +36,10 @@ class Desk:
         self.errors: list[str] = []
         self.started = asyncio.Event()
         self.queue = WorkQueue(self._handle, lambda: None, self._idle)
-        self.waiting = WaitingMessages(self.queue, self.prompt.append, self.errors.append)
         self.sent = Sent()
-        self.waiting.steering = self.sent
+        self.waiting = WaitingMessages(
+            self.queue, self.sent, self.prompt.append, self.errors.append
+        )
 
     async def _handle(self, _text: str) -> None:
         self.started.set()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shepherd.config.load import load_config
 from shepherd.conversation.build import open_conversation
-from shepherd.conversation.commands.table import named_command
+from shepherd.conversation.commands.table import named_command, output_of
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
 from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
@@ -84,7 +84,7 @@ async def test_an_end_is_shown_once(tmp_path: Path) -> None:
         def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
             if event is CallbackEvent.TOOL_RESULT and name == "execute_command":
                 command, argument = named_command("/jobs kill 1")
-                kill = asyncio.ensure_future(command.run(conversation, argument))
+                kill = asyncio.ensure_future(output_of(command, conversation, argument))
                 kill.add_done_callback(lambda task: (shown.append(task.result()), ended.set()))
             if event is CallbackEvent.SYSTEM and name == Topic.HINT:
                 shown.append(content)

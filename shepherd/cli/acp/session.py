@@ -22,10 +22,15 @@ from shepherd.cli.acp.changes import EditorStep
 from shepherd.cli.acp.messages import INVALID_REQUEST
 from shepherd.cli.acp.prompt import Block, Prompt, build_message, read_blocks
 from shepherd.cli.acp.updates import SessionUpdates
-from shepherd.conversation.commands.base import Command
-from shepherd.conversation.commands.table import COMMANDS, find_command
+from shepherd.conversation.commands.table import (
+    COMMANDS,
+    ConversationCommand,
+    find_command,
+    output_of,
+)
 from shepherd.conversation.conversation import Conversation
 from shepherd.events import FinishReason
+from shepherd.knowledge.init import INIT, INIT_SUMMARY
 from shepherd.tools.text import one_line
 from shepherd.turn import TurnOutcome, run_turn
 
@@ -80,8 +85,8 @@ class EditorSession:
     def _begin(self) -> None:
         self.conversation.notices.listen(self.updates.notice)
         knowledge = self.conversation.knowledge
-        own = [_available(c.name, c.description, c.hint) for c in COMMANDS.values()]
-        own.append(_available("init", "Let the model write AGENTS.md for this directory", ""))
+        own = [_available(c.name, _sentence(c.summary), c.usage) for c in COMMANDS.values()]
+        own.append(_available(INIT, _sentence(INIT_SUMMARY), ""))
         custom = [
             _available(c.name, one_line(c.summary), one_line(c.hint))
             for c in knowledge.commands
@@ -145,8 +150,8 @@ class EditorSession:
         )
         return self._response(outcome)
 
-    async def _run_command(self, command: Command, argument: str) -> PromptResponse:
-        text = await command.run(self.conversation, argument)
+    async def _run_command(self, command: ConversationCommand, argument: str) -> PromptResponse:
+        text = await output_of(command, self.conversation, argument)
         self.updates.send(update_agent_message(text_block(text)))
         return PromptResponse(stop_reason="end_turn")
 
@@ -157,6 +162,10 @@ class EditorSession:
             stop_reason=_STOP_REASONS.get(outcome.finish_reason, "end_turn"),
             usage=_usage(outcome),
         )
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[:1].upper()}{summary[1:]}"
 
 
 def _available(name: str, description: str, hint: str) -> AvailableCommand:

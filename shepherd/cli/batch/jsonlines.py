@@ -25,10 +25,13 @@ from shepherd.cli.batch.jsonprotocol import EventWriter
 from shepherd.cli.batch.oneshot import Denials, exit_code
 from shepherd.cli.batch.slash import question_command
 from shepherd.cli.terminal.lines import read_lines
-from shepherd.conversation.commands.base import Command
-from shepherd.conversation.commands.own import OWN_COMMANDS
 from shepherd.conversation.commands.present import set_mode
-from shepherd.conversation.commands.table import named_command
+from shepherd.conversation.commands.table import (
+    OWN_COMMANDS,
+    ConversationCommand,
+    named_command,
+    output_of,
+)
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.own_commands import INTERRUPTED
 from shepherd.errors import ShepherdError
@@ -149,7 +152,7 @@ class _Answers:
         else:
             await self.command(command, argument)
 
-    async def command(self, command: Command, argument: str) -> bool:
+    async def command(self, command: ConversationCommand, argument: str) -> bool:
         """Run a command; False after an `error` object if it can't be done."""
         try:
             output = await self._output(command, argument)
@@ -159,9 +162,9 @@ class _Answers:
         self.writer.write({"type": "command_result", "command": command.name, "content": output})
         return True
 
-    async def _output(self, command: Command, argument: str) -> str:
+    async def _output(self, command: ConversationCommand, argument: str) -> str:
         """The output of a command; `interrupt` ends one of the user's own."""
-        work = asyncio.ensure_future(command.run(self.conversation, argument))
+        work = asyncio.ensure_future(output_of(command, self.conversation, argument))
         if command.name not in OWN_COMMANDS:
             return await work
         self._own_command = work

@@ -8,11 +8,12 @@ import sys
 import termios
 from dataclasses import dataclass
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from shepherd.cli.batch.plain_output import PlainOutput
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.choices import ApproveMode
+from shepherd.conversation.commands.table import ConversationCommand, output_of
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
@@ -27,9 +28,6 @@ from shepherd.tools.permissions.approval import (
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision
 from shepherd.turn import run_turn
-
-if TYPE_CHECKING:
-    from shepherd.conversation.commands.base import Command
 
 STDIN = 0
 SILENCE_SECONDS = 3.0
@@ -120,10 +118,12 @@ async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
     return exit_code(outcome.finish_reason, denials.count)
 
 
-async def print_command(conversation: Conversation, command: "Command", argument: str) -> int:
+async def print_command(
+    conversation: Conversation, command: ConversationCommand, argument: str
+) -> int:
     """Print the output of a command and return the exit code; raises ShepherdError."""
     conversation.notices.listen(PlainOutput(live=False).note)
-    print_text(await command.run(conversation, argument))
+    print_text(await output_of(command, conversation, argument))
     return 0
 
 

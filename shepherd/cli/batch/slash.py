@@ -3,8 +3,12 @@
 from pathlib import Path
 
 from shepherd.cli.terminal.errors import UsageError
-from shepherd.conversation.commands.base import Command
-from shepherd.conversation.commands.table import COMMANDS, TERMINAL_COMMANDS, find_command
+from shepherd.conversation.commands.table import (
+    COMMANDS,
+    TERMINAL_COMMANDS,
+    ConversationCommand,
+    find_command,
+)
 from shepherd.conversation.conversation import Conversation
 from shepherd.knowledge.init import parse_line
 from shepherd.tools.text import one_line
@@ -13,7 +17,9 @@ from shepherd.validation import nearest
 MAX_NAME = 40
 
 
-def question_command(conversation: Conversation, question: str) -> tuple[Command, str] | None:
+def question_command(
+    conversation: Conversation, question: str
+) -> tuple[ConversationCommand, str] | None:
     """The command that a question calls, and its argument; None for a message to the model.
 
     Raises UsageError for a command that needs the terminal, and for an unknown one. Custom

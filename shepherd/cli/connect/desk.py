@@ -3,18 +3,17 @@
 from pathlib import Path
 from typing import cast
 
-from rich.text import Text
-
 from shepherd.cli.connect.client import AGENT_UPDATES, SharedSessionClient
 from shepherd.cli.connect.questions import RemoteQuestions
 from shepherd.cli.render.status import Status
 from shepherd.cli.repl.approve import TerminalApprover
 from shepherd.cli.repl.commands import Command
-from shepherd.cli.repl.commands.view import two_columns
+from shepherd.cli.repl.commands.view import help_rows
+from shepherd.cli.repl.completion.complete import Offers, no_offers
 from shepherd.cli.repl.loop import TerminalLoop
-from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
+from shepherd.conversation.commands.command import Lines, Note
 from shepherd.conversation.shared.protocol import UpdateKind
 from shepherd.messages import JsonObject
 
@@ -23,16 +22,17 @@ LOST_ANSWERS = "the connection was lost for a while"
 
 
 class ApprovalDesk:
-    """A terminal that shows each open question and sends the answers."""
+    """A terminal that shows each open question and sends the answers; see `Frontend`."""
+
+    place = " here"
+    steering = None
 
     def __init__(
         self, client: SharedSessionClient, config: Config, cwd: Path, paths: Paths
     ) -> None:
         self._client = client
         status = Status(directory=client.url.partition("://")[2])
-        loop = self._loop = TerminalLoop(
-            config.terminal, paths, cwd, status, self._refuse, place=" here"
-        )
+        loop = self._loop = TerminalLoop(config.terminal, paths, cwd, status, self)
         self._renderer = loop.renderer
         approver = TerminalApprover(loop.surface, loop.renderer)
         self._questions = RemoteQuestions(client, approver, self._warn)
@@ -81,13 +81,23 @@ class ApprovalDesk:
     def _warn(self, text: str) -> None:
         self._renderer.notice(text, "warn")
 
-    async def _refuse(self, text: str) -> None:
+    async def answer(self, text: str) -> None:
+        """Refuse a message."""
         self._warn(NO_PROMPTS)
 
-    async def _help(self, argument: str) -> None:
-        rows = [(f"/{c.name} {c.usage}".strip(), c.summary) for c in self._loop.table]
-        self._loop.surface.show(BLANK_LINE, Piece(two_columns(rows)))
-        self._loop.surface.show(Piece(Text(NO_PROMPTS, style="quiet")))
+    async def run_own(self, text: str) -> None:
+        """Refuse a line of the shell."""
+        self._warn(NO_PROMPTS)
+
+    def turn_mode(self) -> None:
+        """There is no mode."""
+
+    def offers(self) -> Offers:
+        """There is nothing to complete."""
+        return no_offers()
+
+    async def _help(self, argument: str) -> Lines:
+        return [*help_rows(self._loop.table), Note(NO_PROMPTS)]
 
     async def _exit(self, argument: str) -> None:
         self._loop.leave()

@@ -2,40 +2,40 @@
 
 import asyncio
 import json
-import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from shepherd.cli.connect.client import SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession
 from shepherd.cli.render.renderer import Renderer, show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
-from shepherd.cli.render.surface import Surface
 from shepherd.cli.repl.approve import TerminalApprover
-from shepherd.cli.repl.commands import Command, CommandTable
-from shepherd.cli.repl.commands.knowledge import message_command
-from shepherd.cli.repl.commands.view import two_columns
-from shepherd.cli.repl.context_view import part_rows
+from shepherd.cli.repl.commands import Command, message_command
+from shepherd.cli.repl.commands.view import help_rows
+from shepherd.cli.repl.completion.complete import Offers, no_offers
 from shepherd.cli.repl.loop import TerminalLoop
+from shepherd.cli.repl.steering import Steering
 from shepherd.cli.terminal.attachments import described, mentioned_images
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.cli.terminal.secrets import redact
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
+from shepherd.conversation.commands.command import Lines, Row
 from shepherd.conversation.commands.table import COMMANDS
-from shepherd.conversation.context_use import ContextPart
+from shepherd.conversation.context_use import ContextPart, part_rows
 from shepherd.conversation.own_commands import ALONE
 from shepherd.conversation.shared.protocol import Event, UpdateKind, to_event
 from shepherd.errors import InvalidRequestError
 from shepherd.events import CallbackEvent
 from shepherd.images import Image
 from shepherd.messages import JsonObject, ToolCall, message_from_json
+
+MAX_TEXT = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +68,14 @@ class ReplViewer:
         self.renderer.notice(text, "warn")
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteSteering:
-    """A `Steering` of the server's turn; the server can't give a message back."""
-
-    steer: Callable[[str], Awaitable[None]]
-    waiting: Sequence[str] = ()
-
-    async def send(self, text: str) -> None:
-        """Send it."""
-        await self.steer(text)
-
-    def take_back(self) -> str | None:
-        """There is nothing to withdraw."""
-        return None
-
-
 class RemoteRepl:
-    """A terminal on a server's conversation: it sends prompts and shows all updates."""
+    """A terminal on a server's conversation: it sends prompts and shows all updates.
+
+    It is the `Frontend` of its loop, and its `Steering`: the server can't give a message back.
+    """
+
+    place = " here"
+    waiting: Sequence[str] = ()
 
     def __init__(
         self, client: SharedSessionClient, config: Config, cwd: Path, paths: Paths
@@ -93,16 +83,11 @@ class RemoteRepl:
         self._client = client
         self._cwd = cwd
         self._status = Status(directory=client.url.partition("://")[2])
-        loop = self._loop = TerminalLoop(
-            config.terminal, paths, cwd, self._status, self._answer, place=" here"
-        )
+        loop = self._loop = TerminalLoop(config.terminal, paths, cwd, self._status, self)
         self._surface, self._renderer = loop.surface, loop.renderer
         approver = TerminalApprover(loop.surface, loop.renderer)
         self._remote = RemoteSession(client, ReplViewer(loop.renderer), approver)
-        loop.waiting.steering = RemoteSteering(self.steer)
-        if sys.stdin.isatty():  # text from a file or a pipe must not run anything
-            loop.own_command = self._run_own
-        loop.table.extend(remote_commands(client, loop.table, loop.surface, loop.leave))
+        loop.table.extend(RemoteCommands(client, loop).commands())
 
     async def run(self) -> int:
         """Talk until the user leaves; raises ShepherdError if the connection is lost."""
@@ -115,12 +100,29 @@ class RemoteRepl:
     def _add_commands(self, session: JsonObject) -> None:
         """Add the commands that the server's conversation expands."""
         for command in session.get("commands", []):
-            name = one_line(str(command["name"]), _MAX_TEXT)
+            name = one_line(str(command["name"]), MAX_TEXT)
             if self._loop.table.find(name) is None:
                 entry = message_command(name, str(command["hint"]), str(command["summary"]))
                 self._loop.table.extend([entry])
 
-    async def _answer(self, text: str) -> None:
+    @property
+    def steering(self) -> Steering:
+        """The messages for the running turn."""
+        return self
+
+    def take_back(self) -> str | None:
+        """There is nothing to withdraw."""
+        return None
+
+    def turn_mode(self) -> None:
+        """The mode is the server's: `/approve` changes it."""
+
+    def offers(self) -> Offers:
+        """What the server's MCP servers offer is not known here."""
+        return no_offers()
+
+    async def answer(self, text: str) -> None:
+        """Send a message, and wait for its answer."""
         self._renderer.user(text)
         try:
             images = await self._attach(text)
@@ -131,7 +133,7 @@ class RemoteRepl:
             self._surface.restore(text)
             raise
 
-    async def _run_own(self, text: str) -> None:
+    async def run_own(self, text: str) -> None:
         """Run a line on the server; the output of `!LINE` comes as an update, as to all clients."""
         self._renderer.user(redact(text))
         self._renderer.activity.start("running at the server")
@@ -142,7 +144,7 @@ class RemoteRepl:
         if text.startswith(ALONE):
             self._surface.show(Piece(Text(sanitize(output)), soft_wrap=True))
 
-    async def steer(self, text: str) -> None:
+    async def send(self, text: str) -> None:
         """Let a message join the running turn; raises ShepherdError if it can't be sent."""
         await self._remote.steer(text, await self._attach(text))
 
@@ -169,91 +171,78 @@ class RemoteRepl:
                     self._renderer(*event)
 
 
-_MAX_TEXT = 60
+class RemoteCommands:
+    """The commands of the server's conversation, and those of this terminal.
 
+    The output of a command comes as an update, as to all clients. `/context` and `/skills` ask only
+    for this client, also while a request runs.
+    """
 
-def remote_commands(
-    client: SharedSessionClient, table: CommandTable, surface: Surface, leave: Callable[[], None]
-) -> list[Command]:
-    """The commands."""
-    commands = _Commands(client, table, surface, leave)
-    return [
-        Command("help", "", "what there is", commands.help),
-        Command("queue", "", "what runs and what waits at the server", commands.queue),
-        Command("cancel", "[ID]", "stop what runs, or the request ID", commands.cancel),
-        Command("clear", "", "forget the conversation", commands.clear),
-        Command("context", "", "how full the context is", commands.context),
-        Command("skills", "", "the skills that the model can read", commands.skills),
-        Command("exit", "", "leave; the conversation goes on (also Ctrl+D)", commands.exit),
-        Command("quit", "", "leave; the conversation goes on", commands.exit),
-        *(
-            Command(c.name, c.hint, c.description.lower(), partial(commands.of_server, c.name))
-            for c in COMMANDS.values()
-            if c.name not in ("clear", "context", "skills")
-        ),
-    ]
+    def __init__(self, client: SharedSessionClient, loop: TerminalLoop) -> None:
+        self._client = client
+        self._loop = loop
 
+    def commands(self) -> list[Command[str]]:
+        """All of them."""
+        own = {"clear": self._clear, "context": self._context, "skills": self._skills}
+        return [
+            Command("help", "", "what there is", self._help),
+            Command("queue", "", "what runs and what waits at the server", self._queue),
+            Command("cancel", "[ID]", "stop what runs, or the request ID", self._cancel),
+            Command("exit", "", "leave; the conversation goes on (also Ctrl+D)", self._exit),
+            Command("quit", "", "leave; the conversation goes on", self._exit),
+            *(
+                Command(c.name, c.usage, c.summary, own.get(c.name) or partial(self._run, c.name))
+                for c in COMMANDS.values()
+            ),
+        ]
 
-@dataclass(frozen=True, slots=True)
-class _Commands:
-    client: SharedSessionClient
-    table: CommandTable
-    surface: Surface
-    leave: Callable[[], None]
+    async def _help(self, argument: str) -> Lines:
+        return help_rows(self._loop.table)
 
-    async def help(self, argument: str) -> None:
-        rows = [(f"/{c.name} {c.usage}".strip(), c.summary) for c in self.table]
-        self._say(two_columns(rows))
-
-    async def queue(self, argument: str) -> None:
-        session = await self.client.session()
+    async def _queue(self, argument: str) -> Lines:
+        session = await self._client.session()
         running = [session["running"]] if session["running"] else []
         rows = [
-            (str(entry["request"]), f"{what}: {one_line(str(entry['prompt']), _MAX_TEXT)}")
+            Row(str(entry["request"]), f"{what}: {one_line(str(entry['prompt']), MAX_TEXT)}")
             for what, entries in (("runs", running), ("waits", session["queue"]))
             for entry in entries
         ]
-        self._say(two_columns(rows) if rows else Text("Nothing runs, nothing waits."))
+        return rows or ["Nothing runs, nothing waits."]
 
-    async def cancel(self, argument: str) -> None:
-        session = await self.client.session()
+    async def _cancel(self, argument: str) -> Lines:
+        session = await self._client.session()
         running = [session["running"]] if session["running"] else []
         pending = [str(entry["request"]) for entry in (*running, *session["queue"])]
         request = argument or (str(running[0]["request"]) if running else "")
+        if not request:
+            return ["Nothing runs."]
         if request not in pending:
-            what = (
-                f"There is no request {one_line(request, _MAX_TEXT)}."
-                if request
-                else "Nothing runs."
-            )
-            self._say(Text(what))
-            return
-        await self.client.cancel(request)
-        self._say(Text(f"The request {request} is cancelled."))
+            return [f"There is no request {one_line(request, MAX_TEXT)}."]
+        await self._client.cancel(request)
+        return [f"The request {request} is cancelled."]
 
-    async def clear(self, argument: str) -> None:
-        await self.client.clear()
+    async def _clear(self, argument: str) -> None:
+        await self._client.clear()
 
-    async def context(self, argument: str) -> None:
-        session, context = await self.client.session(), await self.client.context()
+    async def _context(self, argument: str) -> Lines | None:
+        if argument:
+            return await self._run("context", argument)
+        session, context = await self._client.session(), await self._client.context()
         size, count = int(context["size"]), len(session["messages"])
-        rows = part_rows([ContextPart(p["name"], p["tokens"]) for p in context["parts"]], size)
+        parts = [ContextPart(part["name"], part["tokens"]) for part in context["parts"]]
         about = "" if context["exact"] else "about "
-        rows.append(("used", f"{about}{context['used']:,} of {size:,} tokens, {count} messages"))
-        rows.append(("session", str(session["id"])))
-        self._say(two_columns(rows))
+        used = f"{about}{context['used']:,} of {size:,} tokens, {count} messages"
+        rows = [*part_rows(parts, size), ("used", used), ("session", str(session["id"]))]
+        return [Row(*row) for row in rows]
 
-    async def skills(self, argument: str) -> None:
-        session = await self.client.session()
-        rows = [(str(s["name"]), str(s["description"])) for s in session.get("skills", [])]
-        self._say(two_columns(rows) if rows else Text("The server has no skills."))
+    async def _skills(self, argument: str) -> Lines:
+        session = await self._client.session()
+        rows = [Row(str(s["name"]), str(s["description"])) for s in session.get("skills", [])]
+        return rows or ["The server has no skills."]
 
-    async def of_server(self, name: str, argument: str) -> None:
-        """Run a command of the conversation; its output comes as an update, as to all clients."""
-        await self.client.command(f"/{name} {argument}".strip())
+    async def _run(self, name: str, argument: str) -> None:
+        await self._client.command(f"/{name} {argument}".strip())
 
-    async def exit(self, argument: str) -> None:
-        self.leave()
-
-    def _say(self, content: RenderableType) -> None:
-        self.surface.show(BLANK_LINE, Piece(content))
+    async def _exit(self, argument: str) -> None:
+        self._loop.leave()

@@ -37,9 +37,16 @@ class Renderer:
     All text passes `sanitize`, so text of models and tools can't control the terminal.
     """
 
-    def __init__(self, surface: Surface, status: Status) -> None:
-        self.show_thinking = True
-        self.reword: Callable[[str], str] = lambda text: text
+    def __init__(
+        self,
+        surface: Surface,
+        status: Status,
+        *,
+        show_thinking: bool = True,
+        reword: Callable[[str], str] = str,
+    ) -> None:
+        self.show_thinking = show_thinking
+        self.reword = reword
         self.activity = Activity(surface.painter.glyphs)
         self.results = ResultLog()
         self._surface = surface

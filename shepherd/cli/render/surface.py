@@ -1,11 +1,12 @@
 """The interface of the rest of the terminal to its surface."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from shepherd.cli.approval.question import Answer, Question
-from shepherd.cli.terminal.paint import Ink, Painter
+from shepherd.cli.render.results import FullResult
+from shepherd.cli.terminal.paint import Ink, Painter, Piece
 
 
 def do_nothing() -> None:
@@ -17,12 +18,27 @@ def do_nothing_with(_text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """What a screen shows beside its permanent output; each redraw asks for it.
+
+    `live` are the lines above the prompt, and `status` is the line below it. `held` is arriving
+    text whose final form is open. `results` are read whole after Ctrl+O.
+    """
+
+    live: Callable[[], Sequence[Piece]] = tuple
+    status: Callable[[int], str] = lambda _width: ""
+    held: Callable[[], str] = str
+    results: Callable[[], Sequence[FullResult]] = tuple
+
+
+@dataclass(frozen=True, slots=True)
 class Actions:
     """Callbacks of keys: `submit` sends a message, `stop` ends the work, `leave` the program.
 
     `busy` tells whether there is work to stop. `turn_mode` changes which tools run without a
     question. `steer` sends a message into the running turn. `take_back` puts the last waiting
-    message back into the prompt, if `has_waiting`. `rewind` goes back to an earlier message.
+    message back into the prompt, if `has_waiting`. `rewind` goes back to an earlier message. `view`
+    is what a screen shows.
     """
 
     submit: Callable[[str], None]
@@ -34,6 +50,7 @@ class Actions:
     take_back: Callable[[], None] = do_nothing
     has_waiting: Callable[[], bool] = bool
     rewind: Callable[[], None] = do_nothing
+    view: View = View()
 
 
 class Surface(Protocol):

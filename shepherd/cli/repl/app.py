@@ -2,8 +2,7 @@
 
 import asyncio
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.text import Text
@@ -13,17 +12,20 @@ from shepherd.catalog.discovery import Discovery, discover
 from shepherd.cli.render.inline import markdown_parser
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
-from shepherd.cli.repl.approve import ApproveSwitch, TerminalApprover
-from shepherd.cli.repl.commands import CommandContext, fill_table, with_slash_commands
+from shepherd.cli.repl.approve import TerminalApprover, next_mode, note_mode
+from shepherd.cli.repl.commands import CommandContext, fill_table
+from shepherd.cli.repl.completion.complete import Offers, no_offers
 from shepherd.cli.repl.loop import TerminalLoop
-from shepherd.cli.repl.own_command import OwnCommandRunner
-from shepherd.cli.repl.turns import NotSentError, Turns, TurnSteering
+from shepherd.cli.repl.own_command import run_own_command
+from shepherd.cli.repl.steering import Steering
+from shepherd.cli.repl.turns import NotSentError, Turns
 from shepherd.cli.repl.welcome import is_newcomer, welcome
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.config.choices import ApproveMode
 from shepherd.config.files import make_private_directory
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.settings import Config, LayerName
+from shepherd.conversation.commands.present import MODE_TEXT, set_mode
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.prices import read_prices
@@ -36,7 +38,9 @@ async def run_repl(conversation: Conversation) -> int:
 
 
 class Repl:
-    """One conversation on one terminal."""
+    """One conversation of this process on one terminal; it is the `Frontend` of its loop."""
+
+    place = ""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -46,24 +50,16 @@ class Repl:
             conversation.paths,
             conversation.cwd,
             self._status,
-            self._answer,
+            self,
         )
         self._surface, self._renderer = loop.surface, loop.renderer
         approver = TerminalApprover(loop.surface, loop.renderer)
         self._turns = Turns(conversation, loop.renderer, self._status, approver)
-        self._approve = approve = ApproveSwitch(
-            conversation.policy, conversation.sandbox, self._status, loop.surface
-        )
-        loop.turn_mode = approve.turn
-        loop.waiting.steering = TurnSteering(self._turns, conversation.additions)
+        self._changing = set[asyncio.Task[None]]()
         context = CommandContext(
-            conversation, loop.surface, loop.renderer, self._status, approve, loop.leave
+            conversation, loop.surface, loop.renderer, self._status, loop.leave
         )
         fill_table(loop.table, context)
-        if sys.stdin.isatty():  # text from a file or a pipe must not run anything
-            own = OwnCommandRunner(conversation.own_commands, loop.surface, loop.renderer)
-            loop.own_command = own.run
-        loop.renderer.reword = with_slash_commands
         conversation.when_moved(self._moved)
 
     async def run(self) -> None:
@@ -74,7 +70,40 @@ class Repl:
         finally:
             self._say_goodbye()
 
-    async def _answer(self, text: str) -> None:
+    @property
+    def steering(self) -> Steering:
+        """The messages for the running turn."""
+        return self
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        """The messages that have not joined the turn."""
+        return self._conversation.additions.waiting
+
+    async def send(self, text: str) -> None:
+        """Let a message join the running turn."""
+        message = await self._turns.message(text)
+        self._conversation.additions.steer(message, text)
+
+    def take_back(self) -> str | None:
+        """Withdraw the last message that has not joined."""
+        return self._conversation.additions.take_back()
+
+    def offers(self) -> Offers:
+        """The prompts that the MCP servers offer now, and their resources."""
+        hub = self._conversation.servers
+        if hub is None or not any(entry.connection for entry in hub.entries):
+            return no_offers()
+        from shepherd.mcp.prompts import completions  # the SDK is imported already
+
+        return completions(hub)
+
+    async def run_own(self, text: str) -> None:
+        """Run a line in the user's shell, and show its output."""
+        await run_own_command(text, self._conversation.own_commands, self._surface, self._renderer)
+
+    async def answer(self, text: str) -> None:
+        """Answer a message, or put it back into the prompt."""
         try:
             await self._turns.send(text)
         except NotSentError as error:
@@ -106,9 +135,25 @@ class Repl:
         sandbox, policy = self._conversation.sandbox, self._conversation.policy
         await sandbox.find()
         if policy.mode is ApproveMode.AUTO:
-            text = await self._approve.set(policy.mode)
-            if not policy.has_sandbox and sandbox.is_new(text):
-                self._renderer.notice(text, "warn")
+            problem = await set_mode(self._conversation, policy.mode)
+            note_mode(policy, self._status)
+            if problem and sandbox.is_new(problem):
+                self._renderer.notice(problem, "warn")
+
+    def turn_mode(self) -> None:
+        """Go to the next mode."""
+        task = asyncio.ensure_future(self._change_mode())
+        self._changing.add(task)
+        task.add_done_callback(self._changing.discard)
+
+    async def _change_mode(self) -> None:
+        policy = self._conversation.policy
+        mode = next_mode(policy.mode)
+        self._status.approve = mode.value
+        problem = await set_mode(self._conversation, mode)
+        if policy.mode is mode:  # it was not pressed again while the sandbox was tried
+            note_mode(policy, self._status)
+            self._surface.hint(f"approve: {mode.value}. {problem or MODE_TEXT[mode]}")
 
     def _moved(self, backend: Backend) -> None:
         self._status.moved(backend)

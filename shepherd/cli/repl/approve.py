@@ -1,7 +1,7 @@
 """Asks the user before a tool runs."""
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from shepherd.cli.approval.question import Answer, approval_question, choice_of
 from shepherd.cli.render.renderer import Renderer
@@ -11,7 +11,6 @@ from shepherd.config.choices import ApproveMode
 from shepherd.tools.invisible import reveal
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.sandbox.sandbox import Sandbox
 
 FEEDBACK_LABEL = "tell the model: "
 
@@ -63,15 +62,6 @@ def _outcome(answer: Answer, request: ApprovalRequest, feedback: str) -> str:
     return "; ".join(reveal(rule.describe()) for rule in rules) or "allowed once"
 
 
-MODE_TEXT = {
-    ApproveMode.ASK: "A call that no rule allows needs your approval.",
-    ApproveMode.EDITS: "Changes to files in the working directory run without asking.",
-    ApproveMode.PLAN: "Nothing is changed; it ends with a plan that you accept.",
-    ApproveMode.AUTO: "Changes to files in the working directory and commands in the sandbox run "
-    "without asking.",
-    ApproveMode.ALL: "Everything that no rule denies runs without asking.",
-    ApproveMode.NONE: "A call that would need approval is refused.",
-}
 _NEXT = {
     ApproveMode.ASK: ApproveMode.EDITS,
     ApproveMode.EDITS: ApproveMode.PLAN,
@@ -79,36 +69,12 @@ _NEXT = {
 }
 
 
-@dataclass(slots=True)
-class ApproveSwitch:
-    """Shows and changes the approval mode in the terminal."""
+def next_mode(mode: ApproveMode) -> ApproveMode:
+    """From `ask` to `edits`, `plan` and `auto`, and back; from any other mode to `ask`."""
+    return _NEXT.get(mode, ApproveMode.ASK)
 
-    policy: PermissionPolicy
-    sandbox: Sandbox
-    status: Status
-    surface: Surface
-    _turning: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
-    async def set(self, mode: ApproveMode) -> str:
-        """Change the mode; returns its meaning here, in a sentence or two."""
-        self.policy.mode = mode
-        self.status.approve = mode.value
-        text = MODE_TEXT[mode]
-        if mode is ApproveMode.AUTO:
-            problem = await self.sandbox.problem_of_auto()
-            self.policy.has_sandbox = not problem
-            if problem and self.policy.mode is mode:
-                self.status.approve = "auto (asks: no sandbox)"
-                text = problem
-        self.surface.refresh()
-        return text
-
-    def turn(self) -> None:
-        """From `ask` to `edits`, `plan` and `auto`, and back; from any other mode to `ask`."""
-        task = asyncio.ensure_future(self._turn(_NEXT.get(self.policy.mode, ApproveMode.ASK)))
-        self._turning.add(task)
-        task.add_done_callback(self._turning.discard)
-
-    async def _turn(self, mode: ApproveMode) -> None:
-        text = await self.set(mode)
-        self.surface.hint(f"approve: {mode.value}. {text}")
+def note_mode(policy: PermissionPolicy, status: Status) -> None:
+    """Put the mode into the status line; call it once the sandbox was tried."""
+    asks = policy.mode is ApproveMode.AUTO and not policy.has_sandbox
+    status.approve = "auto (asks: no sandbox)" if asks else policy.mode.value

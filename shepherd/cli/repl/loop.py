@@ -1,22 +1,24 @@
 """The loop around a surface: it runs the inputs in order, and keys stop it."""
 
 import asyncio
+import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.text import Text
 
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status, status_text
-from shepherd.cli.render.surface import Actions, do_nothing
-from shepherd.cli.repl.commands.base import CommandTable, parse_command
+from shepherd.cli.render.surface import Actions, View
+from shepherd.cli.repl.commands.base import CommandTable, parse_command, show_lines
+from shepherd.cli.repl.completion.complete import Offers, PromptCompleter
 from shepherd.cli.repl.own_command import is_own_command
 from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.repl.screen import Screen
 from shepherd.cli.repl.stage import WorkQueue, build_surface
-from shepherd.cli.repl.steering import WaitingMessages
+from shepherd.cli.repl.steering import Steering, WaitingMessages
 from shepherd.cli.terminal.paint import Piece
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.cli.terminal.secrets import redact
@@ -30,12 +32,39 @@ LONG_SECONDS = 10.0
 FRAME_SECONDS = 0.25
 
 
+class Frontend(Protocol):
+    """What the inputs of a terminal are for.
+
+    `place` names this prompt in the error for an unknown command. Without `steering`, a message can
+    only wait while another one is answered.
+    """
+
+    place: str
+
+    @property
+    def steering(self) -> Steering | None: ...
+
+    async def answer(self, text: str) -> None:
+        """Answer a message."""
+        ...
+
+    async def run_own(self, text: str) -> None:
+        """Run a line that begins with `!`."""
+        ...
+
+    def turn_mode(self) -> None:
+        """Change which tools run without a question."""
+        ...
+
+    def offers(self) -> Offers:
+        """The prompts and resources of MCP servers, for the completion."""
+        ...
+
+
 class TerminalLoop:
     """One terminal: a surface, a renderer, and the queue of inputs.
 
-    `answer` handles a message, the commands in `table` handle lines that begin with a slash.
-    `own_command`, if it is set, runs lines that begin with `!`. `place` names this prompt in the
-    error for an unknown command.
+    The commands in `table` handle lines that begin with a slash, `frontend` handles the others.
     """
 
     def __init__(
@@ -44,37 +73,40 @@ class TerminalLoop:
         paths: Paths,
         cwd: Path,
         status: Status,
-        answer: Callable[[str], Awaitable[None]],
-        *,
-        place: str = "",
+        frontend: Frontend,
     ) -> None:
         self.status = status
         self.table = CommandTable()
-        self._answer = answer
-        self._place = place
+        self._frontend = frontend
         self._queue = WorkQueue(self._handle, self._interrupted, self._idle)
-        self.turn_mode = do_nothing
-        self.own_command: Callable[[str], Awaitable[None]] | None = None
         actions = Actions(
             self._submit,
             self._stop,
             self.leave,
             busy=lambda: self._queue.busy,
-            turn_mode=self._turn_mode,
+            turn_mode=frontend.turn_mode,
             steer=self._steer,
             take_back=self._take_back,
             has_waiting=lambda: not self.waiting.is_empty,
             rewind=self._rewind,
+            view=View(
+                self._live,
+                self._status_line,
+                held=self._held,
+                results=lambda: self.renderer.results.all,
+            ),
         )
-        self.surface = build_surface(settings, paths, cwd, actions, self.table)
-        self.renderer = Renderer(self.surface, status)
-        self.renderer.show_thinking = settings.show_thinking
-        self.waiting = WaitingMessages(self._queue, self.surface.restore, self.renderer.error)
-        if isinstance(self.surface, Screen):
-            self.surface.live = self._live
-            self.surface.held = self.renderer.held
-            self.surface.status = self._status_line
-            self.surface.reader.results = lambda: self.renderer.results.all
+        completer = PromptCompleter(self.table, cwd, frontend.offers)
+        self.surface = build_surface(settings, paths.history_file, completer, actions, cwd.name)
+        self.renderer = Renderer(
+            self.surface,
+            status,
+            show_thinking=settings.show_thinking,
+            reword=self.table.with_slash_commands,
+        )
+        self.waiting = WaitingMessages(
+            self._queue, frontend.steering, self.surface.restore, self.renderer.error
+        )
 
     async def run(self, *beside: Coroutine[Any, Any, None]) -> None:
         """Handle inputs until the user leaves, and run `beside` meanwhile; raises their errors."""
@@ -134,10 +166,11 @@ class TerminalLoop:
         command = parse_command(text)
         began = time.monotonic()
         try:
-            if self.own_command is not None and is_own_command(text):
-                await self.own_command(text)
+            # text from a file or a pipe must not run anything
+            if is_own_command(text) and sys.stdin.isatty():
+                await self._frontend.run_own(text)
             elif command is None or self._is_message(command[0]):
-                await self._answer(text)
+                await self._frontend.answer(text)
             else:
                 self.renderer.user(redact(text))
                 if not await self._run_command(*command):
@@ -162,20 +195,17 @@ class TerminalLoop:
             nearest = self.table.nearest(name)
             suggestion = f"; did you mean /{nearest}?" if nearest else "; /help lists all."
             self.renderer.error(
-                f"There is no command /{one_line(name, 40)}{self._place}{suggestion}"
+                f"There is no command /{one_line(name, 40)}{self._frontend.place}{suggestion}"
             )
             return False
         if argument and not command.usage:
             self.renderer.error(f"/{name} takes nothing behind it; it was not done.")
         else:
-            await command.run(argument)
+            show_lines(await command.run(argument) or (), self.renderer, self.surface)
         return True
 
     def _interrupted(self) -> None:
         self.renderer.interrupted()
-
-    def _turn_mode(self) -> None:
-        self.turn_mode()
 
     def _rewind(self) -> None:
         if self.table.find("rewind") is not None:
@@ -198,6 +228,9 @@ class TerminalLoop:
     def _live(self) -> Sequence[Piece]:
         typing = isinstance(self.surface, Screen) and bool(self.surface.prompt.text)
         return [*self.renderer.live(), *self.waiting.pieces(typing=typing)]
+
+    def _held(self) -> str:
+        return self.renderer.held()
 
     def _status_line(self, width: int) -> str:
         return status_text(self.status, width, self.surface.painter.glyphs.dot)

@@ -1,7 +1,6 @@
 """Runs a line that begins with `!`, and shows its output."""
 
 import asyncio
-from dataclasses import dataclass
 
 from rich.text import Text
 
@@ -22,43 +21,39 @@ def is_own_command(text: str) -> bool:
     return text.startswith(SIGN) and bool(text.lstrip(SIGN).strip())
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCommandRunner:
-    """Runs `!LINE`, whose output the model reads with the next prompt, and `!!LINE`."""
+async def run_own_command(
+    text: str, commands: OwnCommands, surface: Surface, renderer: Renderer
+) -> None:
+    """Run `!LINE`, whose output the model reads with the next prompt, or `!!LINE`.
 
-    commands: OwnCommands
-    surface: Surface
-    renderer: Renderer
+    Raises ShepherdError.
+    """
+    line = text.removeprefix(ALONE).removeprefix(SIGN).strip()
+    renderer.user(redact(text))
+    renderer.activity.start(f"running {one_line(redact(line), 40)}")
+    try:
+        command = await commands.run(line, renderer, shared=not text.startswith(ALONE))
+    except asyncio.CancelledError:
+        if commands.interrupted is not None:
+            _show(commands.interrupted, surface, renderer)
+        raise
+    finally:
+        renderer.end_output("")
+    _show(command, surface, renderer)
 
-    async def run(self, text: str) -> None:
-        """Run the command in `text`; raises ShepherdError."""
-        shared = not text.startswith(ALONE)
-        line = text.removeprefix(ALONE).removeprefix(SIGN).strip()
-        self.renderer.user(redact(text))
-        self.renderer.activity.start(f"running {one_line(redact(line), 40)}")
-        try:
-            command = await self.commands.run(line, self.renderer, shared=shared)
-        except asyncio.CancelledError:
-            if self.commands.interrupted is not None:
-                self._show(self.commands.interrupted)
-            raise
-        finally:
-            self.renderer.end_output("")
-        self._show(command)
 
-    def _show(self, command: OwnCommand) -> None:
-        lines = sanitize(command.output).split("\n") if command.output else []
-        visible = lines[-MAX_LINES:]
-        if len(lines) > len(visible):
-            earlier = counted(len(lines) - len(visible), "earlier line")
-            hint = f"; {EXPAND_HINT}" if self.surface.has_live_area else ""
-            visible.insert(0, f"({earlier}{hint})")
-        if visible:
-            self.surface.show(
-                Piece(Text("\n".join(f"  {line}" for line in visible)), soft_wrap=True)
-            )
-        if not command.ok:
-            self.renderer.notice(f"({command.end})", "warn")
-        elif not visible:
-            self.renderer.notice("(no output)")
-        self.renderer.results.add(f"{SIGN}{one_line(redact(command.line), 200)}", command.output)
+def _show(command: OwnCommand, surface: Surface, renderer: Renderer) -> None:
+    lines = sanitize(command.output).split("\n") if command.output else []
+    visible = lines[-MAX_LINES:]
+    if len(lines) > len(visible):
+        earlier = counted(len(lines) - len(visible), "earlier line")
+        hint = f"; {EXPAND_HINT}" if surface.has_live_area else ""
+        visible.insert(0, f"({earlier}{hint})")
+    if visible:
+        text = Text("\n".join(f"  {line}" for line in visible))
+        surface.show(Piece(text, soft_wrap=True))
+    if not command.ok:
+        renderer.notice(f"({command.end})", "warn")
+    elif not visible:
+        renderer.notice("(no output)")
+    renderer.results.add(f"{SIGN}{one_line(redact(command.line), 200)}", command.output)

@@ -28,8 +28,9 @@ class ResultPanel(UIControl):
         painter: Painter,
         prompt_window: Window,
         app: Callable[[], Application[None]],
+        results: Callable[[], Sequence[FullResult]],
     ) -> None:
-        self.results: Callable[[], Sequence[FullResult]] = tuple
+        self._results = results
         self.window = Window(self, dont_extend_height=True)
         self._painter = painter
         self._prompt_window = prompt_window
@@ -49,7 +50,7 @@ class ResultPanel(UIControl):
         if self.is_open:
             self.close()
             return
-        self._visible = self.results()
+        self._visible = self._results()
         if self._visible:
             self._open(len(self._visible) - 1)
             self._app().layout.focus(self.window)

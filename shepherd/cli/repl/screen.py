@@ -1,7 +1,6 @@
 """The terminal: permanent output that scrolls, and below it a live area that is redrawn."""
 
 import asyncio
-from collections.abc import Callable, Sequence
 from functools import partial
 
 from prompt_toolkit.buffer import Buffer
@@ -21,7 +20,6 @@ from prompt_toolkit.layout import (
     Window,
 )
 from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProcessor
-from prompt_toolkit.output import Output
 
 from shepherd.cli.approval.question import Answer, Question
 from shepherd.cli.render.surface import Actions
@@ -37,9 +35,9 @@ from shepherd.cli.repl.window.colours import (
     read_answers,
 )
 from shepherd.cli.repl.window.ink_writer import InkWriter
-from shepherd.cli.repl.window.output import STYLE, terminal_output
+from shepherd.cli.repl.window.output import STYLE
 from shepherd.cli.repl.window.resize import ResizingApplication
-from shepherd.cli.terminal.paint import Ink, Painter, Piece
+from shepherd.cli.terminal.paint import Ink, Painter
 
 REDRAW_SECONDS = 0.04
 LIVE_SHARE = 0.6
@@ -47,30 +45,24 @@ LIVE_SHARE = 0.6
 
 
 class Screen:
-    """A `Surface` on a terminal.
-
-    `live` returns the lines above the prompt and `status` the line below it; each redraw calls
-    both. `held` returns arriving text whose final form is open. `reader` shows whole results after
-    Ctrl+O.
-    """
+    """A `Surface` on a terminal, to which `attention` writes too."""
 
     def __init__(
         self,
         painter: Painter,
         prompt: Prompt,
         actions: Actions,
+        attention: Attention,
         *,
-        output: Output | None = None,
         input: Input | None = None,
         vi_mode: bool = False,
     ) -> None:
         self.painter = painter
+        self._attention = attention
         self.prompt = prompt
         self.echoes = False
         self.has_live_area = True
-        self.live: Callable[[], Sequence[Piece]] = tuple
-        self.status: Callable[[int], str] = lambda _width: ""
-        self.held: Callable[[], str] = str
+        self._view = actions.view
         self._painted: tuple[int, list[str]] = (-1, [])
         self._answer: asyncio.Future[str] | None = None
         self._label = ""
@@ -78,7 +70,9 @@ class Screen:
         self._reply = Buffer(multiline=False)
         self._build_windows(actions)
         self._panel = QuestionPanel(painter, prompt, self._prompt_window, lambda: self.app)
-        self.reader = ResultPanel(painter, self._prompt_window, lambda: self.app)
+        self.reader = ResultPanel(
+            painter, self._prompt_window, lambda: self.app, self._view.results
+        )
         keys = global_keys(prompt, actions, self._is_asking)
         for key in ("c-g", ("c-x", "c-e")):
             bind(keys, key, self._open_editor, when=~Condition(self._is_asking) & ~is_searching)
@@ -93,20 +87,20 @@ class Screen:
             erase_when_done=True,
             min_redraw_interval=REDRAW_SECONDS,
             editing_mode=EditingMode.VI if vi_mode else EditingMode.EMACS,
-            output=output or terminal_output(painter),
+            output=attention.output,
             input=input,
+            before_pause=self._pause,
+            after_pause=self._go_on,
+            before_erase=self._resized,
         )
         self.app.ttimeoutlen = ESCAPE_SECONDS
         self._ink = InkWriter(
             painter,
             self.app,
-            self._held_text,
+            self._view.held,
             lambda: bool(prompt.text) or self._panel.is_open or self.reader.is_open,
         )
-        self.attention = Attention(self.app.output, {})
         self._answers: AnswerReader | None = None
-        self.app.before_pause, self.app.after_pause = self._pause, self._go_on
-        self.app.before_erase = self._ink.resized
         self.app.before_render += self._panel.before_drawing
         self.app.after_render += self._panel.drawn
         self._drawn = asyncio.Event()
@@ -170,20 +164,20 @@ class Screen:
 
     def alert(self, text: str) -> None:
         """Ring the bell and notify, if the terminal does not have the focus."""
-        self.attention.alert(text)
+        self._attention.alert(text)
 
     async def run(self) -> None:
         """Read keys until `leave`."""
         try:
             with reading_keys(self.app.input):
-                self.attention.begin()
+                self._attention.begin()
                 if self._answers is not None:
                     self._answers.colours.ask(self.app.output)
                 await self.app.run_async(set_exception_handler=False)
         except EOFError:
             return  # the terminal was closed
         finally:
-            self.attention.end()
+            self._attention.end()
             self._ink.write()
             if self._answers is not None:
                 self._answers.drop()
@@ -201,7 +195,7 @@ class Screen:
         self._drawn.set()
 
     def _focused(self, *, has_focus: bool) -> None:
-        self.attention.has_focus = has_focus
+        self._attention.has_focus = has_focus
 
     def _open_editor(self) -> None:
         """Edit the typed text in the user's editor; output waits meanwhile."""
@@ -215,13 +209,16 @@ class Screen:
     def _pause(self) -> None:
         """Leave the terminal to another program."""
         self._ink.is_paused = True
-        self.attention.end()
+        self._attention.end()
 
     def _go_on(self) -> None:
-        self.attention.begin()
+        self._attention.begin()
         self._ink.is_paused = False
         self._ink.begin_row()
         self._ink.add(())
+
+    def _resized(self) -> bool:
+        return self._ink.resized()
 
     def _is_asking(self) -> bool:
         return self._answer is not None or self._panel.is_open
@@ -292,18 +289,15 @@ class Screen:
             align=VerticalAlign.TOP,
         )
 
-    def _held_text(self) -> str:
-        return self.held()
-
     def _live_lines(self) -> list[str]:
         """The live area, painted once per redraw; of a high one, the end."""
         redraw, lines = self._painted
         if redraw != self.app.render_counter:
             size = self.app.output.get_size()
             max_rows = max(2, int(size.rows * LIVE_SHARE))
-            lines = self.painter.paint_all(self.live(), size.columns).splitlines()[-max_rows:]
+            lines = self.painter.paint_all(self._view.live(), size.columns).splitlines()[-max_rows:]
             self._painted = self.app.render_counter, lines
         return lines
 
     def _status_text(self) -> StyleAndTextTuples:
-        return [("class:status", self.status(self.app.output.get_size().columns))]
+        return [("class:status", self._view.status(self.app.output.get_size().columns))]

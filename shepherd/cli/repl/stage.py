@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from shepherd.cli.render.surface import Actions
-from shepherd.cli.repl.commands import CommandTable
 from shepherd.cli.repl.completion.complete import PromptCompleter
 from shepherd.cli.repl.keys import marks_pastes
 from shepherd.cli.repl.plain import PlainSurface
@@ -15,8 +14,8 @@ from shepherd.cli.repl.prompt import Prompt, open_history
 from shepherd.cli.repl.screen import Screen
 from shepherd.cli.repl.window.attention import Attention, read_focus_events
 from shepherd.cli.repl.window.colours import can_ask
+from shepherd.cli.repl.window.output import terminal_output
 from shepherd.cli.terminal.paint import Painter
-from shepherd.config.paths import Paths
 from shepherd.config.terminal import TerminalSection
 
 LIGHT_THEME, DARK_THEME = "ansi_light", "ansi_dark"
@@ -40,26 +39,33 @@ def code_theme(name: str, env: Mapping[str, str]) -> str:
 
 
 def build_surface(
-    terminal: TerminalSection, paths: Paths, cwd: Path, actions: Actions, table: CommandTable
+    terminal: TerminalSection,
+    history_file: Path,
+    completer: PromptCompleter,
+    actions: Actions,
+    place: str,
 ) -> Screen | PlainSurface:
-    """The surface that fits this terminal; `table` may still be empty."""
+    """The surface that fits this terminal; `place` is in the title of its window."""
     encoding = sys.stdout.encoding or "utf-8"
     if not can_redraw(os.environ):
         return PlainSurface(Painter(styled=False, encoding=encoding), actions)
     theme = code_theme(terminal.code_theme, os.environ)
     painter = Painter(encoding=encoding, code_theme=theme)
-    completer = PromptCompleter(table, cwd)
-    completer.prompts, completer.resources = table.offered_prompts, table.offered_resources
     prompt = Prompt(
-        open_history(paths.history_file),
+        open_history(history_file),
         completer,
         painter.glyphs.user,
         bursts_are_pastes=not marks_pastes(os.environ),
     )
-    screen = Screen(painter, prompt, actions, vi_mode=terminal.edit_mode == "vi")
-    title = f"Shepherd: {cwd.name}" if terminal.title else ""
+    title = f"Shepherd: {place}" if terminal.title else ""
     read_focus_events()
-    screen.attention = Attention(screen.app.output, os.environ, title=title, alerts=terminal.notify)
+    screen = Screen(
+        painter,
+        prompt,
+        actions,
+        Attention(terminal_output(painter), os.environ, title=title, alerts=terminal.notify),
+        vi_mode=terminal.edit_mode == "vi",
+    )
     if terminal.code_theme == "auto" and can_ask(os.environ):
 
         def set_theme(*, light: bool) -> None:

@@ -42,9 +42,13 @@ class WaitingMessages:
     """
 
     def __init__(
-        self, queue: WorkQueue, restore: Callable[[str], None], report: Callable[[str], None]
+        self,
+        queue: WorkQueue,
+        steering: Steering | None,
+        restore: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
-        self.steering: Steering | None = None
+        self._steering = steering
         self._queue = queue
         self._restore = restore
         self._report = report
@@ -53,7 +57,7 @@ class WaitingMessages:
     @property
     def is_empty(self) -> bool:
         """Whether no message waits."""
-        return not (self._queue.waiting or (self.steering and self.steering.waiting))
+        return not (self._queue.waiting or (self._steering and self._steering.waiting))
 
     def steer(self, text: str) -> None:
         """Send `text`, or the first waiting message, into the running turn.
@@ -64,10 +68,10 @@ class WaitingMessages:
             text = self._queue.waiting.pop(0)
         if not text.strip():
             return
-        if self.steering is None or not self._queue.busy or text.lstrip().startswith(("/", "!")):
+        if self._steering is None or not self._queue.busy or text.lstrip().startswith(("/", "!")):
             self._queue.add(text)
             return
-        task = asyncio.ensure_future(self._send(self.steering, text))
+        task = asyncio.ensure_future(self._send(self._steering, text))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
@@ -75,7 +79,7 @@ class WaitingMessages:
         """Put the last waiting message back into the prompt."""
         if self._queue.waiting:
             self._restore(self._queue.waiting.pop())
-        elif self.steering and (text := self.steering.take_back()) is not None:
+        elif self._steering and (text := self._steering.take_back()) is not None:
             self._restore(text)
 
     def collect(self) -> None:
@@ -85,18 +89,20 @@ class WaitingMessages:
     def take_steering(self) -> list[str]:
         """Withdraw the messages for the running turn."""
         texts: list[str] = []
-        while self.steering and (text := self.steering.take_back()) is not None:
+        while self._steering and (text := self._steering.take_back()) is not None:
             texts.insert(0, text)
         return texts
 
     def pieces(self, *, typing: bool) -> list[Piece]:
         """The waiting messages, and the keys for them; `typing`: the prompt has a text."""
-        labels = [("next step", text) for text in (self.steering.waiting if self.steering else ())]
+        labels = [
+            ("next step", text) for text in (self._steering.waiting if self._steering else ())
+        ]
         labels += [("waiting", text) for text in self._queue.waiting]
         lines = [f"  {label}: {one_line(redact(text), MAX_SHOWN)}" for label, text in labels]
-        if self.steering and self._queue.busy and typing:
+        if self._steering and self._queue.busy and typing:
             lines.append(WHILE_TYPING)
-        elif self.steering and self._queue.waiting:
+        elif self._steering and self._queue.waiting:
             lines.append(WHILE_WAITING)
         return [Piece(Text(line, style="quiet")) for line in lines]
 

@@ -1,6 +1,5 @@
 """One message from the prompt to its answer."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shepherd.backends.base import Backend
@@ -15,7 +14,6 @@ from shepherd.cli.terminal.attachments import (
     mentioned_paths,
     missing_paths,
 )
-from shepherd.conversation.additions import Additions
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, ignore_events
@@ -130,24 +128,3 @@ class Turns:
         for image in attached.images:
             self._renderer.notice(f"attached {described(image)}")
         return attached
-
-
-@dataclass(frozen=True, slots=True)
-class TurnSteering:
-    """A `Steering` of the turns in this process."""
-
-    turns: Turns
-    additions: Additions
-
-    @property
-    def waiting(self) -> Sequence[str]:
-        """The messages that have not joined the turn."""
-        return self.additions.waiting
-
-    async def send(self, text: str) -> None:
-        """Attach files, and let the message join."""
-        self.additions.steer(await self.turns.message(text), text)
-
-    def take_back(self) -> str | None:
-        """Withdraw the last message."""
-        return self.additions.take_back()

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from shepherd.cli.repl.approve import MODE_TEXT
 from shepherd.config.choices import ApproveMode
+from shepherd.conversation.commands.present import MODE_TEXT
 from shepherd.models import BUILTIN_NAME
 
 

@@ -1,6 +1,6 @@
 """The tools and commands of a shared conversation; calls of tools are noted in the audit."""
 
-from shepherd.conversation.commands.table import named_command
+from shepherd.conversation.commands.table import named_command, output_of
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.shared.approvals import ClientApprover
 from shepherd.conversation.shared.shareable import SessionActions
@@ -24,7 +24,7 @@ def audited_actions(conversation: Conversation, audit: AuditLog) -> SessionActio
 
     async def command(text: str) -> str:
         known, argument = named_command(text)
-        return await known.run(conversation, argument)
+        return await output_of(known, conversation, argument)
 
     return SessionActions(tool_runner, command)
 

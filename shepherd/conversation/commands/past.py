@@ -1,92 +1,106 @@
 """Commands about what was: clear, compact, remember, undo, redo, diff, rewind, tree."""
 
-from collections.abc import Awaitable
+from datetime import datetime
 
-from shepherd.conversation.commands.base import Command, parse_words
+from shepherd.conversation.commands.command import (
+    Command,
+    Diff,
+    Lines,
+    Note,
+    Offer,
+    Row,
+    parse_words,
+)
 from shepherd.conversation.compaction import compact, parse_fact, remember
 from shepherd.conversation.conversation import Conversation
-from shepherd.errors import UndoError
+from shepherd.conversation.history import BranchView
+from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Message, Role
 from shepherd.tools.text import one_line, pluralize
 from shepherd.undo.parts import MoveResult
 
+MAX_LISTED = 30
 MAX_TITLE = 60
-FILES, FORCE = "files", "force"
-_COUNT, _PLACE = "[NUMBER] [force]", "[NUMBER] [files] [force]"
+FILES, CONVERSATION, FORCE = "files", "conversation", "force"
+_COUNT, _PLACE = "[NUMBER] [force]", "[NUMBER] [files|conversation] [force]"
 _ATTACHMENT = "\n\n<file path="
+FACTS = "These facts may be worth keeping; nothing is stored yet:"
 
 
-async def _clear(conversation: Conversation, _argument: str) -> str:
+async def _clear(conversation: Conversation, _argument: str) -> Lines:
     conversation.clear()
-    return "The conversation starts afresh."
+    return ["The conversation starts afresh."]
 
 
-async def _compact(conversation: Conversation, argument: str) -> str:
+async def compact_turns(
+    conversation: Conversation, argument: str, on_event: EventCallback = ignore_events
+) -> Lines:
+    """Let the model summarise; `on_event` gets the progress."""
     backend = await conversation.backend()
-    done = await compact(conversation.session, backend, argument)
-    facts = [f"/remember {fact.name} = {fact.value}" for fact in done.facts]
-    offer = ["", "These facts may be worth keeping; nothing is stored yet:", *facts]
-    return "\n".join([done.text, "", done.summary, *(offer if facts else [])])
+    done = await compact(conversation.session, backend, argument, on_event)
+    if not done.facts or conversation.memory is None:
+        return [done.text, Note(done.summary)]
+    facts = [f"{fact.name} = {fact.value}" for fact in done.facts]
+    offers = [Offer(f"Remember {fact}?", f"/remember {fact}") for fact in facts]
+    return [done.text, Note(done.summary), Note(FACTS), *offers]
 
 
-async def _remember(conversation: Conversation, argument: str) -> str:
+async def _remember(conversation: Conversation, argument: str) -> Lines:
     fact = parse_fact(argument)
     await remember(conversation.memory, conversation.cwd, fact)
-    return f"Remembered: {fact.name}"
+    return [f"Remembered: {fact.name}"]
 
 
-async def _undo(conversation: Conversation, argument: str) -> str:
+async def _undo(conversation: Conversation, argument: str) -> Lines:
     words = parse_words("undo", argument, FORCE)
-    history, force = conversation.history, FORCE in words.options
-    return await _moved("Undone", history.undo(words.number or 1, force=force))
+    force = FORCE in words.options
+    return _moved("Undone", await conversation.history.undo(words.number or 1, force=force))
 
 
-async def _redo(conversation: Conversation, argument: str) -> str:
+async def _redo(conversation: Conversation, argument: str) -> Lines:
     words = parse_words("redo", argument, FORCE)
-    history, force = conversation.history, FORCE in words.options
-    return await _moved("Made again", history.redo(words.number or 1, force=force))
+    force = FORCE in words.options
+    return _moved("Made again", await conversation.history.redo(words.number or 1, force=force))
 
 
-async def _diff(conversation: Conversation, _argument: str) -> str:
-    return await conversation.history.diff() or "No file has changed."
+async def _diff(conversation: Conversation, _argument: str) -> Lines:
+    text = await conversation.history.diff()
+    return [Diff(text) if text else "No file has changed."]
 
 
-async def _rewind(conversation: Conversation, argument: str) -> str:
-    words = parse_words("rewind", argument, FILES, FORCE)
+async def _rewind(conversation: Conversation, argument: str) -> Lines:
+    words = parse_words("rewind", argument, FILES, CONVERSATION, FORCE)
     history, options = conversation.history, words.options
     if not words.number:
-        lines = [f"{prompt.number}. {_title(prompt.message)}" for prompt in history.prompts()]
-        return "\n".join(lines) or "There is no earlier message."
-    return await _moved(
-        f"Back before message {words.number}",
-        history.rewind(words.number, files=FILES in options, force=FORCE in options),
-    )
+        prompts = history.prompts()[-MAX_LISTED:]
+        rows = [Row(str(p.number), f"{_when(p.time)}  {_title(p.message)}") for p in prompts]
+        return rows or ["There is no earlier message."]
+    moved = await history.rewind(words.number, files=FILES in options, force=FORCE in options)
+    return [f"Back before message {words.number}; /tree shows both branches.", *_rest(moved)]
 
 
-async def _tree(conversation: Conversation, argument: str) -> str:
-    words = parse_words("tree", argument, FILES, FORCE)
+async def _tree(conversation: Conversation, argument: str) -> Lines:
+    words = parse_words("tree", argument, FILES, CONVERSATION, FORCE)
     history, options = conversation.history, words.options
     branches = history.branches()
-    if words.number:
-        number = branches[words.number].number if words.number < len(branches) else words.number
-        change = history.switch(number, files=FILES in options, force=FORCE in options)
-        return await _moved(f"This was branch {words.number}", change)
-    lines: list[str] = []
-    for index, branch in enumerate(branches):
-        own = branch.messages[branch.shared :] if index else branch.messages
-        first = next((m for m in own if m.role is Role.USER and not m.is_hint), None)
-        size = pluralize(len(branch.messages), "message")
-        lines.append(f"{index or 'now'}. {size} {_title(first) if first else ''}".rstrip())
-    return "\n".join(lines)
+    if not words.number:
+        if len(branches) == 1:
+            return ["There is one branch; /rewind begins another."]
+        rows = [Row(str(n) if n else "now", _branch_line(b)) for n, b in enumerate(branches)]
+        return [*rows, Note("/tree NUMBER goes on with another one.")]
+    place = words.number
+    number = branches[place].number if place < len(branches) else place
+    moved = await history.switch(number, files=FILES in options, force=FORCE in options)
+    return [f"This is branch {place} now; /tree shows the others.", *_rest(moved)]
 
 
-async def _moved(verb: str, change: Awaitable[MoveResult]) -> str:
-    """The result of a change; a refusal is raised with its details."""
-    try:
-        moved = await change
-    except UndoError as error:
-        raise UndoError("\n".join([str(error), *error.details])) from error
-    return "\n".join(moved.lines(verb)) or f"{verb}."
+def _moved(verb: str, moved: MoveResult) -> Lines:
+    return moved.lines(verb) or [f"{verb}."]
+
+
+def _rest(moved: MoveResult) -> list[str]:
+    """What happened to the files; the place in the conversation is told already."""
+    return moved.lines("Back")[len(moved.labels) :]
 
 
 def _always(_argument: str) -> bool:
@@ -97,18 +111,38 @@ def _names_files(argument: str) -> bool:
     return FILES in argument.split()
 
 
+def _when(time: datetime | None) -> str:
+    return time.astimezone().strftime("%H:%M") if time is not None else "     "
+
+
 def _title(message: Message) -> str:
     """The beginning of a message as it was typed."""
     return one_line(message.plain_text.partition(_ATTACHMENT)[0])[:MAX_TITLE]
 
 
+def _branch_line(branch: BranchView) -> str:
+    """The branch's size, and its first message that the present branch does not have."""
+    size = f"{_when(branch.time)}  {pluralize(len(branch.messages), 'message')}"
+    if branch.number == 0:
+        return size
+    own = branch.messages[branch.shared :]
+    first = next((m for m in own if m.role is Role.USER and not m.is_hint), None)
+    title = _title(first) if first is not None else ""
+    return f"{size}, from message {branch.shared + 1} on: {title}"
+
+
 PAST_COMMANDS = (
-    Command("clear", "Forget the conversation", _clear),
-    Command("compact", "Let the model summarise old turns", _compact, "[WHAT TO KEEP]"),
-    Command("remember", "Keep a fact for later conversations", _remember, "NAME = VALUE"),
-    Command("undo", "Undo the last changes of tools to files", _undo, _COUNT, _always),
-    Command("redo", "Make the last undone changes again", _redo, _COUNT, _always),
-    Command("diff", "What changed in files since the session began", _diff),
-    Command("rewind", "Go back to an earlier message", _rewind, _PLACE, _names_files),
-    Command("tree", "The branches of the conversation", _tree, _PLACE, _names_files),
-)
+    Command("clear", "", "forget the conversation", _clear),
+    Command("compact", "[WHAT TO KEEP]", "let the model summarise old turns in their place",
+            compact_turns),
+    Command("remember", "NAME = VALUE", "keep a fact for later conversations", _remember),
+    Command("undo", _COUNT, "undo the last changes of tools to files", _undo,
+            lambda: (FORCE,), approves=_always),
+    Command("redo", _COUNT, "make the last undone changes again", _redo,
+            lambda: (FORCE,), approves=_always),
+    Command("diff", "", "what changed in files since the session began", _diff),
+    Command("rewind", _PLACE, "go back to an earlier message (also Esc Esc)", _rewind,
+            approves=_names_files),
+    Command("tree", _PLACE, "the branches of the conversation; with a number, go on with one",
+            _tree, approves=_names_files),
+)  # fmt: skip

@@ -1,18 +1,45 @@
 """Commands about the conversation as it is: context, skills, background commands, the mode."""
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from shepherd.config.choices import ApproveMode
-from shepherd.conversation.commands.base import Command
-from shepherd.conversation.context_use import ContextPart, measure_context, measure_tools
+from shepherd.conversation.commands.command import Command, Lines, Note, Row
+from shepherd.conversation.context_use import (
+    cache_rows,
+    context_rows,
+    measure_context,
+    measure_tools,
+    part_rows,
+)
 from shepherd.conversation.conversation import Conversation
-from shepherd.errors import InvalidRequestError
+from shepherd.errors import InvalidRequestError, ToolError
 from shepherd.tools.shell.check import command_list
-from shepherd.tools.text import one_line
+from shepherd.tools.text import one_line, pluralize
+
+if TYPE_CHECKING:
+    from shepherd.mcp.hub import Entry, ServerHub
 
 TOOLS = "tools"
 OUTPUT_BYTES = 16_384
 KILL, OUTPUT = "kill", "output"
+JOBS = f"[{OUTPUT} ID] [{KILL} ID]"
+MCP_ACTIONS = ("show", "reconnect", "disable", "enable")
+NO_SKILLS = (
+    "There are no skills. A skill is a folder with a SKILL.md in ~/.config/shepherd/skills, or in "
+    ".agents/skills of the project."
+)
+NO_SERVERS = "There are no MCP servers; `shepherd mcp add NAME -- PROGRAM` adds one."
+
+MODE_TEXT = {
+    ApproveMode.ASK: "A call that no rule allows needs your approval.",
+    ApproveMode.EDITS: "Changes to files in the working directory run without asking.",
+    ApproveMode.PLAN: "Nothing is changed; it ends with a plan that you accept.",
+    ApproveMode.AUTO: "Changes to files in the working directory and commands in the sandbox run "
+    "without asking.",
+    ApproveMode.ALL: "Everything that no rule denies runs without asking.",
+    ApproveMode.NONE: "A call that would need approval is refused.",
+}
+MODES = [mode.value for mode in ApproveMode]
 
 
 async def set_mode(conversation: Conversation, mode: ApproveMode) -> str:
@@ -26,61 +53,98 @@ async def set_mode(conversation: Conversation, mode: ApproveMode) -> str:
     return problem
 
 
-async def _context(conversation: Conversation, argument: str) -> str:
+async def _context(conversation: Conversation, argument: str) -> Lines:
     backend = await conversation.backend()
     if argument not in ("", TOOLS):
         raise InvalidRequestError(f"/context takes {TOOLS} or nothing.")
     if argument:
-        return _token_lines(await measure_tools(conversation.session, backend))
+        parts = await measure_tools(conversation.session, backend)
+        rows = part_rows(parts, backend.info.context_size)
+        return [Row(*row) for row in rows] or ["The model has no tools."]
     use = await measure_context(conversation.session, backend)
-    size = f" of {use.size}" if use.size else ""
-    about = "" if use.error is None else "about "
-    return f"{about}{use.used}{size} tokens:\n{_token_lines(use.parts)}"
+    return [Row(*row) for row in (*context_rows(use), *cache_rows(backend.cache_tiers))]
 
 
-def _token_lines(parts: Sequence[ContextPart]) -> str:
-    return "\n".join(f"- {part.name}: {part.tokens}" for part in parts)
+async def _skills(conversation: Conversation, _argument: str) -> Lines:
+    knowledge = conversation.knowledge
+    rows = [
+        Row(s.name, one_line(s.description), "(yours)" if s.of_user else "(the project's)")
+        for s in knowledge.skills
+    ]
+    problems = [Note(one_line(problem)) for problem in knowledge.problems]
+    return [*(rows or [NO_SKILLS]), *problems]
 
 
-async def _skills(conversation: Conversation, _argument: str) -> str:
-    skills = conversation.knowledge.skills
-    lines = [f"- {skill.name}: {one_line(skill.description)}" for skill in skills]
-    return "\n".join(lines) or "There are no skills."
-
-
-async def _jobs(conversation: Conversation, argument: str) -> str:
+async def _jobs(conversation: Conversation, argument: str) -> Lines:
     commands = conversation.background
     action, _, number = argument.partition(" ")
     if not action:
-        return command_list(commands)
+        return [command_list(commands)]
     if action not in (KILL, OUTPUT) or not number.strip():
         raise InvalidRequestError(f"/jobs takes {OUTPUT} ID, {KILL} ID, or nothing.")
-    command = commands.find(number)
+    try:
+        command = commands.find(number)
+    except ToolError as error:
+        text = str(error)
+        raise InvalidRequestError(f"{text[:1].upper()}{text[1:]}.") from error
     if action == KILL:
         await commands.kill(command, by_user=True)
     head = f"{command.title}: {command.state}"
     text = command.log.tail(OUTPUT_BYTES).text.rstrip("\n") or "(no output)"
-    return f"{head}\n{text}" if action == OUTPUT else head
+    return [head, text] if action == OUTPUT else [head]
 
 
-async def _mcp(conversation: Conversation, _argument: str) -> str:
-    entries = conversation.servers.entries if conversation.servers is not None else []
-    lines = [f"- {e.name}: {e.current}{f' ({e.problem})' if e.problem else ''}" for e in entries]
-    return "\n".join(lines) or "There are no MCP servers."
+async def _mcp(conversation: Conversation, argument: str) -> Lines:
+    hub = conversation.servers
+    if hub is None:
+        return [NO_SERVERS]
+    action, _, name = argument.partition(" ")
+    if not action:
+        return [_server_row(entry) for entry in hub.entries]
+    if action not in MCP_ACTIONS or not name.strip():
+        raise InvalidRequestError(f"/mcp takes {', '.join(MCP_ACTIONS)} and a server's name.")
+    entry = hub.find(name.strip())
+    if action == "disable":
+        await hub.stop(entry)
+    elif action != "show":
+        await hub.restart(entry, conversation.approver)
+    return _server_lines(hub, entry)
 
 
-async def _approve(conversation: Conversation, argument: str) -> str:
-    modes = [mode.value for mode in ApproveMode]
-    if argument and argument not in modes:
-        raise InvalidRequestError(f"/approve takes one of {', '.join(modes)}.")
-    problem = await set_mode(conversation, ApproveMode(argument)) if argument else ""
-    return " ".join(part for part in (f"approve: {conversation.policy.mode}.", problem) if part)
+def _server_row(entry: "Entry") -> Row:
+    offer = entry.connection.catalogue if entry.connection else None
+    counts = list[str]()
+    if offer is not None:
+        lists = {"tool": offer.tools, "prompt": offer.prompts, "resource": offer.resources}
+        counts = [pluralize(len(items), noun) for noun, items in lists.items() if items]
+    parts = [entry.current, *counts, entry.reason]
+    return Row(entry.name, one_line(", ".join(part for part in parts if part)))
+
+
+def _server_lines(hub: "ServerHub", entry: "Entry") -> Lines:
+    """The state of a server and its offer."""
+    from shepherd.mcp.prompts import offer_lines  # imports the SDK
+
+    log = f"log: {hub.launcher.log_file(entry.server)}"
+    return [one_line(line) for line in (*offer_lines(entry), log)]
+
+
+async def _approve(conversation: Conversation, argument: str) -> Lines:
+    if argument and argument not in MODES:
+        raise InvalidRequestError(f"/approve takes {', '.join(MODES)}.")
+    mode = ApproveMode(argument) if argument else conversation.policy.mode
+    problem = await set_mode(conversation, mode)
+    return [f"approve: {mode.value}. {problem or MODE_TEXT[mode]}"]
 
 
 PRESENT_COMMANDS = (
-    Command("context", "What fills the context", _context, f"[{TOOLS}]"),
-    Command("skills", "The skills that the model can read", _skills),
-    Command("jobs", "Commands in the background", _jobs, f"[{OUTPUT} ID] [{KILL} ID]"),
-    Command("mcp", "The MCP servers and their state", _mcp),
-    Command("approve", "The approval mode", _approve, "[MODE]", approves=bool),
-)
+    Command("context", f"[{TOOLS}]", "what fills the context; with tools, what each takes",
+            _context, lambda: (TOOLS,)),
+    Command("skills", "", "the skills that the model can read", _skills),
+    Command("jobs", JOBS, "commands in the background; their output, or end one", _jobs,
+            by_words=True),
+    Command("mcp", f"[{'|'.join(MCP_ACTIONS)} NAME]", "the MCP servers, their state and tools",
+            _mcp, by_words=True, approves=lambda text: bool(text) and not text.startswith("show")),
+    Command("approve", "ask|edits|auto|all|none", "what runs without asking", _approve,
+            lambda: MODES, approves=bool),
+)  # fmt: skip

@@ -12,8 +12,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shepherd.conversation.commands.own import OWN_COMMANDS
-from shepherd.conversation.commands.table import named_command
+from shepherd.conversation.commands.table import OWN_COMMANDS, named_command
 from shepherd.conversation.shared.presence import Presence
 from shepherd.conversation.shared.protocol import (
     CLIENT_HEADER,

@@ -1,21 +1,15 @@
-"""Slash commands: one table that is also the help and the completion."""
+"""The commands of the terminal: those of the conversation, and its own."""
 
-import re
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable, parse_command
-from shepherd.cli.repl.commands.compaction import compaction_commands
-from shepherd.cli.repl.commands.conversation import conversation_commands
-from shepherd.cli.repl.commands.history import history_commands
-from shepherd.cli.repl.commands.jobs import job_commands
-from shepherd.cli.repl.commands.knowledge import add_custom_commands, knowledge_commands
-from shepherd.cli.repl.commands.mcp import mcp_commands, prompts, resources
-from shepherd.cli.repl.commands.memory import memory_commands
-from shepherd.cli.repl.commands.model import model_commands
-from shepherd.cli.repl.commands.provider import provider_commands
-from shepherd.cli.repl.commands.resume import resume_commands
-from shepherd.cli.repl.commands.view import view_commands
+from shepherd.cli.repl.commands.model import ModelCommands
+from shepherd.cli.repl.commands.pickers import Pickers
+from shepherd.cli.repl.commands.provider import ProviderCommands
+from shepherd.cli.repl.commands.session import SessionCommands
+from shepherd.cli.repl.commands.view import ViewCommands
+from shepherd.cli.terminal.sanitize import one_line
+from shepherd.knowledge.init import IMPROVE, INIT, INIT_SUMMARY
 from shepherd.plugins import Group, Plugins
 
 __all__ = [
@@ -23,42 +17,66 @@ __all__ = [
     "CommandContext",
     "CommandTable",
     "fill_table",
+    "message_command",
     "parse_command",
-    "with_slash_commands",
 ]
 
-_SHELL_COMMAND = re.compile(r"`shepherd (provider|memory) ")
-
-
-def with_slash_commands(text: str) -> str:
-    """The text with shell commands replaced by this prompt's commands, if there are any."""
-    return _SHELL_COMMAND.sub(r"`/\1 ", text)
+MAX_TEXT = 120
+_IN_ORDER = (
+    *("help", "tools", "approve", "thinking", "usage", "stats", "exit", "quit"),
+    *("model", "provider", "system", "context", "clear", "save", "export", "compact", "remember"),
+    *("undo", "redo", "diff", "rewind", "tree", "resume", "memory", "skills", INIT, "jobs", "mcp"),
+)
+"""The order of the help and of the completion."""
 
 
 def fill_table(table: CommandTable, context: CommandContext) -> None:
     """Put all commands into `table`, in the order of the help."""
-    table.extend(view_commands(context, table))
-    table.extend(model_commands(context))
-    table.extend(provider_commands(context))
-    table.extend(conversation_commands(context))
-    table.extend(compaction_commands(context))
-    table.extend(history_commands(context))
-    table.extend(resume_commands(context))
-    table.extend(memory_commands(context))
-    table.extend(knowledge_commands(context))
-    table.extend(job_commands(context))
-    table.extend(mcp_commands(context))
-    table.prompts, table.resources = partial(prompts, context), partial(resources, context)
+    in_order = sorted(_commands(table, context), key=lambda c: _IN_ORDER.index(c.name))
+    table.extend(in_order)
     _add_plugins(table, context)
-    add_custom_commands(table, context)
+    _add_custom_commands(table, context)
+
+
+def _commands(table: CommandTable, context: CommandContext) -> Iterator[Command[str]]:
+    yield from Pickers(context).commands()
+    yield from ViewCommands(context, table).commands()
+    yield from ModelCommands(context).commands()
+    yield from ProviderCommands(context).commands()
+    yield from SessionCommands(context).commands()
+    yield Command(INIT, f"[{IMPROVE}]", INIT_SUMMARY, _sent, lambda: (IMPROVE,), is_message=True)
 
 
 def _add_plugins(table: CommandTable, context: CommandContext) -> None:
     """Add the commands of plugins after the others; a notice names unusable ones."""
 
-    def add(make_commands: Callable[[CommandContext], Iterable[Command]]) -> None:
+    def add(make_commands: Callable[[CommandContext], Iterable[Command[str]]]) -> None:
         table.extend(make_commands(context))
 
     conversation = context.conversation
     plugins = Plugins(conversation.config.plugins.disabled)
     plugins.use(Group.COMMANDS, add, conversation.notices.tell)
+
+
+def _add_custom_commands(table: CommandTable, context: CommandContext) -> None:
+    """Add custom commands after all others; a notice names those whose name is taken."""
+    conversation = context.conversation
+    for command in conversation.knowledge.commands:
+        if table.find(command.name) is None:
+            owner = "your command" if command.of_user else "the project's command"
+            summary = f"{command.summary} ({owner})"
+            table.extend([message_command(command.name, command.hint, summary)])
+        else:
+            conversation.notices.tell(
+                f"The custom command {command.name}.md is not used: /{command.name} is Shepherd's."
+            )
+
+
+def message_command(name: str, hint: str, summary: str) -> Command[str]:
+    """A command whose line the conversation expands."""
+    usage, summary = one_line(hint, MAX_TEXT), one_line(summary, MAX_TEXT)
+    return Command(name, usage, summary, _sent, is_message=True)
+
+
+async def _sent(argument: str) -> None:
+    """Nothing: the line is sent as a message."""

@@ -1,16 +1,20 @@
 """Commands about the model."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
-
-from rich.text import Text
 
 from shepherd.backends.base import Backend
 from shepherd.catalog.model_files import models_in
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.terminal.sanitize import one_line
+from shepherd.conversation.commands.command import Lines, Note
 from shepherd.errors import ShepherdError
+
+BUILT_IN = "pup"
+MAX_LISTED = 100
+MAX_LINE = 400
 
 
 async def switch(
@@ -35,7 +39,7 @@ async def switch(
         if warning:
             renderer.notice(warning, "warn")
         note = "; the conversation is read again" if conversation.session.messages else ""
-        context.say(Text(one_line(f"Now talking to {_answering(context, backend)}{note}.", 400)))
+        context.show([one_line(f"Now talking to {_answering(context, backend)}{note}.", MAX_LINE)])
         return True
     finally:
         status.state = ""
@@ -52,47 +56,37 @@ def _answering(context: CommandContext, backend: Backend) -> str:
     return f"{backend.info.id}{where}{instead}"
 
 
-BUILT_IN = "pup"
-MAX_LISTED = 100
+class ModelCommands:
+    """The command `/model`."""
 
-
-def model_commands(context: CommandContext) -> list[Command]:
-    """The commands."""
-    model = _Model(context)
-    return [
-        Command(
-            "model", "[NAME]", "the model; with a name, switch to it", model.model, model.names
-        ),
-    ]
-
-
-class _Model:
     def __init__(self, context: CommandContext) -> None:
         self._context = context
 
-    def names(self) -> list[str]:
+    def commands(self) -> list[Command[str]]:
+        """The command."""
+        usage, summary = "[NAME]", "the model; with a name, switch to it"
+        return [Command("model", usage, summary, self._model, self._names)]
+
+    def _names(self) -> list[str]:
         """The names that `/model` completes: the built-in model and the local files."""
         directory = Path(self._context.conversation.config.llamacpp.models_dir).expanduser()
         return [BUILT_IN, *local_models(directory)]
 
-    async def model(self, argument: str) -> None:
+    async def _model(self, argument: str) -> Lines | None:
         conversation, status = self._context.conversation, self._context.status
         if argument:
-            await switch(
-                self._context,
-                argument,
-                lambda: conversation.slot.switch_model(argument, conversation.cwd),
-            )
-            return
+            opening = partial(conversation.slot.switch_model, argument, conversation.cwd)
+            await switch(self._context, argument, opening)
+            return None
         size = f", {status.context_size:,} tokens of context" if status.context_size else ""
         provider = conversation.slot.provider
         where = f" of the provider {provider}" if provider else ""
-        others = f"/model NAME switches; local ones: {', '.join(self.names())}"
+        others = f"/model NAME switches; local ones: {', '.join(self._names())}"
         more = f"; any other name is one{where}" if provider else ""
-        self._context.say(
-            Text(one_line(f"{conversation.slot.model_name}{where}{size}", 400)),
-            Text(one_line(others + more, 400), style="quiet"),
-        )
+        return [
+            one_line(f"{conversation.slot.model_name}{where}{size}", MAX_LINE),
+            Note(one_line(others + more, MAX_LINE)),
+        ]
 
 
 def local_models(directory: Path) -> list[str]:

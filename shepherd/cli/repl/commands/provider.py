@@ -9,12 +9,12 @@ from rich.text import Text
 from shepherd.cli.commands.providers.view import ADD_OPTIONS, summary
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.repl.commands.model import switch
-from shepherd.cli.repl.commands.view import two_columns
 from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.providers.provider import LOCAL, Provider
+from shepherd.conversation.commands.command import Lines, Note, Row
 from shepherd.errors import ConfigError
 from shepherd.validation import did_you_mean, nearest
 
@@ -28,30 +28,23 @@ _SETTINGS = [
 ]
 
 
-def provider_commands(context: CommandContext) -> list[Command]:
-    """The commands."""
-    provider = _Provider(context)
-    return [
-        Command(
-            "provider",
-            f"[NAME|next|{'|'.join(COMMANDS)} …]",
-            "where models come from; with a name, go on there",
-            provider.provider,
-            provider.choices,
-            by_words=True,
-        )
-    ]
+class ProviderCommands:
+    """The command `/provider`."""
 
-
-class _Provider:
     def __init__(self, context: CommandContext) -> None:
         self._context = context
+
+    def commands(self) -> list[Command[str]]:
+        """The command."""
+        usage = f"[NAME|next|{'|'.join(COMMANDS)} …]"
+        summary = "where models come from; with a name, go on there"
+        return [Command("provider", usage, summary, self._provider, self._choices, by_words=True)]
 
     @property
     def _current(self) -> str:
         return self._context.conversation.slot.provider
 
-    def choices(self) -> list[str]:
+    def _choices(self) -> list[str]:
         """The choices that `/provider` completes."""
         try:
             stored = [provider.name for provider in self._context.conversation.providers.all()]
@@ -61,40 +54,37 @@ class _Provider:
         settings = (f"set {name} {key}" for name in stored for key in _SETTINGS)
         return [*stored, LOCAL, "next", *COMMANDS, *commands, *settings]
 
-    async def provider(self, argument: str) -> None:
+    async def _provider(self, argument: str) -> Lines | None:
         try:
             words = _words(argument)
             if not words or words == ["list"]:
-                await self._list()
-            elif words[0] in COMMANDS:
-                await self._do(words)
-            elif len(words) > 1:
-                self._context.renderer.error(_no_command(words[0]))
-            elif words == ["next"]:
-                await PromptConsole(self._context).switch(self._next())
-            else:
-                await self._switch(words[0])
-        except (ConfigError, OSError) as error:  # a file that is not writable
-            self._context.renderer.error(str(error))
+                return await self._list()
+            if words[0] in COMMANDS:
+                return await self._do(words)
+            if len(words) > 1:
+                raise UsageError(_no_command(words[0]))
+            await self._switch(self._next() if words == ["next"] else words[0])
+        except OSError as error:  # a file that is not writable
+            raise ConfigError(str(error)) from error
+        return None
 
     async def _switch(self, selector: str) -> None:
         name = selector.partition("/")[0]
         known = [LOCAL, *(provider.name for provider in self._context.conversation.providers.all())]
         if name not in known and nearest(name, _WORDS) and not nearest(name, known):
-            self._context.renderer.error(_no_command(name))
-        else:
-            await PromptConsole(self._context).switch(selector)
+            raise UsageError(_no_command(name))
+        await PromptConsole(self._context).switch(selector)
 
-    async def _do(self, words: list[str]) -> None:
+    async def _do(self, words: list[str]) -> Lines | None:
         from shepherd.cli.commands.providers.options import read_command  # imports typer
 
         action = read_command(words, "/provider")
         if isinstance(action, str):
-            self._context.say(Text(sanitize(action).strip()))
-            return
+            return [action.strip()]
         if words[0] == "test":
             self._context.renderer.activity.start(f"asking {one_line(words[1], 80)}")
         await action(PromptConsole(self._context))
+        return None
 
     def _next(self) -> str:
         """The provider after the current one; the local model is the last of the cycle."""
@@ -104,7 +94,7 @@ class _Provider:
         place = names.index(current) if current in names else -1
         return names[(place + 1) % len(names)]
 
-    async def _list(self) -> None:
+    async def _list(self) -> Lines:
         conversation = self._context.conversation
         providers = conversation.providers.all()
         rows = await asyncio.to_thread(self._rows, providers)
@@ -114,10 +104,7 @@ class _Provider:
             if providers
             else f"Add one: /provider {ADD_OPTIONS}"
         )
-        self._context.say(
-            two_columns((name, one_line(text, 400)) for name, text in rows),
-            Text(hint, style="quiet"),
-        )
+        return [*(Row(name, one_line(text, 400)) for name, text in rows), Note(hint)]
 
     def _rows(self, providers: list[Provider]) -> list[tuple[str, str]]:
         book = self._context.conversation.providers

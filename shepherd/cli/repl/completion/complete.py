@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -14,6 +14,13 @@ from shepherd.cli.repl.completion.file_list import FileList, scan
 from shepherd.tools.search.ignore import Ignored
 
 MAX_COMPLETIONS = 50
+Offers: TypeAlias = tuple[list[tuple[str, str]], list[str]]
+
+
+def no_offers() -> Offers:
+    """The offers of no server."""
+    return [], []
+
 
 _MENTION = re.compile(r'(?:^|(?<=\s))@("?)([^\s"]*|(?<=@")[^"]*)$')
 
@@ -35,14 +42,15 @@ class PromptCompleter(Completer):
     """Offers commands on a line that begins with a slash, and files after an @.
 
     On a line that begins with `!`, it offers programs and paths.
-    `prompts` and `resources` are those of MCP servers.
+    `offers` returns the prompts of MCP servers with their descriptions, and their resources.
     """
 
-    def __init__(self, commands: Iterable[CommandEntry], cwd: Path) -> None:
+    def __init__(
+        self, commands: Iterable[CommandEntry], cwd: Path, offers: Callable[[], Offers] = no_offers
+    ) -> None:
         self._commands = commands
         self._cwd = cwd
-        self.prompts: Callable[[], Iterable[tuple[str, str]]] = tuple
-        self.resources: Callable[[], Iterable[str]] = tuple
+        self._offers = offers
         self._list = FileList(cwd)
 
     def get_completions(
@@ -61,7 +69,7 @@ class PromptCompleter(Completer):
 
     def _slash(self, text: str) -> Iterator[Completion]:
         name, space, argument = text.partition(" ")
-        for prompt, summary in () if space else self.prompts():
+        for prompt, summary in () if space else self._offers()[0]:
             if prompt.startswith(name) and name:
                 yield Completion(prompt, -len(name), f"/{prompt}", display_meta=summary)
         for command in self._commands:
@@ -78,7 +86,7 @@ class PromptCompleter(Completer):
 
     def _resources(self, typed: str) -> Iterator[Completion]:
         """The resources of MCP servers, once a server's name is typed."""
-        names = [name for name in self.resources() if ":" in typed and name.startswith(typed)]
+        names = [name for name in self._offers()[1] if ":" in typed and name.startswith(typed)]
         yield from (Completion(n, -len(typed)) for n in names[:MAX_COMPLETIONS] if " " not in n)
 
     def _files(self, typed: str, *, quoted: bool) -> Iterator[Completion]:

@@ -44,7 +44,7 @@ class Attention:
     def __init__(
         self, output: Output, env: Mapping[str, str], *, title: str = "", alerts: bool = False
     ) -> None:
-        self._output = output
+        self.output = output
         self._env = env
         has_title = not env.get("TERM", "dumb").startswith(_WITHOUT_TITLE)
         self._title = one_line(title, MAX_TITLE) if has_title else ""
@@ -54,22 +54,22 @@ class Attention:
     def begin(self) -> None:
         """Keep the terminal's title, set another one, and ask for focus events."""
         if self._title:
-            self._output.write_raw(f"\x1b[22;0t\x1b]0;{self._title}{_BELL}")
+            self.output.write_raw(f"\x1b[22;0t\x1b]0;{self._title}{_BELL}")
         if self._alerts:
-            self._output.write_raw("\x1b[?1004h")
-        self._output.flush()
+            self.output.write_raw("\x1b[?1004h")
+        self.output.flush()
 
     def end(self) -> None:
         """Leave the terminal as it was."""
         if self._alerts:
-            self._output.write_raw("\x1b[?1004l")
+            self.output.write_raw("\x1b[?1004l")
         if self._title:
-            self._output.write_raw(f"\x1b]0;{_BELL}\x1b[23;0t")
-        self._output.flush()
+            self.output.write_raw(f"\x1b]0;{_BELL}\x1b[23;0t")
+        self.output.flush()
         self.has_focus = True
 
     def alert(self, text: str) -> None:
         """Ring the bell and show `text` as a notification, unless the terminal has focus."""
         if self._alerts and not self.has_focus:
-            self._output.write_raw(notification(one_line(text, MAX_TITLE), self._env) + _BELL)
-            self._output.flush()
+            self.output.write_raw(notification(one_line(text, MAX_TITLE), self._env) + _BELL)
+            self.output.flush()

@@ -9,8 +9,6 @@ from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.layout.screen import Screen as Cells
 
-from shepherd.cli.render.surface import do_nothing
-
 _REFLOWING = frozenset(
     {"TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "WT_SESSION", "KONSOLE_VERSION", "ALACRITTY_LOG"}
 )
@@ -34,35 +32,45 @@ def rows_added(cells: Cells, cursor_row: int, columns: int) -> int:
 
 
 class ResizingApplication(Application[None]):
-    """Erases the live area as the terminal shows it after a resize, not as it was drawn."""
+    """Erases the live area as the terminal shows it after a resize, not as it was drawn.
 
-    def __init__(self, **arguments: Any) -> None:
+    Another program has the terminal between `before_pause` and `after_pause`. `before_erase` is
+    called on a resize, and returns whether the cursor was above the live area.
+    """
+
+    def __init__(
+        self,
+        *,
+        before_pause: Callable[[], None],
+        after_pause: Callable[[], None],
+        before_erase: Callable[[], bool],
+        **arguments: Any,
+    ) -> None:
         super().__init__(**arguments)
         self._reflows = reflows(os.environ)
         self._drawn: Size | None = None
-        self.before_pause: Callable[[], None] = do_nothing
-        self.after_pause: Callable[[], None] = do_nothing
-        self.before_erase: Callable[[], bool] = bool
-        """Called on a resize; returns whether the cursor was above the live area."""
+        self._before_pause = before_pause
+        self._after_pause = after_pause
+        self._before_erase = before_erase
         self.after_render += self._note_size
 
     def _note_size(self, app: Application[None]) -> None:
         self._drawn = app.output.get_size()
 
     def suspend_to_background(self, suspend_group: bool = True) -> None:  # noqa: FBT001 - prompt-toolkit's signature
-        """Stop the process, between `before_pause` and `after_pause`."""
+        """Stop the process."""
 
         def stop() -> None:
-            self.before_pause()
+            self._before_pause()
             os.kill(0 if suspend_group else os.getpid(), signal.SIGTSTP)
-            self.after_pause()
+            self._after_pause()
 
         run_in_terminal(stop)
 
     def _on_resize(self) -> None:
         cells = self.renderer.last_rendered_screen
         columns = self.output.get_size().columns
-        was_above = self.before_erase()
+        was_above = self._before_erase()
         if (
             self._reflows
             and not was_above

@@ -7,7 +7,7 @@ from rich.text import Text
 from shepherd.cli.repl.commands.base import Command, CommandContext
 
 
-def commands(context: CommandContext) -> Iterator[Command]:
+def commands(context: CommandContext) -> Iterator[Command[str]]:
     """`/shout TEXT`."""
 
     async def shout(text: str) -> None:

@@ -3,8 +3,7 @@
 import pytest
 
 from shepherd.backends.base import CacheTier
-from shepherd.cli.repl.context_view import cache_rows, context_rows
-from shepherd.conversation.context_use import measure_context
+from shepherd.conversation.context_use import cache_rows, context_rows, measure_context
 from shepherd.messages import Message
 from shepherd.session import Session
 from tests.turn.guessing import Guessing

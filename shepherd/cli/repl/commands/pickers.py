@@ -1,0 +1,149 @@
+"""What the terminal adds to the commands of a conversation: questions, and choices to complete."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from shepherd.cli.render.renderer import show_last_exchanges
+from shepherd.cli.repl.approve import note_mode
+from shepherd.cli.repl.commands.base import Command, CommandContext
+from shepherd.cli.terminal.attachments import without_attachments
+from shepherd.cli.terminal.sanitize import one_line
+from shepherd.conversation.commands.command import Diff, Offer, Words, parse_words
+from shepherd.conversation.commands.past import (
+    CONVERSATION,
+    FILES,
+    FORCE,
+    compact_turns,
+)
+from shepherd.conversation.commands.present import KILL, MCP_ACTIONS, OUTPUT
+from shepherd.conversation.commands.table import COMMANDS, ConversationCommand, find_command
+from shepherd.errors import InvalidRequestError, UndoError
+
+MAX_NAMES = 5
+MAX_TITLE = 60
+
+
+class Pickers:
+    """The commands of the conversation, with questions where one of them needs an answer."""
+
+    def __init__(self, context: CommandContext) -> None:
+        self._context = context
+        self._conversation = context.conversation
+
+    def commands(self) -> Iterator[Command[str]]:
+        """All of them."""
+        runs = {
+            "approve": self._approve,
+            "clear": self._clear,
+            "compact": self._compact,
+            "rewind": self._rewind,
+            "tree": self._tree,
+        }
+        choices = {"jobs": self._jobs, "mcp": self._servers}
+        for command in COMMANDS.values():
+            yield Command(
+                command.name,
+                command.usage,
+                command.summary,
+                runs.get(command.name) or partial(self._run, command),
+                choices.get(command.name) or command.choices,
+                command.by_words,
+            )
+
+    async def _run(self, command: ConversationCommand, argument: str) -> None:
+        await self._done(command, argument)
+
+    async def _done(self, command: ConversationCommand, argument: str) -> bool:
+        """Show the output of a command; returns whether it was done.
+
+        A refusal is shown with its diffs, and how to force it.
+        """
+        try:
+            lines = await command.run(self._conversation, argument)
+        except UndoError as error:
+            for detail in error.details:
+                self._context.show([Diff(detail)])
+            hint = f" /{command.name} … force overwrites it." if error.details else ""
+            self._context.renderer.error(f"{error}{hint}")
+            return False
+        self._context.show(lines or ())
+        return True
+
+    async def _approve(self, argument: str) -> None:
+        await self._done(COMMANDS["approve"], argument)
+        note_mode(self._conversation.policy, self._context.status)
+
+    async def _clear(self, argument: str) -> None:
+        await self._done(COMMANDS["clear"], argument)
+        self._context.status.context_used = 0
+
+    async def _compact(self, argument: str) -> None:
+        """Show the progress, and ask about each fact that the model would keep."""
+        renderer = self._context.renderer
+        renderer.activity.start("summarising")
+        try:
+            lines = await compact_turns(self._conversation, argument, renderer)
+        finally:
+            renderer.activity.stop()
+        self._context.show(lines)
+        await self._context.show_use()
+        for offer in (line for line in lines if isinstance(line, Offer)):
+            call = find_command(offer.command)
+            if call is not None and await self._agrees(one_line(offer.question, 200)):
+                await self._done(*call)
+
+    async def _rewind(self, argument: str) -> None:
+        history, command = self._conversation.history, COMMANDS["rewind"]
+        prompts = history.prompts()
+        if not (argument and prompts):
+            await self._done(command, "")
+        if prompts and not argument:
+            argument = await self._context.surface.ask_text("Back to message number: ")
+        if not (prompts and argument.strip()):
+            return
+        words = parse_words(command.name, argument, FILES, CONVERSATION, FORCE)
+        if not words.number:
+            raise InvalidRequestError("/rewind takes a number from the list.")
+        changed = await history.files_since(words.number)
+        chosen = prompts[words.number - 1].message
+        if await self._done(command, await self._with_files(words, changed)):
+            self._context.surface.restore(without_attachments(chosen.content))
+            await self._context.show_use()
+
+    async def _tree(self, argument: str) -> None:
+        history, command = self._conversation.history, COMMANDS["tree"]
+        words = parse_words(command.name, argument, FILES, CONVERSATION, FORCE)
+        branches = history.branches()
+        if not 0 < words.number < len(branches):
+            await self._done(command, argument)
+            return
+        changed = await history.files_at(branches[words.number].number)
+        if await self._done(command, await self._with_files(words, changed)):
+            messages = self._conversation.session.messages
+            show_last_exchanges(messages, self._context.renderer)
+            await self._context.show_use()
+
+    async def _with_files(self, words: Words, changed: Sequence[str]) -> str:
+        """The argument with `files` if they go along: the user says so, unless the options do."""
+        options = words.options - {FILES, CONVERSATION}
+        if changed and self._conversation.history.keeps_files and CONVERSATION not in words.options:
+            names = ", ".join(one_line(name, MAX_TITLE) for name in changed[:MAX_NAMES])
+            more = f" and {len(changed) - MAX_NAMES} more" if len(changed) > MAX_NAMES else ""
+            question = f"Changed since: {names}{more}. Take the files back too?"
+            if FILES in words.options or await self._agrees(question):
+                options |= {FILES}
+        return " ".join([str(words.number), *options])
+
+    async def _agrees(self, question: str) -> bool:
+        answer = await self._context.surface.ask_text(f"{question} (y/n) ")
+        return answer.strip().lower() in ("y", "yes")
+
+    def _jobs(self) -> list[str]:
+        commands = self._conversation.background.all
+        outputs = [f"{OUTPUT} {command.id}" for command in commands]
+        return [*outputs, *(f"{KILL} {command.id}" for command in commands if command.is_running)]
+
+    def _servers(self) -> list[str]:
+        hub = self._conversation.servers
+        names = [entry.name for entry in hub.entries] if hub else []
+        return [*MCP_ACTIONS, *(f"{action} {name}" for action in MCP_ACTIONS for name in names)]
