@@ -105,14 +105,14 @@ def _refusal(conversation: Conversation, line: str) -> str:
 
 
 async def _shared(conversation: Conversation, argument: str) -> Lines:
-    return _shown(conversation, await run_own_command(conversation, argument, shared=True))
+    return _lines_of(conversation, await run_own_command(conversation, argument, shared=True))
 
 
 async def _alone(conversation: Conversation, argument: str) -> Lines:
-    return _shown(conversation, await run_own_command(conversation, argument, shared=False))
+    return _lines_of(conversation, await run_own_command(conversation, argument, shared=False))
 
 
-def _shown(conversation: Conversation, command: OwnCommand) -> Lines:
+def _lines_of(conversation: Conversation, command: OwnCommand) -> Lines:
     """The output and the end; programs and other clients read no secret of the environment."""
     end = "" if command.ok else f"({command.end})"
     texts = [part for part in (command.output, end) if part] or ["(no output)"]
