@@ -1,6 +1,5 @@
 """The memory for models of a server, with a GPU of set size."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -50,7 +49,8 @@ def test_without_a_gpu_only_the_memory_of_the_cpu_counts(monkeypatch: pytest.Mon
     memory = MachineMemory(SETTINGS, models_mib=300)
     assert memory.limit() == Memory(300 * MIB)
     small, large = (
-        memory.needs(builtin_model(), replace(SETTINGS, context_size=size)) for size in (512, 8192)
+        memory.needs(builtin_model(), SETTINGS.model_copy(update={"context_size": size}))
+        for size in (512, 8192)
     )
     assert small.vram == large.vram == 0
     assert builtin_model().stat().st_size < small.ram < large.ram
