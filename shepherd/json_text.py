@@ -1,4 +1,9 @@
-"""JSON output and server-sent events: compact, valid UTF-8, on one line."""
+"""JSON by pydantic's reader and writer, with Python's own as a fallback; server-sent events.
+
+Pydantic's are two to five times as fast, keep whole numbers of any size, and know `NaN` as Python
+does. They refuse surrogates (`"\\ud83d"`), which some servers and models send, and deep nesting.
+What is written is compact and valid UTF-8.
+"""
 
 import json
 import math
@@ -6,8 +11,18 @@ from typing import Any, cast
 
 import pydantic_core
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+MAX_DEPTH = 100
+"""Nested objects and lists; more are never intended."""
+
+
+def read_json(text: bytes) -> object:
+    """The value, with U+FFFD for invalid UTF-8; raises ValueError and RecursionError."""
+    try:
+        return pydantic_core.from_json(text)
+    except ValueError:
+        return json.loads(text.decode("utf-8", "replace"))
 
 
 def to_json(data: object) -> str:
@@ -16,22 +31,40 @@ def to_json(data: object) -> str:
     Unicode's line breaks are escaped, because readers of event streams split at them. Raises
     ValueError for a number that JSON does not allow.
     """
-    text = _written(data)
+    try:
+        text = strict_json(data)
+    except ValueError:  # Python decides on surrogates and on data that can't be written
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     if text.isascii():
         return text
     return text.encode("utf-8", "replace").decode().translate(_LINE_BREAKS)
 
 
-def _written(data: object) -> str:
-    """The text of pydantic's writer, which takes a fifth of the time, or of Python's own.
+def json_bytes(value: object) -> bytes:
+    """The value as JSON in UTF-8, without spaces; a surrogate becomes a question mark.
 
-    Python's decides on surrogates, on data that can't be written, and on numbers like NaN.
+    Raises ValueError for a value that contains itself, RecursionError for one that is nested too
+    deeply.
     """
     try:
-        text = pydantic_core.to_json(data, inf_nan_mode="constants").decode()
+        return pydantic_core.to_json(value, inf_nan_mode="constants")
     except ValueError:
-        return _ENCODER.encode(data)
-    return _ENCODER.encode(data) if "NaN" in text or "Infinity" in text else text
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace")
+
+
+def strict_json(value: object) -> str:
+    """The value as JSON, without spaces; raises ValueError for a value that JSON does not allow."""
+    text = pydantic_core.to_json(value, inf_nan_mode="constants").decode()
+    if "NaN" in text or "Infinity" in text:
+        json.dumps(value, allow_nan=False)
+    return text
+
+
+def frame(data: object, event: str = "", id: str = "") -> str:
+    """One server-sent event, with its name and id if there are any; a string is sent unchanged."""
+    head = (f"id: {id}\n" if id else "") + (f"event: {event}\n" if event else "")
+    return f"{head}data: {data if isinstance(data, str) else to_json(data)}\n\n"
 
 
 def is_finite(value: object) -> bool:
@@ -48,7 +81,28 @@ def is_finite(value: object) -> bool:
     return True
 
 
-def frame(data: object, event: str = "", id: str = "") -> str:
-    """One server-sent event, with its name and id if there are any; a string is sent unchanged."""
-    head = (f"id: {id}\n" if id else "") + (f"event: {event}\n" if event else "")
-    return f"{head}data: {data if isinstance(data, str) else to_json(data)}\n\n"
+def too_deep(text: str | bytes, value: Any) -> bool:
+    """Whether the value, whose JSON is `text`, is nested deeper than `MAX_DEPTH`."""
+    if len(text) <= 2 * MAX_DEPTH or _openings(text) <= MAX_DEPTH:
+        return False
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return False
+    return True
+
+
+def _openings(text: str | bytes) -> int:
+    if isinstance(text, bytes):
+        return text.count(b"{") + text.count(b"[")
+    return text.count("{") + text.count("[")
+
+
+def _inside(value: Any) -> list[Any]:
+    """The objects and lists in it."""
+    if isinstance(value, dict):
+        inner = list(cast(dict[str, Any], value).values())
+    else:
+        inner = cast(list[Any], value) if isinstance(value, list) else []
+    return [one for one in inner if isinstance(one, dict | list)]

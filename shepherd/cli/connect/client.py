@@ -11,7 +11,6 @@ import httpx
 
 from shepherd.backends.api.coerce import as_object
 from shepherd.backends.api.stream.framing import SSEDecoder, StreamEvent
-from shepherd.backends.api.stream.quick_json import read
 from shepherd.conversation.shared.protocol import CLIENT_HEADER, RESUME_HEADER, UpdateKind
 from shepherd.errors import (
     AccessError,
@@ -21,6 +20,7 @@ from shepherd.errors import (
     UnreachableError,
 )
 from shepherd.images import Image
+from shepherd.json_text import read_json
 from shepherd.messages import JsonObject
 
 CONNECT_SECONDS = 10.0
@@ -232,6 +232,6 @@ def parse_update(event: StreamEvent) -> RemoteUpdate | None:
 
 def _object(text: bytes) -> JsonObject:
     try:
-        return as_object(read(text))
+        return as_object(read_json(text))
     except ValueError:
         return {}

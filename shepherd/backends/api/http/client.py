@@ -18,8 +18,8 @@ from shepherd.backends.api.http.endpoint import Endpoint
 from shepherd.backends.api.http.failures import RequestTarget, no_api, refused, unreachable
 from shepherd.backends.api.http.rate import RateLimiter, RateLimits
 from shepherd.backends.api.http.retry import RetryPolicy, TellPause, Timing, retry_after, retrying
-from shepherd.backends.api.stream.quick_json import write
 from shepherd.errors import BackendError, UnreachableError
+from shepherd.json_text import json_bytes
 from shepherd.messages import JsonObject
 from shepherd.version import __version__
 
@@ -136,7 +136,7 @@ class ApiClient:
         """
         target = self.target(model)
         url, headers = self._endpoint.url(request), self._all_headers(request)
-        content = None if request.body is None else write(request.body)
+        content = None if request.body is None else json_bytes(request.body)
         try:
             async with self._http.stream(
                 request.method, url, content=content, headers=headers

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 from shepherd.backends.api.adapter import CallDelta
 from shepherd.backends.api.history.sanitize import replace_surrogates, sanitize_object
-from shepherd.backends.api.stream.quick_json import too_deep, written
 from shepherd.backends.output import new_call_id
 from shepherd.backends.output.calls.catalog import ToolCatalog, fits
 from shepherd.backends.output.calls.diagnose import problem_of_arguments
 from shepherd.backends.output.calls.repair import loads, repair_json
+from shepherd.json_text import strict_json, too_deep
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 
 
@@ -113,7 +113,7 @@ def _joined_arguments(pieces: Sequence[str | JsonObject]) -> tuple[str, JsonObje
     """The arguments as JSON text, and as the object if a valid one arrived."""
     if len(pieces) == 1 and not isinstance(value := pieces[0], str):
         try:
-            return written(value), value
+            return strict_json(value), value
         except ValueError:  # a number or surrogate that JSON does not allow
             pass
     texts = (p if isinstance(p, str) else json.dumps(p, ensure_ascii=False) for p in pieces)

@@ -16,8 +16,8 @@ from shepherd.backends.api.stream.framing import (
     StreamEvent,
     decoder_for,
 )
-from shepherd.backends.api.stream.quick_json import read, too_deep
 from shepherd.errors import UnreachableError
+from shepherd.json_text import read_json, too_deep
 from shepherd.messages import JsonObject
 
 _DONE = b"[DONE]"
@@ -108,7 +108,7 @@ class _AnswerEndedError(Exception):
 def _object(text: bytes) -> JsonObject:
     """The event's object; {} for any other value."""
     try:
-        value = read(text)
+        value = read_json(text)
     except (ValueError, RecursionError):
         return {}
     if not isinstance(value, dict) or too_deep(text, value):

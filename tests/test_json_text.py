@@ -1,4 +1,4 @@
-"""The quick reader and writer against Python's own."""
+"""JSON by pydantic against Python's own."""
 
 import json
 import math
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.stream.quick_json import read, write, written
+from shepherd.json_text import json_bytes, read_json, strict_json
 
 LETTERS = st.characters(codec=None, exclude_categories=())  # half letters too
 VALUES = st.recursive(
@@ -21,7 +21,7 @@ ODD = ["", " ", "{", '{"a":1,}', "1 2", "01", "1e400", "-1E-400", "1" * 400, '"\
 
 
 def quickly(text: str) -> str:
-    return _told(text, lambda text: read(text.encode("utf-8", "replace")))
+    return _told(text, lambda text: read_json(text.encode("utf-8", "replace")))
 
 
 def by_python(text: str) -> str:
@@ -57,13 +57,15 @@ def test_odd_texts_are_read_or_refused_as_python_does(text: str) -> None:
 @given(VALUES)
 def test_what_is_written_reads_the_same(value: object) -> None:
     expected = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-    assert repr(json.loads(write(value))) == repr(json.loads(expected))
+    assert repr(json.loads(json_bytes(value))) == repr(json.loads(expected))
 
 
 @given(st.binary(max_size=8))
 def test_what_is_no_utf_8_is_read_as_such(junk: bytes) -> None:
     data = b'{"a":"' + junk + b'"}'
-    assert _told("", lambda _: read(data)) == _told(data.decode("utf-8", "replace"), json.loads)
+    assert _told("", lambda _: read_json(data)) == _told(
+        data.decode("utf-8", "replace"), json.loads
+    )
 
 
 @given(VALUES)
@@ -72,25 +74,25 @@ def test_what_is_written_for_a_reader_is_json(value: object) -> None:
         expected = json.loads(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
     except ValueError:
         with pytest.raises(ValueError, match=r"."):
-            written(value)
+            strict_json(value)
     else:
-        assert repr(json.loads(written(value))) == repr(expected)
+        assert repr(json.loads(strict_json(value))) == repr(expected)
 
 
 def test_what_is_nested_without_end_is_refused() -> None:
     inner: list[object] = []
     inner.append(inner)
     with pytest.raises(ValueError, match="Circular"):
-        write(inner)
+        json_bytes(inner)
     deep: object = 1
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(RecursionError):
-        write(deep)
+        json_bytes(deep)
     with pytest.raises(RecursionError):
-        read(b"[" * 100_000)
+        read_json(b"[" * 100_000)
 
 
 def test_blanks_are_not_written() -> None:
-    written = write({"a": [1, math.pi], "\ud83d": "é"})
+    written = json_bytes({"a": [1, math.pi], "\ud83d": "é"})
     assert written == b'{"a":[1,3.141592653589793],"?":"\xc3\xa9"}'
