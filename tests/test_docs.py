@@ -17,8 +17,8 @@ from shepherd.config.settings import LayerName, Source
 from shepherd.config.trust import UNRESTRICTED, admit
 from shepherd.conversation.shared.protocol import RefusalCode, UpdateKind
 from shepherd.events import Topic
-from shepherd.knowledge.frame import USE_SKILL
-from shepherd.knowledge.init import INIT
+from shepherd.knowledge.commands import INIT
+from shepherd.knowledge.instructions import USE_SKILL
 from shepherd.memory.records import OWN_TOOLS
 from shepherd.tools.builtin import builtin_tools
 from shepherd.tools.deferred.wrapper import RESERVED_NAMES

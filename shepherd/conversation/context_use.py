@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from shepherd.backends.base import Backend, CacheTier
 from shepherd.errors import ContextFullError, ShepherdError
-from shepherd.knowledge import frame
+from shepherd.knowledge import instructions
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.session import Session
 from shepherd.tools.text import one_line
@@ -168,7 +168,7 @@ class _Prompts:
     async def system_parts(self, whole: int) -> list[ContextPart]:
         """The parts of the system message, of which a prompt without tools has `whole` tokens."""
         text, parts = self._session.system_message, list[ContextPart]()
-        for part in reversed([*frame.parts(text)]):
+        for part in reversed([*instructions.parts(text)]):
             text = text.replace(f"\n{part.block}", "", 1)
             rest = await self.count(text, 0)
             parts.insert(0, ContextPart(part.name, max(0, whole - rest)))

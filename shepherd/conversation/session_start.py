@@ -8,7 +8,7 @@ from pathlib import Path
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.errors import SessionError
-from shepherd.knowledge.frame import split
+from shepherd.knowledge.instructions import split
 from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.transcript import SavedSession, SessionStore, Transcript

@@ -1,8 +1,8 @@
 """The system message of a conversation with what its files say, fixed once a message is sent."""
 
 from shepherd.conversation.session_start import Notices
-from shepherd.knowledge import frame
-from shepherd.knowledge.frame import USE_SKILL
+from shepherd.knowledge import instructions
+from shepherd.knowledge.instructions import USE_SKILL
 from shepherd.knowledge.knowledge import Knowledge
 from shepherd.session import Session
 
@@ -23,7 +23,7 @@ class SystemPrompt:
     def begin(self, session: Session, base: str) -> None:
         """Follow another session; `base` is the system message that a new one begins with."""
         current = session.system_message
-        own, knowledge = frame.split(current)
+        own, knowledge = instructions.split(current)
         self._base = own if current == base or (knowledge and session.messages) else ""
         self._latest = current
         if session.messages:
@@ -47,7 +47,7 @@ class SystemPrompt:
         return self.fitted(session, context_size)
 
     def _report_cuts(self, text: str) -> None:
-        names = ", ".join(part.name for part in frame.parts(text) if part.cut)
+        names = ", ".join(part.name for part in instructions.parts(text) if part.cut)
         if names:
             self._notices.tell(
                 f"{names}: only the beginning is in the prompt, because of the model's context or "

@@ -1,25 +1,29 @@
 """All that a conversation reads of its user's and its project's files at its start."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shepherd.config.agent.knowledge import KnowledgeSection
 from shepherd.config.paths import Paths
-from shepherd.knowledge import frame
+from shepherd.knowledge import instructions
+from shepherd.knowledge.commands import (
+    IMPROVE,
+    INIT,
+    INIT_SUMMARY,
+    CustomCommand,
+    find_commands,
+    init_prompt,
+    parse_line,
+)
 from shepherd.knowledge.files import KnowledgeFiles
-from shepherd.knowledge.init import IMPROVE, INIT, INIT_SUMMARY, init_prompt, parse_line
 from shepherd.knowledge.instructions import InstructionReader, Instructions, fit
-from shepherd.knowledge.project import Project, folders
+from shepherd.knowledge.project import Project
+from shepherd.knowledge.skills import Skill, UseSkill, find_skills, prompt_lines
 from shepherd.knowledge.subdirectories import SubdirectoryInstructions
 from shepherd.messages import JsonObject
 from shepherd.tools.base import AnyTool
 from shepherd.tools.permissions.policy import PermissionPolicy
-
-if TYPE_CHECKING:  # most directories have neither skills nor commands
-    from shepherd.knowledge.commands import CustomCommand
-    from shepherd.knowledge.skills import Skill
 
 INSTRUCTION_BYTES = 4
 """Instructions may have a byte for every four tokens of the context: a sixteenth of it in common
@@ -36,8 +40,8 @@ class Knowledge:
     """Instructions, skills and custom commands; `problems` has a sentence per unusable file."""
 
     instructions: tuple[Instructions, ...] = ()
-    skills: "tuple[Skill, ...]" = ()
-    commands: "tuple[CustomCommand, ...]" = ()
+    skills: tuple[Skill, ...] = ()
+    commands: tuple[CustomCommand, ...] = ()
     problems: tuple[str, ...] = ()
     max_bytes: int = 0
     files: KnowledgeFiles | None = None
@@ -48,8 +52,6 @@ class Knowledge:
         """The tool for skills, if there are any."""
         if not self.skills or self.files is None:
             return []
-        from shepherd.knowledge.skill_tool import UseSkill
-
         return [UseSkill(self.skills, self.files)]
 
     def system_message(self, base: str, context_size: int, *, offers_skills: bool) -> str:
@@ -63,15 +65,8 @@ class Knowledge:
         if context_size:
             limit = min(limit, context_size // INSTRUCTION_BYTES)
             listing = min(listing, context_size // SKILL_BYTES)
-        lines = self._skill_lines(listing) if offers_skills else []
-        return frame.join(base, fit(self.instructions, limit), lines)
-
-    def _skill_lines(self, max_bytes: int) -> list[str]:
-        if not self.skills:
-            return []
-        from shepherd.knowledge.skills import prompt_lines
-
-        return prompt_lines(self.skills, max_bytes)
+        lines = prompt_lines(self.skills, listing) if offers_skills else []
+        return instructions.join(base, fit(self.instructions, limit), lines)
 
     def reread(self) -> "Knowledge":
         """The same with the current instructions."""
@@ -83,8 +78,8 @@ class Knowledge:
         """The names of the files that differ from what a saved system message has of them."""
         if self.project is None:
             return []
-        before = {part.name: part for part in frame.parts(message) if part.name != "skills"}
-        now = {text.name: frame.escaped(text.text) for text in self.instructions}
+        before = {part.name: part for part in instructions.parts(message) if part.name != "skills"}
+        now = {text.name: instructions.escaped(text.text) for text in self.instructions}
         names = dict.fromkeys([*before, *now])
         return [name for name in names if not _same(before.get(name), now.get(name))]
 
@@ -114,7 +109,7 @@ class Knowledge:
 NO_KNOWLEDGE = Knowledge()
 
 
-def _same(before: frame.Part | None, now: str | None) -> bool:
+def _same(before: instructions.Part | None, now: str | None) -> bool:
     if before is None or now is None:
         return False
     if not before.cut:
@@ -137,9 +132,13 @@ def load_knowledge(
     files = KnowledgeFiles(policy, paths.spill)
     reader = InstructionReader(project, files, section.max_bytes, problems.append)
     instructions = reader.of_start() if section.max_bytes else []
-    skills = _skills(project, files, problems.append) if section.skills else ()
-    commands = _commands(project, files, problems.append)
-    _report(problems, warn)
+    skills = find_skills(project, files, problems.append) if section.skills else ()
+    commands = find_commands(project, files, problems.append)
+    for problem in problems[:MAX_WARNINGS]:
+        warn(problem)
+    if len(problems) > MAX_WARNINGS:
+        more = len(problems) - MAX_WARNINGS
+        warn(f"{more} more files are not used; /skills lists them all.")
     later = InstructionReader(project, files, section.max_bytes, warn)
     return Knowledge(
         tuple(instructions),
@@ -151,31 +150,3 @@ def load_knowledge(
         SubdirectoryInstructions(later) if section.max_bytes else None,
         project,
     )
-
-
-def _skills(
-    project: Project, files: KnowledgeFiles, warn: Callable[[str], None]
-) -> "tuple[Skill, ...]":
-    if not any(folder.path.is_dir() for folder in folders(project, "skills")):
-        return ()
-    from shepherd.knowledge.skills import find_skills
-
-    return find_skills(project, files, warn)
-
-
-def _commands(
-    project: Project, files: KnowledgeFiles, warn: Callable[[str], None]
-) -> "tuple[CustomCommand, ...]":
-    if not any(folder.path.is_dir() for folder in folders(project, "commands")):
-        return ()
-    from shepherd.knowledge.commands import find_commands
-
-    return find_commands(project, files, warn)
-
-
-def _report(problems: Iterable[str], warn: Callable[[str], None]) -> None:
-    reported = list(problems)
-    for problem in reported[:MAX_WARNINGS]:
-        warn(problem)
-    if len(reported) > MAX_WARNINGS:
-        warn(f"{len(reported) - MAX_WARNINGS} more files are not used; /skills lists them all.")

@@ -8,8 +8,7 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from shepherd.events import CallbackEvent, Topic
-from shepherd.knowledge.frame import framed, opening
-from shepherd.knowledge.instructions import InstructionReader, Instructions, cut
+from shepherd.knowledge.instructions import InstructionReader, Instructions, cut, framed, opening
 from shepherd.messages import Message
 from shepherd.tools.base import AccessKind, Claim, ToolResult
 from shepherd.tools.call import PreparedCall

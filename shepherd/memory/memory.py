@@ -6,14 +6,22 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from shepherd.errors import MemoryStoreError
 from shepherd.memory.records import ArchivedMessage, Counts, Fact, MemoryMatch, Place, archived_text
+from shepherd.memory.search import search_messages
+from shepherd.memory.store import (
+    Database,
+    Work,
+    add_messages,
+    clear_all,
+    clear_fact,
+    count_all,
+    facts_of,
+    set_fact,
+)
 from shepherd.messages import Message, Role
-
-if TYPE_CHECKING:
-    from shepherd.memory.database import Database, Work
 
 T = TypeVar("T")
 
@@ -42,10 +50,10 @@ class Memory:
         self.path = path
         self._warn = warn
         self._max_bytes = max_bytes
-        self._full_text = full_text
         self._thread = ThreadPoolExecutor(1, "memory")
-        self._database: Database | None = None
         self._warnings: list[str] = []
+        self._database = Database(path, self._warnings.append, full_text=full_text)
+        self._used = False
         self._writing: set[asyncio.Future[None]] = set()
         self._failed = False
         self._warned = False
@@ -57,8 +65,6 @@ class Memory:
 
     def keep(self, messages: Sequence[ArchivedMessage]) -> None:
         """Store messages in their order without waiting; the first failure causes a warning."""
-        from shepherd.memory.rows import add_messages
-
         work = partial(add_messages, messages=messages, max_bytes=self._max_bytes)
         writing = self._submit(work, write=True)
         self._writing.add(writing)
@@ -66,69 +72,45 @@ class Memory:
 
     async def search(self, query: str, project: str, limit: int) -> list[MemoryMatch]:
         """The messages that match `query`, the best first, those of `project` before others."""
-        from shepherd.memory.search import search_messages
-
         work = partial(search_messages, query=query, project=project, limit=limit)
         return await self._do(work, write=False)
 
     async def facts(self, project: str) -> list[Fact]:
         """The facts that apply in `project`, by key."""
-        from shepherd.memory.rows import facts_of
-
         return await self._do(partial(facts_of, project=project), write=False)
 
     async def set_fact(self, project: str, key: str, value: str) -> None:
         """Set or replace a fact; `project` "" means all projects."""
-        from shepherd.memory.rows import set_fact
-
         await self._do(partial(set_fact, project=project, key=key, value=value), write=True)
 
     async def clear_fact(self, project: str, key: str) -> bool:
         """Remove the fact that applies in `project`; False if there is none."""
-        from shepherd.memory.rows import clear_fact
-
         return await self._do(partial(clear_fact, project=project, key=key), write=True)
 
     async def counts(self) -> Counts:
         """The numbers of stored items."""
-        from shepherd.memory.rows import count_all
-
         return await self._do(count_all, write=False)
 
     async def clear(self) -> None:
         """Remove everything, of all projects."""
-        from shepherd.memory.rows import clear_all
-
         await self._do(clear_all, write=True)
 
     async def aclose(self) -> None:
         """Finish pending writes, for CLOSING_SECONDS at most, and close the file."""
-        if self._database is not None or self._writing:
-            closing = asyncio.wrap_future(self._thread.submit(self._close))
+        if self._used:
+            closing = asyncio.wrap_future(self._thread.submit(self._database.close))
             await asyncio.wait([closing, *self._writing], timeout=CLOSING_SECONDS)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _do(self, work: "Work[T]", *, write: bool) -> T:
+    async def _do(self, work: Work[T], *, write: bool) -> T:
         try:
             return await self._submit(work, write=write)
         finally:
             self._pass_warnings()
 
-    def _submit(self, work: "Work[T]", *, write: bool) -> "asyncio.Future[T]":
-        return asyncio.wrap_future(self._thread.submit(self._run, work, write=write))
-
-    def _run(self, work: "Work[T]", *, write: bool) -> T:
-        """Runs in the thread."""
-        if self._database is None:
-            from shepherd.memory.database import Database  # loads sqlite3
-
-            self._database = Database(self.path, self._warnings.append, full_text=self._full_text)
-        return self._database.run(work, write=write)
-
-    def _close(self) -> None:
-        """Runs in the thread."""
-        if self._database is not None:
-            self._database.close()
+    def _submit(self, work: Work[T], *, write: bool) -> "asyncio.Future[T]":
+        self._used = True
+        return asyncio.wrap_future(self._thread.submit(self._database.run, work, write=write))
 
     def _kept(self, writing: asyncio.Future[None]) -> None:
         self._writing.discard(writing)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from shepherd.memory.database import Handle
 from shepherd.memory.records import WHOLE_CHARACTERS, Fact, MemoryMatch, storable
+from shepherd.memory.store import Handle
 from shepherd.messages import Role
 
 MAX_TERMS = 24

@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints
 from shepherd.errors import MemoryStoreError, ToolError
 from shepherd.memory import Fact, Memory, MemoryMatch, Place
 from shepherd.memory.records import EVERYWHERE, MAX_KEY, MAX_VALUE, WHOLE_CHARACTERS, storable
+from shepherd.memory.search import search_facts
 from shepherd.tools.base import (
     Access,
     AccessKind,
@@ -64,8 +65,6 @@ class SearchMemory(MemoryTool[SearchArguments]):
     arguments = SearchArguments
 
     async def run(self, arguments: SearchArguments, context: ToolContext) -> ToolResult:
-        from shepherd.memory.search import search_facts  # loads sqlite3
-
         project = self.place.project
         query, limit = arguments.query, arguments.limit
         messages = await read_memory(self.memory.search(query, project, limit))

@@ -14,7 +14,7 @@ from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.conversation.context_use import ContextUse, measure_context, measure_tools
 from shepherd.conversation.session_start import SYSTEM_MESSAGE
 from shepherd.events import CallbackEvent, Topic
-from shepherd.knowledge import frame
+from shepherd.knowledge import instructions
 from shepherd.knowledge.instructions import Instructions
 from shepherd.messages import Message
 from shepherd.models import BUILTIN_NAME, builtin_model
@@ -46,7 +46,7 @@ def session(*messages: Message) -> Session:
         Instructions("~/.config/shepherd/AGENTS.md", Path("/u"), "Be brief.", of_user=True),
         Instructions("AGENTS.md", Path("/p"), AGENTS),
     ]
-    system = frame.join(SYSTEM_MESSAGE.format(cwd="/home/ann/shop"), files, SKILLS)
+    system = instructions.join(SYSTEM_MESSAGE.format(cwd="/home/ann/shop"), files, SKILLS)
     return Session(system, list(messages), default_registry().specs(), id="one")
 
 
@@ -65,7 +65,7 @@ async def test_each_part_is_exact_before_the_first_turn(pup: Backend) -> None:
         *("system message", "~/.config/shepherd/AGENTS.md", "AGENTS.md", "skills", "tools"),
         *("your messages", "answers", "tool results", "template"),
     ]
-    for part in frame.parts(asked.system_message):
+    for part in instructions.parts(asked.system_message):
         text = asked.system_message.replace(f"\n{part.block}", "")
         without = await pup.count_session_tokens(replace(asked, system_message=text))
         assert abs(counted[part.name] - (use.used - without)) <= 1  # tokens join at the seam

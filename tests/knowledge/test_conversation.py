@@ -9,7 +9,7 @@ from shepherd.backends.base import ModelInfo
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SYSTEM_MESSAGE
-from shepherd.knowledge import frame
+from shepherd.knowledge import instructions
 from shepherd.messages import ToolCall
 from tests.knowledge.conversations import ask, conversing
 from tests.knowledge.places import Places
@@ -46,7 +46,7 @@ async def test_the_system_message_names_files_and_skills_and_is_kept(places: Pla
     places.skill(".agents/skills", "deploy", "Ships it.")
     async with conversing(places) as (conversation, _):
         before = conversation.session.system_message
-        names = [part.name for part in frame.parts(before)]
+        names = [part.name for part in instructions.parts(before)]
         assert names == ["~/.config/shepherd/AGENTS.md", "../AGENTS.md", "skills"]
         assert "- deploy: Ships it." in before
         await ask(conversation, "hello")
@@ -79,7 +79,7 @@ async def test_a_cleared_session_reads_the_current_files(places: Places) -> None
 async def test_a_small_context_gets_a_part_and_a_notice(places: Places) -> None:
     places.write("AGENTS.md", "A line of rules.\n" * 500)
     async with conversing(places, "context: 4096\ntext: yes") as (conversation, notices):
-        (part,) = frame.parts(conversation.session.system_message)
+        (part,) = instructions.parts(conversation.session.system_message)
         assert part.cut
         assert len(part.text.encode()) < 4096 // 4 + 60
         assert "only the beginning is in the prompt" in notices[0]
@@ -207,6 +207,6 @@ async def test_a_model_trained_on_certain_tools_gets_neither_skills_nor_longer_r
     async with conversing(places) as (conversation, _):
         conversation.backend_ready(Trained(parse_script("text: yes")))
         message = conversation.session.system_message
-        assert [part.name for part in frame.parts(message)] == ["../AGENTS.md"]
+        assert [part.name for part in instructions.parts(message)] == ["../AGENTS.md"]
         call = ToolCall("1", "read_file", {"path": "lib/y.txt"})
         assert (await conversation.tool_runner().run(call)).content == "y"

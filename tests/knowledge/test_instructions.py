@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.knowledge import frame
+from shepherd.knowledge import instructions
 from shepherd.knowledge.instructions import Instructions, fit
 from tests.examples import examples
 from tests.knowledge.places import Places
@@ -148,8 +148,8 @@ def test_all_texts_together_stay_within_the_limit_and_say_what_is_missing(
         assert (before.text == after.text) or after.text.endswith(" bytes]")
     notes = 60 * len(fitted)
     assert sum(len(text.text.encode()) for text in fitted) <= limit + notes
-    message = frame.join("base", fitted, [])
-    assert [part.name for part in frame.parts(message)] == [text.name for text in fitted]
+    message = instructions.join("base", fitted, [])
+    assert [part.name for part in instructions.parts(message)] == [text.name for text in fitted]
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -163,7 +163,7 @@ def test_all_texts_together_stay_within_the_limit_and_say_what_is_missing(
 )  # fmt: skip
 def test_a_text_can_not_leave_its_frame(text: str) -> None:
     texts = [Instructions("AGENTS.md", Path("/a"), text), Instructions("b", Path("/b"), "last")]
-    message = frame.join("base", texts, ["- real: a skill"])
-    assert [part.name for part in frame.parts(message)] == ["AGENTS.md", "b", "skills"]
+    message = instructions.join("base", texts, ["- real: a skill"])
+    assert [part.name for part in instructions.parts(message)] == ["AGENTS.md", "b", "skills"]
     assert message.count("<skills>") == message.count("</skills>") == 1
-    assert frame.split(message)[0] == "base"
+    assert instructions.split(message)[0] == "base"

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shepherd.errors import MemoryStoreError
-from shepherd.memory.rows import MAX_FACTS
+from shepherd.memory.store import MAX_FACTS
 from tests.examples import examples
 from tests.memory.stores import HERE, NOW, THERE, content, fail, opened, said, texts
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from shepherd.agents.ask import AskArguments
 from shepherd.agents.task import TaskAtArguments
-from shepherd.knowledge.skill_tool import SkillArguments
+from shepherd.knowledge.skills import SkillArguments
 from shepherd.models import builtin_model
 from shepherd.tools.base import Arguments
 from shepherd.tools.builtin import default_registry

@@ -30,7 +30,7 @@ from shepherd.conversation.commands.table import (
 )
 from shepherd.conversation.conversation import Conversation
 from shepherd.events import FinishReason
-from shepherd.knowledge.init import INIT, INIT_SUMMARY
+from shepherd.knowledge.commands import INIT, INIT_SUMMARY
 from shepherd.tools.text import one_line
 from shepherd.turn import TurnOutcome, run_turn
 

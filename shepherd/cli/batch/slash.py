@@ -10,7 +10,7 @@ from shepherd.conversation.commands.table import (
     find_command,
 )
 from shepherd.conversation.conversation import Conversation
-from shepherd.knowledge.init import parse_line
+from shepherd.knowledge.commands import parse_line
 from shepherd.tools.text import one_line
 from shepherd.validation import nearest
 

@@ -22,7 +22,7 @@ from shepherd.conversation.build import backend_opener, unsaved
 from shepherd.conversation.session_start import Notices, default_system_message
 from shepherd.conversation.toolbox import ToolOffer, Workspace, build_workspace
 from shepherd.errors import ConfigError
-from shepherd.knowledge.frame import USE_SKILL
+from shepherd.knowledge.instructions import USE_SKILL
 from shepherd.plugins import Plugins
 from shepherd.server.access.keys import Keys
 from shepherd.server.agent.agent import Agent

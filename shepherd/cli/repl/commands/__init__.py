@@ -9,7 +9,7 @@ from shepherd.cli.repl.commands.provider import ProviderCommands
 from shepherd.cli.repl.commands.session import SessionCommands
 from shepherd.cli.repl.commands.view import ViewCommands
 from shepherd.cli.terminal.sanitize import one_line
-from shepherd.knowledge.init import IMPROVE, INIT, INIT_SUMMARY
+from shepherd.knowledge.commands import IMPROVE, INIT, INIT_SUMMARY
 from shepherd.plugins import Group, Plugins
 
 __all__ = [

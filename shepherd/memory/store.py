@@ -1,12 +1,131 @@
-"""The rows of the memory: evicted messages and facts."""
+"""The memory's file: its tables, with a full-text index where SQLite has one, and their rows."""
 
+import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias, TypeVar
 
+from shepherd.database import DatabaseFile
 from shepherd.errors import MemoryStoreError
-from shepherd.memory.database import Handle
 from shepherd.memory.records import EVERYWHERE, ArchivedMessage, Counts, Fact
+
+MIGRATIONS = (
+    """
+    CREATE TABLE messages (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        bytes INTEGER NOT NULL,
+        said INTEGER NOT NULL,
+        session TEXT NOT NULL,
+        directory TEXT NOT NULL,
+        project TEXT NOT NULL,
+        role TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        body TEXT NOT NULL
+    );
+    CREATE INDEX messages_bytes ON messages (bytes);
+    CREATE TABLE facts (
+        project TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        changed INTEGER NOT NULL,
+        PRIMARY KEY (project, key)
+    ) WITHOUT ROWID;
+    """,
+)
+"""The statements that lead from each version to the next; times are seconds since 1970."""
+
+_INDEX = """
+CREATE VIRTUAL TABLE messages_fts USING fts5 (
+    body, content = 'messages', content_rowid = 'id',
+    tokenize = 'porter unicode61 remove_diacritics 2'
+)
+"""
+
+
+def has_full_text(connection: sqlite3.Connection) -> bool:
+    """Whether this SQLite has FTS5."""
+    try:
+        connection.execute("CREATE VIRTUAL TABLE temp.probe USING fts5 (x)")
+        connection.execute("DROP TABLE temp.probe")
+    except sqlite3.OperationalError:
+        return False
+    return True
+
+
+def prepare_index(connection: sqlite3.Connection) -> None:
+    """Create the full-text index, and fill it if a SQLite without FTS5 has written meanwhile."""
+    tables = "SELECT count(*) FROM sqlite_master WHERE name = 'messages_fts'"
+    if connection.execute(tables).fetchone()[0] == 0:
+        connection.execute(_INDEX)
+    in_index = "SELECT count(*) FROM messages_fts_docsize"
+    in_table = "SELECT count(*) FROM messages"
+    if connection.execute(in_index).fetchone() != connection.execute(in_table).fetchone():
+        connection.execute("INSERT INTO messages_fts (messages_fts) VALUES ('rebuild')")
+
+
+T = TypeVar("T")
+
+NO_FULL_TEXT = (
+    "This Python's SQLite has no full-text search (FTS5): the memory is searched for words as "
+    "they are written, and more slowly."
+)
+
+
+class Database:
+    """One process's connection to the memory; all calls from one thread.
+
+    `warn` is called in that thread with warnings for the user. With `full_text` False, FTS5 is
+    not used.
+    """
+
+    def __init__(self, path: Path, warn: Callable[[str], None], *, full_text: bool = True) -> None:
+        self.path = path
+        self.full_text = full_text
+        self._warn = warn
+        self._warned_of_full_text = False
+        self._file = DatabaseFile(
+            path, MIGRATIONS, self._damaged, MemoryStoreError, on_open=self._prepare
+        )
+
+    def run(self, work: "Work[T]", *, write: bool = True) -> T:
+        """Do `work` in one transaction; a damaged file is renamed and replaced by a new one.
+
+        Raises MemoryStoreError; the transaction is then rolled back.
+        """
+        return self._file.run(
+            lambda connection: work(Handle(connection, full_text=self.full_text)), write=write
+        )
+
+    def close(self) -> None:
+        """Close the file; the next `run` opens it again."""
+        self._file.close()
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        self.full_text = self.full_text and has_full_text(connection)
+        if self.full_text:
+            prepare_index(connection)
+        elif not self._warned_of_full_text:
+            self._warned_of_full_text = True
+            self._warn(NO_FULL_TEXT)
+
+    def _damaged(self, error: Exception, aside: Path) -> None:
+        self._warn(f"The memory was damaged ({error}). It begins again; the old file is {aside}")
+
+
+class Handle:
+    """The connection within a transaction, and whether full-text search is available."""
+
+    __slots__ = ("connection", "full_text")
+
+    def __init__(self, connection: sqlite3.Connection, *, full_text: bool) -> None:
+        self.connection = connection
+        self.full_text = full_text
+
+
+Work: TypeAlias = Callable[[Handle], T]
+
 
 TRIM_SHARE = 0.9
 """Above the limit, old messages are removed down to this share, so that not every write trims."""
