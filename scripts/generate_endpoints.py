@@ -16,7 +16,7 @@ from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge
 from shepherd.messages import JsonObject, Message
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
-from shepherd.server.app import APIS, create_app, create_conversation_app
+from shepherd.server.app import APIS, Offer, create_app, create_conversation_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.operation.admin import ShutdownBody
 from shepherd.server.shared.decision import DecisionBody
@@ -73,7 +73,7 @@ def _sections(paths: JsonObject) -> Iterator[str]:
 def _paths() -> JsonObject:
     tools, keys, approvals = _tools(DenyingApprover()), KeyStore(Path()), ClientApprovals(1)
     agent = Agent(tools, lambda _: [], approvals=approvals)
-    return create_app(_backend(), keys=keys, tools=tools, agent=agent).openapi()["paths"]
+    return create_app(_backend(), keys=keys, offer=Offer(tools, agent)).api.openapi()["paths"]
 
 
 @dataclass
@@ -119,7 +119,7 @@ def _tools(approver: Approver) -> ToolRunner:
 
 def _conversation_paths() -> JsonObject:
     shared = SharedSession(_EmptyConversation(), SessionActions(_tools, _command), _backend())
-    return create_conversation_app(shared).openapi()["paths"]
+    return create_conversation_app(shared).api.openapi()["paths"]
 
 
 def _section(method: str, path: str, operation: JsonObject) -> Iterator[str]:

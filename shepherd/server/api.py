@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias, cast
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
@@ -11,39 +11,12 @@ from pydantic import BaseModel
 from starlette.routing import Match
 from starlette.types import Scope
 
-from shepherd.messages import JsonObject
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import ErrorShape
+from shepherd.server.record import SERVER, RequestRecord
 from shepherd.server.settings import ServerContext
-
-_STATE_KEY = "error_shape"
-_STREAM_KEY = "stream"
-_ID_KEY = "request_id"
-_NAME_KEY = "api_name"
-_ERROR_KEY = "stream_error"
 
 RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
 """Headers as ASGI has them: names in lower case."""
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorReply:
-    """An error as an HTTP response with a body in JSON."""
-
-    status: int
-    body: JsonObject
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-class ErrorShape(Protocol):
-    """The format in which one API reports errors."""
-
-    def reply(self, error: ApiError) -> ErrorReply:
-        """The response for an error before anything was sent."""
-        ...
-
-    def event(self, error: ApiError) -> str:
-        """The last frame of a stream that the error ends (see `frame`)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +71,12 @@ class ErrorShapes:
         api = self._api(path, headers)
         return self.default if api is None else api.errors
 
-    def attach(self, scope: Scope) -> None:
-        """Note the API of a request in its scope: its name, and its shape for `error_reply`."""
-        api = self._api(scope["path"], scope["headers"])
-        use_error_shape(scope, self.default if api is None else api.errors)
-        scope["state"][_NAME_KEY] = "" if api is None else api.name
+    def record(self, id: str, path: str, headers: RawHeaders) -> RequestRecord:
+        """The record of a request, with the name of its API and the shape of its errors."""
+        api = self._api(path, headers)
+        if api is None:
+            return RequestRecord(id, self.default, path)
+        return RequestRecord(id, api.errors, path, api.name or SERVER)
 
     def _api(self, path: str, headers: RawHeaders) -> Api | None:
         for api in self._apis:
@@ -112,58 +86,3 @@ class ErrorShapes:
             if path == prefix or path.startswith(f"{prefix}/"):
                 return api
         return None
-
-
-def api_name(scope: Scope) -> str:
-    """The name of the API that a request is for, "" for the server's own paths."""
-    return scope["state"].get(_NAME_KEY, "")
-
-
-def use_error_shape(scope: Scope, shape: ErrorShape) -> None:
-    """Have the errors of a request reported in `shape`."""
-    scope.setdefault("state", {})[_STATE_KEY] = shape
-
-
-def error_reply(scope: Scope, error: ApiError) -> ErrorReply:
-    """The response for an error, in the shape of the API that the request is for."""
-    return _shape(scope).reply(_with_id(scope, error))
-
-
-def error_event(scope: Scope, error: ApiError) -> str:
-    """The last frame of a stream that the error ends, in the shape of the API."""
-    reported = _with_id(scope, error)
-    scope["state"][_ERROR_KEY] = _shape(scope).reply(reported).status
-    return _shape(scope).event(reported)
-
-
-def stream_error(scope: Scope) -> int | None:
-    """The status of the error that ended a stream; None if none did."""
-    return scope["state"].get(_ERROR_KEY)
-
-
-def note_request_id(scope: Scope, request_id: str) -> None:
-    """Note the id that a request got, for its errors."""
-    scope.setdefault("state", {})[_ID_KEY] = request_id
-
-
-def request_id_of(scope: Scope) -> str:
-    """The id that `note_request_id` noted, "" for none."""
-    return scope.get("state", {}).get(_ID_KEY, "")
-
-
-def _shape(scope: Scope) -> ErrorShape:
-    return cast(ErrorShape, scope["state"][_STATE_KEY])
-
-
-def _with_id(scope: Scope, error: ApiError) -> ApiError:
-    return replace(error, request_id=request_id_of(scope))
-
-
-def mark_stream(scope: Scope) -> None:
-    """Note that a request is answered by a stream, which an error's frame can end."""
-    scope.setdefault("state", {})[_STREAM_KEY] = True
-
-
-def is_stream(scope: Scope) -> bool:
-    """Whether `mark_stream` was called for the request."""
-    return _STREAM_KEY in scope.get("state", {})

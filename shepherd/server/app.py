@@ -2,23 +2,21 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from shepherd.backends.base import Backend
-from shepherd.conversation.shared.protocol import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.errors import ShepherdError
 from shepherd.plugins import Group
 from shepherd.server.access.audit import AuditLog
 from shepherd.server.access.keys import Keys
-from shepherd.server.access.limiter import HEADER_NAMES
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.models import AllowedModels
 from shepherd.server.access.paths import PathScopes
@@ -27,15 +25,14 @@ from shepherd.server.access.shared import meter_in, meter_in_files
 from shepherd.server.access.usage import UsageStore
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approval_routes import approvals_router
-from shepherd.server.agent.options import EVICTED_HEADER
 from shepherd.server.anthropic.routes import ANTHROPIC
 from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.body import BodyReader
 from shepherd.server.completions.routes import COMPLETIONS
-from shepherd.server.direct import DirectEndpoints, DirectRoutes, ErrorHandling, direct_endpoints
-from shepherd.server.edge import JsonCors, UniformRequests
+from shepherd.server.cors import JsonCors, cors_options
 from shepherd.server.embeddings.routes import EMBEDDINGS, EMBEDDINGS_UNPREFIXED
 from shepherd.server.errors import ApiError, log_failure, to_api_error
+from shepherd.server.front import Front
 from shepherd.server.gemini.routes import GEMINI, GEMINI_MODELS
 from shepherd.server.guard import Doors, Guard
 from shepherd.server.llamacpp.routes import LLAMACPP
@@ -44,10 +41,10 @@ from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
 from shepherd.server.openai_responses.routes import OPENAI_RESPONSES
 from shepherd.server.operation.admin import admin_router, ready_router
-from shepherd.server.operation.lifecycle import Lifecycle, WorkGate
-from shepherd.server.operation.metrics import Metrics
+from shepherd.server.operation.lifecycle import Lifecycle
+from shepherd.server.operation.metrics import Metrics, metrics_router
 from shepherd.server.operation.monitor import Monitor
-from shepherd.server.operation.routes import metrics_router
+from shepherd.server.operation.traces import Traces
 from shepherd.server.pool.routes import loading_router
 from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.seal import Seal
@@ -72,62 +69,70 @@ APIS: Sequence[Api] = (
     LLAMACPP,
 )
 
-EXPOSED_HEADERS = (*HEADER_NAMES, "x-request-id", "request-id", "x-should-retry")
-"""Headers of responses that web pages may read."""
-
-ANY_ORIGIN = "*"
-"""In `cors_origins`: the answer names the origin that the page has, as llama.cpp's server does."""
-
-LOCAL_ORIGINS = "localhost"
-"""In `cors_origins`: pages of this machine, on any port."""
-
-_ORIGIN_PATTERNS = {
-    ANY_ORIGIN: ".*",
-    LOCAL_ORIGINS: r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?",
-}
-
 MIB = 1024 * 1024
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a server offers beside plain answers of its models.
+
+    With `tools` it has endpoints that run them; their approver must never ask. With an `agent`,
+    that one answers.
+    """
+
+    tools: ToolRunner | None = None
+    agent: Agent | None = None
+    apis: Sequence[Api] = APIS
+
+
+@dataclass(frozen=True, slots=True)
+class ServerApp:
+    """An ASGI application, and what the process around it needs of it."""
+
+    api: FastAPI
+    front: Front
+    context: ServerContext
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.front(scope, receive, send)
 
 
 def create_app(
     models: Backend | Models,
     settings: ServerSettings | None = None,
     keys: Keys | None = None,
-    tools: ToolRunner | None = None,
-    apis: Sequence[Api] = APIS,
-    agent: Agent | None = None,
-) -> FastAPI:
+    offer: Offer | None = None,
+    lifecycle: Lifecycle | None = None,
+    traces: Traces | None = None,
+) -> ServerApp:
     """The HTTP API over `models`, or one model for all names; the caller closes it.
 
-    Without `keys`, anyone who can reach the server may use it. Without `tools` there are no tool
-    endpoints; the approver of `tools` must never ask. With an `agent`, it answers.
+    Without `keys`, anyone who can reach the server may use it.
     """
-    settings = settings or ServerSettings()
+    settings, offer = settings or ServerSettings(), offer or Offer()
     served = OneModel(lambda: models) if isinstance(models, Backend) else models
     meter = None if keys is None else _meter(settings)
     audit = AuditLog(settings.audit_file, settings.audit_mib * MIB, settings.audit_required)
-    agent = None if agent is None else replace(agent, audit=audit)
-    context = replace(_context(served, settings), agent=agent, meter=meter)
-    app = _bare_app()
-    app.include_router(health_router(context.current_backend, app.state.lifecycle))
-    _include_operation(app, served, context)
-    routers = [router for api in apis for router in api.routers(context)]
-    for router in routers:
-        app.include_router(router)
-    app.include_router(stats_router(context))
-    app.include_router(loading_router(context))
-    if tools is not None:
-        app.include_router(tools_router(tools, settings, audit))
+    agent = None if offer.agent is None else replace(offer.agent, audit=audit)
+    lifecycle = lifecycle or Lifecycle(database=settings.database)
+    context = replace(_context(served, settings, lifecycle), agent=agent, meter=meter)
+    routers = [
+        health_router(context),
+        *_operation_routers(context),
+        *(router for api in offer.apis for router in api.routers(context)),
+        stats_router(context),
+        loading_router(context),
+    ]
+    if offer.tools is not None:
+        routers.append(tools_router(offer.tools, context, audit))
     if agent is not None and agent.approvals is not None and keys is not None:
-        app.include_router(approvals_router(agent.approvals, settings))
+        routers.append(approvals_router(agent.approvals, context))
     if meter is not None and meter.store is not None:
-        app.include_router(usage_router(meter.store))
-    _include_plugins(app, context)
-    doors = Doors(settings, keys, meter)
-    _finish(app, context, ErrorShapes(OPENAI.errors, apis), doors, direct_endpoints(routers))
-    return app
+        routers.append(usage_router(meter.store))
+    errors = ErrorShapes(OPENAI.errors, offer.apis)
+    return _app(context, routers, errors, Doors(settings, keys, meter), traces)
 
 
 def create_conversation_app(
@@ -135,42 +140,41 @@ def create_conversation_app(
     settings: ServerSettings | None = None,
     keys: Keys | None = None,
     audit: AuditLog | None = None,
-) -> FastAPI:
+    lifecycle: Lifecycle | None = None,
+    traces: Traces | None = None,
+) -> ServerApp:
     """The HTTP API of one shared session, which the caller enters; `keys` as in `create_app`.
 
     `audit` gets a line for each command of a client.
     """
-    settings = settings or ServerSettings()
-    app = _bare_app()
-    app.include_router(cli_router(conversation, settings, audit or AuditLog()))  # has the page at /
-    app.include_router(health_router(lambda: conversation.backend, app.state.lifecycle))
+    settings, audit = settings or ServerSettings(), audit or AuditLog()
     models = OneModel(lambda: conversation.backend)
-    context = _context(models, settings)
-    _include_operation(app, models, context)
-    _include_plugins(app, context)
-    errors = ErrorShapes(SharedSessionErrors())
-    _finish(app, context, errors, Doors(settings, keys, pages=frozenset({"/"})))
-    return app
+    context = _context(models, settings, lifecycle or Lifecycle(database=settings.database))
+    routers = [
+        cli_router(conversation, context, audit),  # has the page at /
+        health_router(context),
+        *_operation_routers(context),
+    ]
+    doors = Doors(settings, keys, pages=frozenset({"/"}))
+    return _app(context, routers, ErrorShapes(SharedSessionErrors()), doors, traces)
 
 
-def _context(models: Models, settings: ServerSettings) -> ServerContext:
-    bodies, seal = BodyReader(settings.max_body_bytes), Seal(settings.signing_key)
-    allowed = AllowedModels(models)
-    metrics = Metrics(lambda: [info.id for info in models.listed()])
-    metrics.models = models.loaded
-    monitor = Monitor(metrics)
+def _context(models: Models, settings: ServerSettings, lifecycle: Lifecycle) -> ServerContext:
+    metrics = Metrics(lambda: [info.id for info in models.listed()], models.loaded)
     return ServerContext(
-        lambda: models.default, allowed, settings, bodies, int(time.time()), seal, monitor
+        models=AllowedModels(models),
+        settings=settings,
+        bodies=BodyReader(settings),
+        started=int(time.time()),
+        seal=Seal(settings.signing_key),
+        monitor=Monitor(metrics),
+        lifecycle=lifecycle,
     )
 
 
-def _include_operation(app: FastAPI, models: Models, context: ServerContext) -> None:
-    """Add the routes for those who run the server."""
-    lifecycle, metrics = cast(Lifecycle, app.state.lifecycle), context.monitor.metrics
-    lifecycle.database = context.settings.database
-    app.include_router(ready_router(lifecycle, context.current_backend, models))
-    app.include_router(admin_router(lifecycle, metrics, models))
-    app.include_router(metrics_router(metrics))
+def _operation_routers(context: ServerContext) -> Sequence[APIRouter]:
+    """The routes for those who run the server."""
+    return ready_router(context), admin_router(context), metrics_router(context.monitor.metrics)
 
 
 def _meter(settings: ServerSettings) -> Meter:
@@ -183,21 +187,15 @@ def _meter(settings: ServerSettings) -> Meter:
     return Meter(UsageStore(settings.usage_file, settings.usage_days))
 
 
-def _include_plugins(app: FastAPI, context: ServerContext) -> None:
-    """Add the routes of plugins after all others, so that they can't replace existing paths."""
-    paths: list[str] = app.state.plugin_paths
-
-    def include(make_router: Callable[[ServerContext], APIRouter]) -> None:
-        router = make_router(context)
-        app.include_router(router)
-        paths.extend(getattr(route, "path", "") for route in router.routes)
-
-    if context.settings.plugins is not None:
-        context.settings.plugins.use(Group.ROUTES, include, logger.warning)
-
-
-def _bare_app() -> FastAPI:
-    app = FastAPI(
+def _app(
+    context: ServerContext,
+    routers: Iterable[APIRouter],
+    errors: ErrorShapes,
+    doors: Doors,
+    traces: Traces | None,
+) -> ServerApp:
+    """The application of these routes, with the parts that all APIs share."""
+    api = FastAPI(
         title="Shepherd",
         version=__version__,
         docs_url=None,
@@ -205,49 +203,37 @@ def _bare_app() -> FastAPI:
         openapi_url=None,
         redirect_slashes=False,
     )
-    app.state.plugin_paths = []
-    app.state.lifecycle = Lifecycle()
-    return app
+    for router in routers:
+        api.include_router(router)
+    scopes = PathScopes(_include_plugins(api, context))
+    _handle_errors(api, context)
+    api.add_middleware(Guard, doors=replace(doors, scopes=scopes), lifecycle=context.lifecycle)
+    if context.settings.cors_origins:
+        api.add_middleware(JsonCors, **cors_options(context.settings))
+    front = Front(api, context.settings, errors, context.monitor.metrics, traces)
+    return ServerApp(api, front, context)
 
 
-def _finish(
-    app: FastAPI,
-    context: ServerContext,
-    errors: ErrorShapes,
-    doors: Doors,
-    endpoints: DirectEndpoints | None = None,
-) -> None:
-    """Add the parts that all APIs share: errors, the guard, CORS; `endpoints` skip the router."""
-    app.state.errors = errors
-    app.state.metrics = context.monitor.metrics
-    handling = _handle_errors(app, context.current_backend)
-    endpoints = endpoints or DirectEndpoints()
-    app.add_middleware(DirectRoutes, endpoints=endpoints, handling=handling)
-    app.add_middleware(WorkGate, lifecycle=app.state.lifecycle)
-    scopes = PathScopes(app.state.plugin_paths)
-    app.add_middleware(Guard, doors=doors, scopes=scopes)
-    settings = doors.settings
-    if settings.cors_origins:
-        app.add_middleware(
-            JsonCors,
-            allow_origins=[o for o in settings.cors_origins if o not in _ORIGIN_PATTERNS],
-            allow_origin_regex=_origin_pattern(settings.cors_origins),
-            allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
-            allow_headers=["*"],
-            expose_headers=[CLIENT_HEADER, REQUEST_HEADER, EVICTED_HEADER, *EXPOSED_HEADERS],
-        )
-    app.add_middleware(UniformRequests, errors=errors)
+def _include_plugins(api: FastAPI, context: ServerContext) -> list[str]:
+    """Add the routes of plugins after all others, so that they can't replace existing paths.
+
+    Returns their paths.
+    """
+    paths: list[str] = []
+
+    def include(make_router: Callable[[ServerContext], APIRouter]) -> None:
+        router = make_router(context)
+        api.include_router(router)
+        paths.extend(getattr(route, "path", "") for route in router.routes)
+
+    if context.settings.plugins is not None:
+        context.settings.plugins.use(Group.ROUTES, include, logger.warning)
+    return paths
 
 
-def _origin_pattern(origins: Sequence[str]) -> str | None:
-    """The pattern of the origins that are named by a word."""
-    patterns = [_ORIGIN_PATTERNS[origin] for origin in origins if origin in _ORIGIN_PATTERNS]
-    return "|".join(f"(?:{pattern})" for pattern in patterns) or None
-
-
-def _handle_errors(app: FastAPI, backend: Callable[[], Backend]) -> ErrorHandling:
+def _handle_errors(api: FastAPI, context: ServerContext) -> None:
     async def answer(_request: Request, error: Exception) -> Response:
-        reported = to_api_error(error, backend().info.context_size)
+        reported = to_api_error(error, context.backend.info.context_size)
         if isinstance(error, ShepherdError):  # uvicorn logs defects
             log_failure(error, reported)
         return ErrorResponse(reported)
@@ -256,14 +242,6 @@ def _handle_errors(app: FastAPI, backend: Callable[[], Backend]) -> ErrorHandlin
         return Response(status_code=499)
 
     for kind in (ApiError, ShepherdError, HTTPException, Exception):
-        app.add_exception_handler(kind, answer)
+        api.add_exception_handler(kind, answer)
     for kind in (ClientDisconnect, ClientDisconnectedError):
-        app.add_exception_handler(kind, forget)
-    errors = (ApiError, ShepherdError, HTTPException, ClientDisconnect, ClientDisconnectedError)
-
-    async def respond(request: Request, error: Exception) -> Response:
-        if isinstance(error, ClientDisconnect | ClientDisconnectedError):
-            return await forget(request, error)
-        return await answer(request, error)
-
-    return ErrorHandling(errors, respond)
+        api.add_exception_handler(kind, forget)

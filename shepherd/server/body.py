@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import ParamSpec, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
@@ -26,6 +26,9 @@ T = TypeVar("T")
 SMALL_BYTES = 16 * 1024
 """A body up to this size is parsed on the event loop: that takes less than a millisecond or two."""
 
+MIN_RATE = 16 * 1024
+"""The number of bytes of a body that give a client another second."""
+
 _DRAIN_FACTOR = 4
 _BUFFER_FACTOR = 16
 _PARSERS = 2
@@ -46,14 +49,31 @@ class RequestModel(BaseModel):
     )
 
 
-class BodyReader:
-    """Reads bodies of at most `limit` bytes; large ones are parsed off the event loop.
+class BodyLimits(Protocol):
+    """The settings about bodies, which a reload may change."""
 
-    All bodies that are read at one time share `_BUFFER_FACTOR` times the limit.
+    @property
+    def max_body_bytes(self) -> int:
+        """The size of a body."""
+        ...
+
+    @property
+    def read_timeout(self) -> float:
+        """The seconds after which a body must have come, if it is small."""
+        ...
+
+
+class BodyReader:
+    """Reads bodies of a limited size; large ones are parsed off the event loop.
+
+    All bodies that are read at one time share `_BUFFER_FACTOR` times the limit. A body has the
+    `read_timeout` of the settings to come, and one more second for each `MIN_RATE` bytes.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, settings: BodyLimits, limit: int = 0) -> None:
+        """`limit` replaces that of the settings."""
+        self._settings = settings
+        self._limit = limit or settings.max_body_bytes
         self._buffered = 0
         self._parsers = asyncio.Semaphore(_PARSERS)
 
@@ -87,13 +107,20 @@ class BodyReader:
         waits = request.headers.get("expect", "").lower() == "100-continue"
         if size > self._limit * (1 if waits else _DRAIN_FACTOR):
             raise self._too_large()
-        size = 0
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size <= self._limit:
-                self._take(chunk, body)
-            elif size > _DRAIN_FACTOR * self._limit:
-                break
+        size, start = 0, asyncio.get_running_loop().time() + self._settings.read_timeout
+        try:
+            async with asyncio.timeout_at(start) as limit:
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    limit.reschedule(start + size / MIN_RATE)
+                    if size <= self._limit:
+                        self._take(chunk, body)
+                    elif size > _DRAIN_FACTOR * self._limit:
+                        break
+        except TimeoutError as error:
+            message = "The request's body took longer than this server waits."
+            headers = {"Connection": "close"}
+            raise ApiError(408, message, "request_timeout", headers=headers) from error
         if size > self._limit:
             raise self._too_large()
 

@@ -2,8 +2,10 @@
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Protocol
 
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
@@ -19,6 +21,7 @@ from shepherd.errors import (
     SessionStorageError,
     ShepherdError,
 )
+from shepherd.messages import JsonObject
 from shepherd.server.seal import SealKeyError
 from shepherd.validation import describe_problem, key_of
 
@@ -66,6 +69,27 @@ class ApiError(Exception):
     prompt_tokens: int = 0
     context_size: int = 0
     request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReply:
+    """An error as an HTTP response with a body in JSON."""
+
+    status: int
+    body: JsonObject
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class ErrorShape(Protocol):
+    """The format in which one API reports errors."""
+
+    def reply(self, error: ApiError) -> ErrorReply:
+        """The response for an error before anything was sent."""
+        ...
+
+    def event(self, error: ApiError) -> str:
+        """The last frame of a stream that the error ends (see `frame`)."""
+        ...
 
 
 def answer_cut(why: str) -> ApiError:

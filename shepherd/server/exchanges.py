@@ -18,7 +18,6 @@ from shepherd.backends.base import Backend, ModelInfo
 from shepherd.errors import ContextFullError
 from shepherd.events import EventCallback
 from shepherd.messages import JsonObject, Message
-from shepherd.server.access.current import key_has
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.meter import Work
 from shepherd.server.agent.options import RequestOptions, options_of
@@ -34,6 +33,7 @@ from shepherd.server.generation import (
     open_choices,
 )
 from shepherd.server.progress import ProgressStream
+from shepherd.server.record import key_has
 from shepherd.server.responses import (
     EventStreamResponse,
     Frames,

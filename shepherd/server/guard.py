@@ -1,30 +1,30 @@
-"""Access control: API keys, or only programs on this machine."""
+"""Access control: API keys, or only programs on this machine.
+
+It is a middleware and no dependency of the routes, so that it also stands before paths that do not
+exist, those of plugins, and what FastAPI serves itself: what is not named here is closed.
+"""
 
 import asyncio
 import ipaddress
 import logging
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shepherd.errors import ConfigError
-from shepherd.server.access.current import serving
-from shepherd.server.access.key import ApiKey
-from shepherd.server.access.keys import Keys
+from shepherd.server.access.keys import Admission, Keys
 from shepherd.server.access.meter import Meter
-from shepherd.server.access.origin import serving_request
 from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH, OPEN_PATHS, PathScopes
-from shepherd.server.api import error_event, is_stream, request_id_of
 from shepherd.server.errors import ApiError
+from shepherd.server.operation.lifecycle import Lifecycle
+from shepherd.server.record import RequestRecord, record_of
 from shepherd.server.responses import ErrorResponse
 from shepherd.server.settings import ServerSettings
-from shepherd.server.transport.local import is_local_socket
 from shepherd.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
@@ -33,19 +33,23 @@ _HOST = re.compile(_NAME_AND_PORT, re.ASCII)
 _ORIGIN = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*://{_NAME_AND_PORT}", re.ASCII)
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 
+CHECK_SECONDS = 1.0
+"""The interval of checks whether a running request's key still exists; mostly one `stat`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Doors:
     """Who may come in: without `keys` programs of this machine; `meter` keeps keys to limits.
 
     Without a meter, keys whose tokens or models are limited are refused. `pages` are paths of
-    documents without data, which need no key.
+    documents without data, which need no key. `scopes` are those that each path needs.
     """
 
     settings: ServerSettings
     keys: Keys | None = None
     meter: Meter | None = None
     pages: frozenset[str] = frozenset()
+    scopes: PathScopes = field(default_factory=PathScopes)
 
 
 class Guard:
@@ -55,89 +59,126 @@ class Guard:
     request ends when its key is removed or expires. Without keys, the server listens on loopback,
     unless `insecure` overrides this. The Host and Origin headers must then name this machine. This
     refuses web pages that resolve their name to 127.0.0.1 (DNS rebinding) or that post across
-    sites.
+    sites. What the `lifecycle` does not allow now is refused last.
     """
 
-    def __init__(self, app: ASGIApp, doors: Doors, scopes: PathScopes | None = None) -> None:
+    def __init__(self, app: ASGIApp, doors: Doors, lifecycle: Lifecycle) -> None:
         self._app = app
-        self._settings = doors.settings
-        self._keys = doors.keys
-        self._pages = doors.pages
-        self._counts_tokens = doors.meter is not None
+        self._doors = doors
+        self._lifecycle = lifecycle
         self._meter = doors.meter or Meter()
-        self._scopes = scopes or PathScopes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with serving_request(request_id_of(scope), scope["path"]):
-            await self._serve(scope, receive, send)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._keys is not None and not self._is_open(scope):
-            await self._serve_with_key(self._keys, scope, receive, send)
-        elif self._keys is None and (refusal := self._origin_refusal(scope)) is not None:
-            await ErrorResponse(refusal)(scope, receive, send)
-        else:
+        record = record_of(scope)
+        reply = _Reply(record, self._meter, send)
+        try:
+            await self._admit(record, scope)
+        except ApiError as refusal:
+            await ErrorResponse(refusal)(scope, receive, reply.send)
+            return
+        if record.admission is None:
             await self._app(scope, receive, send)
+        else:
+            await self._serve_while_valid(record.admission, scope, receive, reply)
+
+    async def _admit(self, record: RequestRecord, scope: Scope) -> None:
+        """Raise ApiError for a request that is not served; count it otherwise."""
+        headers, keys = Headers(scope=scope), self._doors.keys
+        if keys is None:
+            if not (self._doors.settings.insecure or is_local_socket(scope)):
+                _check_origin(headers, self._doors.settings)
+        elif not self._is_open(scope):
+            secret = _sent_key(headers, scope["query_string"])
+            record.admission = _checked_key(secret, keys)
+            await self._check_key(record.admission, scope)
+        refusal = self._lifecycle.refusal(scope["method"], scope["path"])
+        if refusal is not None:
+            raise refusal
 
     def _is_open(self, scope: Scope) -> bool:
         path: str = scope["path"]
         if path == METRICS_PATH:
-            return self._settings.metrics_open
-        if path in self._pages and scope["method"] == "GET":
+            return self._doors.settings.metrics_open
+        if path in self._doors.pages and scope["method"] == "GET":
             return True
         steers = path.startswith(f"{ADMIN_PREFIX}/") and is_local_socket(scope)
         return path in OPEN_PATHS or steers
 
-    async def _serve_with_key(self, keys: Keys, scope: Scope, receive: Receive, send: Send) -> None:
-        secret = _sent_key(Headers(scope=scope), scope["query_string"])
-        try:
-            key = _checked_key(secret, keys)
-        except ApiError as refusal:
-            await ErrorResponse(refusal)(scope, receive, send)
-            return
-        send = partial(_send_with_headers, self._meter, key, send)
-        try:
-            await self._admit(key, scope)
-        except ApiError as refusal:
-            await ErrorResponse(refusal)(scope, receive, send)
-            return
-        state = scope.setdefault("state", {})
-        state["key_name"] = key.name
-        state["key_is_valid"] = partial(_is_valid, keys, secret)
-        with serving(key):
-            request = RevocableRequest(scope, receive, send)
-            await request.serve(self._app, keys, secret)
-
-    async def _admit(self, key: ApiKey, scope: Scope) -> None:
+    async def _check_key(self, admission: Admission, scope: Scope) -> None:
         """Raise ApiError for what the key does not open; count the request otherwise."""
-        needed = self._scopes.of(scope["method"], scope["path"])
+        key = admission.key
+        needed = self._doors.scopes.of(scope["method"], scope["path"])
         missing = needed - key.scopes
         if missing:
             names = " and ".join(sorted(missing))
             message = f"The API key {key.name} does not have the scope that this path needs: "
             raise ApiError(403, message + names, "insufficient_scope")
-        if needed and not self._counts_tokens and (key.limits.counts_tokens or key.models):
+        is_limited = key.limits.counts_tokens or key.models
+        if needed and self._doors.meter is None and is_limited:
             message = f"The API key {key.name} has limits that a shared session can't keep."
             raise ApiError(403, message, "insufficient_scope")
         if needed and scope["method"] not in ("GET", "OPTIONS"):
             await self._meter.count_request(key)
 
-    def _origin_refusal(self, scope: Scope) -> ApiError | None:
-        if self._settings.insecure or is_local_socket(scope):
-            return None
-        return _origin_refusal(Headers(scope=scope), self._settings)
+    async def _serve_while_valid(
+        self, admission: Admission, scope: Scope, receive: Receive, reply: "_Reply"
+    ) -> None:
+        """Serve the request; if its key is removed, stop it and report that to the client."""
+        work = asyncio.ensure_future(self._app(scope, receive, reply.send))
+        try:
+            while not (await asyncio.wait({work}, timeout=CHECK_SECONDS))[0]:
+                if not admission.is_valid():
+                    await end_tasks(work)
+                    await reply.fail(_key_removed(), scope, receive)
+                    return
+            await work
+        finally:
+            if not work.done():
+                await end_tasks(work)
 
 
-async def _send_with_headers(meter: Meter, key: ApiKey, send: Send, message: Message) -> None:
-    """Send a message; the start of a response says how much of the limits is left."""
-    if message["type"] == "http.response.start":
-        headers = MutableHeaders(scope=message)
-        for name, value in meter.headers(key).items():
-            headers.setdefault(name, value)
-    await send(message)
+class _Reply:
+    """Sends a response; its start says how much of the limits of the key is left."""
+
+    def __init__(self, record: RequestRecord, meter: Meter, send: Send) -> None:
+        self._record = record
+        self._meter = meter
+        self._send = send
+        self._started = False
+        self._ended = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._started = True
+            headers = MutableHeaders(scope=message)
+            for name, value in self._limits().items():
+                headers.setdefault(name, value)
+        elif not message.get("more_body", False):
+            self._ended = True
+        await self._send(message)
+
+    async def fail(self, error: ApiError, scope: Scope, receive: Receive) -> None:
+        """End the response with an error, as far as that is still possible."""
+        if self._ended:
+            return
+        if not self._started:
+            await ErrorResponse(error)(scope, receive, self.send)
+            return
+        last = self._record.error_event(error).encode() if self._record.streams else b""
+        await self.send({"type": "http.response.body", "body": last, "more_body": False})
+
+    def _limits(self) -> Mapping[str, str]:
+        key = self._record.key
+        return {} if key is None else self._meter.headers(key)
+
+
+def is_local_socket(scope: Scope) -> bool:
+    """Whether a request came over the Unix socket, which only the server's user can open."""
+    server = scope.get("server")
+    return server is not None and server[1] is None
 
 
 @lru_cache(maxsize=256)
@@ -149,8 +190,8 @@ def names_this_machine(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _checked_key(secret: str, keys: Keys) -> ApiKey:
-    """The entry of a valid key; raises ApiError."""
+def _checked_key(secret: str, keys: Keys) -> Admission:
+    """The admission of a valid key; raises ApiError."""
     if not secret:
         message = "An API key is needed: send it as `Authorization: Bearer KEY`."
         raise _unauthorized(message)
@@ -164,7 +205,7 @@ def _checked_key(secret: str, keys: Keys) -> ApiKey:
         raise _unauthorized("The API key is not valid.")
     if keys.is_expired(key):
         raise _unauthorized("The API key has expired.")
-    return key
+    return Admission(key, keys, secret)
 
 
 def _sent_key(headers: Headers, query: bytes) -> str:
@@ -183,17 +224,17 @@ def _unauthorized(message: str) -> ApiError:
     return ApiError(401, message, "invalid_api_key", headers=headers)
 
 
-def _origin_refusal(headers: Headers, settings: ServerSettings) -> ApiError | None:
+def _check_origin(headers: Headers, settings: ServerSettings) -> None:
+    """Raise ApiError unless the request is by a program or a page of this machine."""
     for host in headers.getlist("host"):
         if not _is_ours(_HOST.fullmatch(host), settings):
             message = f"Requests for host {host!r} are not served without authentication."
-            return ApiError(403, message, "host_not_allowed")
+            raise ApiError(403, message, "host_not_allowed")
     for origin in headers.getlist("origin"):
         if origin in settings.cors_origins or _is_ours(_ORIGIN.fullmatch(origin), settings):
             continue
         message = f"Web pages of origin {origin!r} may not use this server."
-        return ApiError(403, message, "origin_not_allowed")
-    return None
+        raise ApiError(403, message, "origin_not_allowed")
 
 
 def _is_ours(parsed: re.Match[str] | None, settings: ServerSettings) -> bool:
@@ -207,79 +248,8 @@ def _is_ours(parsed: re.Match[str] | None, settings: ServerSettings) -> bool:
     return names_this_machine(name) or name == settings.host.lower()
 
 
-CHECK_SECONDS = 1.0
-"""The interval of checks whether a running request's key still exists; mostly one `stat`."""
-
-
-class RevocableRequest:
-    """Serves one request as long as its key is valid."""
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._scope = scope
-        self._receive = receive
-        self._send = send
-        self._started = False
-        self._ended = False
-
-    async def serve(self, app: ASGIApp, keys: Keys, key: str) -> None:
-        """Run `app`; if `key` is removed, stop it and report that to the client."""
-        work = asyncio.ensure_future(app(self._scope, self._receive, self._watched_send))
-        try:
-            while not (await asyncio.wait({work}, timeout=CHECK_SECONDS))[0]:
-                if not _is_valid(keys, key):
-                    await end_tasks(work)
-                    await self._report()
-                    return
-            await work
-        finally:
-            if not work.done():
-                await end_tasks(work)
-
-    async def _watched_send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._started = True
-        elif not message.get("more_body", False):
-            self._ended = True
-        await self._send(message)
-
-    async def _report(self) -> None:
-        if self._ended:
-            return
-        error = key_removed()
-        if not self._started:
-            await ErrorResponse(error)(self._scope, self._receive, self._send)
-            return
-        last = error_event(self._scope, error).encode() if is_stream(self._scope) else b""
-        await self._send({"type": "http.response.body", "body": last, "more_body": False})
-
-
-def always() -> bool:
-    """The validity of a key where none is needed."""
-    return True
-
-
-def key_of_request(request: Request) -> tuple[str, Callable[[], bool]]:
-    """The name of a request's key, and whether it is still valid; "" where none is needed.
-
-    Raises ApiError if the key was removed meanwhile.
-    """
-    state = request.scope.get("state", {})
-    if "key_is_valid" not in state:
-        return "", always
-    if not state["key_name"]:
-        raise key_removed()
-    return state["key_name"], state["key_is_valid"]
-
-
-def key_removed() -> ApiError:
+def _key_removed() -> ApiError:
     """The error for a key that is removed while its request runs."""
     headers = {"WWW-Authenticate": "Bearer"}
     message = "The API key is not valid any more."
     return ApiError(401, message, "invalid_api_key", headers=headers)
-
-
-def _is_valid(keys: Keys, key: str) -> bool:
-    try:
-        return keys.verify(key) is not None
-    except ConfigError:
-        return False

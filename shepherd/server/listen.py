@@ -1,14 +1,16 @@
-"""The server's address, and a check that it is safe."""
+"""The server's sockets: a TCP address that is safe, and a Unix socket of the server's user."""
 
 import errno
+import os
 import socket
+import stat
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 from shepherd.errors import ConfigError
 from shepherd.server.guard import names_this_machine
 from shepherd.server.settings import ServerSettings
-from shepherd.server.transport.unix_socket import unix_socket
 
 
 class UnsafeAddressError(ConfigError):
@@ -19,7 +21,7 @@ class UnsafeAddressError(ConfigError):
 def bound_sockets(
     settings: ServerSettings, *, authenticated: bool = False
 ) -> Generator[list[socket.socket]]:
-    """All sockets of the settings, bound and not listening yet; raises as `bind`."""
+    """All sockets of the settings, bound; raises as `bind` and `unix_socket`."""
     with ExitStack() as held:
         sockets: list[socket.socket] = []
         if settings.tcp:
@@ -51,6 +53,56 @@ def bind(settings: ServerSettings, *, authenticated: bool = False) -> socket.soc
         sock.close()
         raise ConfigError(_problem(settings, error)) from error
     return sock
+
+
+@contextmanager
+def unix_socket(path: Path) -> Generator[socket.socket]:
+    """A socket that listens at `path` with mode 0600; the file is removed at the end.
+
+    The socket of a server that has ended is replaced. Raises ConfigError if a program still uses
+    it, if the file is not a socket, or if it can't be made.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        try:
+            _remove_stale(path)
+            sock.bind(os.fspath(path))
+            path.chmod(0o600)  # until `listen`, connections are refused
+            sock.listen()  # at once: a server that starts beside this one must see it
+            own = path.stat()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise _in_use(path) from error
+            problem = error.strerror or error
+            message = f"The server can't listen on the socket {path}: {problem}."
+            raise ConfigError(message) from error
+        try:
+            yield sock
+        finally:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(own, path.lstat()):
+                    path.unlink()
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket of a program that has ended; raises ConfigError for anything else."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise ConfigError(f"{path} is not a socket; remove it, or choose another path.")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            probe.connect(os.fspath(path))
+    except FileNotFoundError:
+        return
+    except ConnectionRefusedError:
+        path.unlink(missing_ok=True)
+        return
+    except BlockingIOError:  # its queue is full, so a program listens
+        pass
+    raise _in_use(path)
+
+
+def _in_use(path: Path) -> ConfigError:
+    return ConfigError(f"Another program uses the socket {path}; choose another path.")
 
 
 def start_listening(sockets: Sequence[socket.socket], settings: ServerSettings) -> None:

@@ -10,8 +10,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from shepherd.json_text import to_json
-from shepherd.server.api import error_event, error_reply, mark_stream
 from shepherd.server.errors import ApiError
+from shepherd.server.record import record_of
 from shepherd.tasks import end_tasks
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class ErrorResponse(Response):
         self._error = error.with_traceback(None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply = error_reply(scope, self._error)
+        reply = record_of(scope).error_reply(self._error)
         response = JsonResponse(reply.body, reply.status, reply.headers)
         await response(scope, receive, send)
 
@@ -114,13 +114,13 @@ class EventStreamResponse(Response):
         except Exception as error:
             if not self._started:
                 raise
-            return error_event(scope, self._to_error(error))
+            return record_of(scope).error_event(self._to_error(error))
 
     async def _write(self, scope: Scope, send: Send, text: str, *, more: bool = True) -> None:
         if not self._started:
             self._started = True
             self.headers.update(self._late_headers)
-            mark_stream(scope)
+            record_of(scope).streams = True
             await send(
                 {
                     "type": "http.response.start",

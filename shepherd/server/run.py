@@ -7,14 +7,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
-
-from fastapi import FastAPI
+from typing import TypeAlias
 
 from shepherd.backends.base import Backend
 from shepherd.server.access.keys import Keys
-from shepherd.server.agent.agent import Agent
-from shepherd.server.app import create_app
+from shepherd.server.app import Offer, ServerApp, create_app
 from shepherd.server.listen import bound_sockets, start_listening, url_of
 from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.operation.lifecycle import Lifecycle, Reloaded
@@ -24,9 +21,11 @@ from shepherd.server.operation.traces import Traces
 from shepherd.server.pool.pool import ModelPool
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.tls import ServerTls
-from shepherd.tools.runner import ToolRunner
 
 logger = logging.getLogger("shepherd.server")
+
+ReloadPool: TypeAlias = Callable[[ModelPool, ServerTls | None], Awaitable[Reloaded]]
+"""Reads the settings of a server with this pool and this certificate again."""
 
 TOOLS_ARE_OPEN = (
     "Anybody who reaches this address may run tools: /v1/tools is open without a key; "
@@ -40,7 +39,25 @@ AGENT_IS_OPEN = (
 
 
 def _nothing() -> None:
-    """Do nothing at the first signal."""
+    """Do nothing when the server begins to end."""
+
+
+def _ignore(_state: str) -> None:
+    """Nobody wants to hear of the states."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The process around an application.
+
+    `tell` hears of the states of the server, and `tls` is its certificate. `stop_advice` is that of
+    `Lifecycle`.
+    """
+
+    tell: Callable[[str], None] = _ignore
+    tls: ServerTls | None = None
+    traces: Traces | None = None
+    stop_advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,49 +65,46 @@ class Service:
     """An application to serve, and the path of its base URL.
 
     `load` makes it ready while the port is open already, and returns the name to announce. `drain`
-    is called at the first signal: it ends work that would never end by itself. `reload` reads the
-    settings again, and replaces the certificate of the server.
+    is called when the server begins to end: it ends work that would never end by itself.
     """
 
-    app: FastAPI
+    app: ServerApp
     load: Callable[[], Awaitable[str]]
     path: str = "/v1"
     drain: Callable[[], None] = _nothing
-    reload: Callable[[ServerTls | None], Awaitable[Reloaded]] | None = None
 
 
 async def serve(
     open_models: Callable[[], Awaitable[Backend | ModelPool]],
     settings: ServerSettings,
     keys: Keys | None = None,
-    tools: ToolRunner | None = None,
-    agent: Agent | None = None,
-    reload: Callable[[ModelPool, ServerTls | None], Awaitable[Reloaded]] | None = None,
+    offer: Offer | None = None,
+    reload: ReloadPool | None = None,
 ) -> None:
     """Listen, load the default model, serve until SIGINT or SIGTERM, close the models.
 
     `open_models` loads no model of a pool. Requests are refused until the default one is loaded;
     the errors of that end the server and are raised. The first signal lets running requests finish,
-    the second ends them. `reload` reads the settings of a server with a pool of models again.
-    Raises ConfigError before the models are opened if the address is taken or not allowed, or if
-    the key file can't be used.
+    the second ends them. `reload` reads the settings of a server with a pool of models again, and
+    replaces its certificate. Raises ConfigError before the models are opened if the address is
+    taken or not allowed, or if the key file can't be used.
     """
-    dangers = [TOOLS_ARE_OPEN] if tools is not None else []
-    if agent is not None:
+    offer = offer or Offer()
+    dangers = [TOOLS_ARE_OPEN] if offer.tools is not None else []
+    if offer.agent is not None:
         dangers.append(AGENT_IS_OPEN)
-    danger = ". ".join(dangers)
-    open_service = partial(models_service, open_models, settings, keys, tools, agent, reload)
-    await serve_service(open_service, settings, keys, danger)
+    open_service = partial(models_service, open_models, settings, keys, offer, reload)
+    await serve_service(open_service, settings, keys, ". ".join(dangers))
 
 
 @asynccontextmanager
 async def models_service(
     open_models: Callable[[], Awaitable[Backend | ModelPool]],
     settings: ServerSettings,
-    keys: Keys | None = None,
-    tools: ToolRunner | None = None,
-    agent: Agent | None = None,
-    reload: Callable[[ModelPool, ServerTls | None], Awaitable[Reloaded]] | None = None,
+    keys: Keys | None,
+    offer: Offer,
+    reload: ReloadPool | None,
+    host: Host,
 ) -> AsyncGenerator[Service]:
     """The application of `serve`; opens the models, and closes them at the end."""
     models = await open_models()
@@ -101,19 +115,18 @@ async def models_service(
         return (models if isinstance(models, Backend) else models.default).info.id
 
     try:
-        app = create_app(models, settings, keys, tools, agent=agent)
-        approvals = None if agent is None else agent.approvals
-        drain = _nothing if approvals is None else approvals.close
-        service = Service(app, load, drain=drain)
+        lifecycle = Lifecycle(host.tell, None, settings.database, host.stop_advice)
         if reload is not None and not isinstance(models, Backend):
-            service = replace(service, reload=partial(reload, models))
-        yield service
+            lifecycle = replace(lifecycle, reload=partial(reload, models, host.tls))
+        app = create_app(models, settings, keys, offer, lifecycle, host.traces)
+        approvals = None if offer.agent is None else offer.agent.approvals
+        yield Service(app, load, drain=_nothing if approvals is None else approvals.close)
     finally:
         await models.aclose()
 
 
 async def serve_service(
-    open_service: Callable[[], AbstractAsyncContextManager[Service]],
+    open_service: Callable[[Host], AbstractAsyncContextManager[Service]],
     settings: ServerSettings,
     keys: Keys | None,
     danger: str = "",
@@ -122,33 +135,23 @@ async def serve_service(
     tls = None if settings.tls is None else ServerTls(settings.tls)
     notifier = Notifier.from_env(os.environ)
     opening = bound_sockets(settings, authenticated=keys is not None)
-    with opening as sockets, logging_to_stderr(as_json=settings.json_log):
+    with opening as sockets, logging_to_stderr(as_json=settings.json_log), tracing() as traces:
         _warn_or_refuse(settings, keys, danger)
-        async with open_service() as service:
+        async with open_service(Host(notifier.send_state, tls, traces)) as service:
+            lifecycle = service.app.context.lifecycle
+            lifecycle.addresses = [url_of(settings, sock, "") for sock in sockets]
             urls = " and ".join(url_of(settings, sock, service.path) for sock in sockets)
-            with tracing() as traces:
-                server = DrainingServer(
-                    service.app,
-                    drain=service.drain,
-                    settings=settings,
-                    tls=tls,
-                    traces=traces,
-                )
-                server.load = partial(_load, service, urls)
-                lifecycle = cast(Lifecycle, service.app.state.lifecycle)
-                lifecycle.addresses = [url_of(settings, sock, "") for sock in sockets]
-                lifecycle.reload = None if service.reload is None else partial(service.reload, tls)
-                start_listening(sockets, settings)
-                async with notifier.following(lifecycle):
-                    await server.serve(sockets=sockets)
-                await server.end_requests()
 
+            async def load() -> None:
+                name = await service.load()
+                gc.freeze()  # later collections then skip the modules
+                lifecycle.finish_load()
+                logger.info("Serving %s at %s", name, urls)
 
-async def _load(service: Service, urls: str) -> str:
-    """Make a service ready; returns the sentence that announces it."""
-    name = await service.load()
-    gc.freeze()  # later collections then skip the modules
-    return f"Serving {name} at {urls}"
+            server = DrainingServer(service.app, service.drain, settings=settings, tls=tls)
+            start_listening(sockets, settings)
+            async with notifier.beating():
+                await server.run_while_loading(sockets, load)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The settings of a server, and the parts that its routes share."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from shepherd.server.access.meter import Meter
 from shepherd.server.agent.agent import Agent
 from shepherd.server.body import BodyReader
 from shepherd.server.models import Models
+from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.operation.monitor import Monitor
 from shepherd.server.seal import Seal
 from shepherd.server.transport.tls import TlsFiles
@@ -89,20 +89,20 @@ class ServerContext:
 
     All routes read bodies through `bodies`, and sign with `seal`. With an `agent`, answers are
     whole turns with the server's tools. `monitor` measures the work of models. `meter` counts what
-    keys use, if keys are needed.
+    keys use, if keys are needed. `lifecycle` is the state of the server.
     """
 
-    current_backend: Callable[[], Backend]
     models: Models
     settings: ServerSettings
     bodies: BodyReader
     started: int
     seal: Seal
     monitor: Monitor
+    lifecycle: Lifecycle
     agent: Agent | None = None
     meter: Meter | None = None
 
     @property
     def backend(self) -> Backend:
         """The default model's; a shared session opens another one after a failure."""
-        return self.current_backend()
+        return self.models.default

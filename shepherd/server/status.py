@@ -1,15 +1,12 @@
 """`GET /`, `GET /health` and `GET /stats`: whether the server answers, what its caches saved."""
 
-from collections.abc import Callable
 from dataclasses import asdict
 
 from fastapi import APIRouter
 from starlette.responses import PlainTextResponse
 
-from shepherd.backends.base import Backend
 from shepherd.messages import JsonObject
 from shepherd.server.models import ModelState
-from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 
@@ -17,8 +14,8 @@ PATH = "/health"
 STATS_PATH = "/stats"
 
 
-def health_router(backend: Callable[[], Backend], lifecycle: Lifecycle) -> APIRouter:
-    """The root and the health route; `backend` gives the one that answers now."""
+def health_router(context: ServerContext) -> APIRouter:
+    """The root and the health route."""
     router = APIRouter()
 
     @router.get("/")
@@ -39,7 +36,7 @@ def health_router(backend: Callable[[], Backend], lifecycle: Lifecycle) -> APIRo
 
         Needs no key.
         """
-        current, loading = backend(), lifecycle.loading
+        current, loading = context.backend, context.lifecycle.loading
         connected, info = not loading and await current.reachable(), current.info
         body: JsonObject = {
             "status": "loading" if loading else "ok" if connected else "error",

@@ -12,10 +12,10 @@ from shepherd.backends.output.calls.repair import loads
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.access.audit import AuditLog
 from shepherd.server.access.audited import AuditedTools
-from shepherd.server.body import BodyReader, RequestModel
+from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError
 from shepherd.server.responses import JsonResponse, while_connected
-from shepherd.server.settings import ServerSettings
+from shepherd.server.settings import ServerContext
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
@@ -57,13 +57,10 @@ class ToolArguments(RootModel[JsonObject]):
     """The body of `POST /v1/tools/{name}`: the tool's arguments."""
 
 
-def tools_router(
-    tools: ToolRunner, settings: ServerSettings, audit: AuditLog | None = None
-) -> APIRouter:
+def tools_router(tools: ToolRunner, context: ServerContext, audit: AuditLog) -> APIRouter:
     """The routes that list and run tools; `audit` gets a line for each call."""
-    router = APIRouter(prefix=PREFIX)
-    bodies = BodyReader(settings.max_body_bytes)
-    audited = AuditedTools(tools, audit or AuditLog())
+    router, bodies = APIRouter(prefix=PREFIX), context.bodies
+    audited = AuditedTools(tools, audit)
 
     async def run(request: Request, call: ToolCall) -> JsonObject:
         result = await while_connected(request.receive, audited.run(call))

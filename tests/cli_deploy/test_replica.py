@@ -7,10 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
-from fastapi import FastAPI
 from starlette.types import Message
 
 from shepherd.affinity import Prefix
@@ -77,7 +75,8 @@ async def test_orders_need_a_key(replica: Replica) -> None:
 
 async def test_a_replica_that_drains_is_healthy(replica: Replica) -> None:
     """Otherwise Ray would replace it by one that takes requests."""
-    cast(FastAPI, replica.unlogged).state.lifecycle.drain()
+    assert replica.app is not None
+    replica.app.context.lifecycle.drain()
     ready = await replica.answer(request("/ready", method="GET"))
     assert ready.status == 503
     await replica.check_health()
@@ -86,7 +85,7 @@ async def test_a_replica_that_drains_is_healthy(replica: Replica) -> None:
 async def test_a_failed_model_is_not_healthy(replica: Replica) -> None:
     backend = HeldBackend()
     backend.failed = True
-    replica.unlogged = create_app(backend)
+    replica.app = create_app(backend)
     with pytest.raises(BackendError, match="not ready"):
         await replica.check_health()
 

@@ -24,7 +24,6 @@ from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Message, Role
 from shepherd.models import BUILTIN_TOOLS
 from shepherd.server.api import Api
-from shepherd.server.body import BodyReader
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import session_from_request
 from shepherd.server.responses import JsonResponse
@@ -164,7 +163,7 @@ def agent(config: Config, env: Mapping[str, str], work: Path) -> Api:
     """An API whose answers come from an agent with the server's tools."""
 
     def router(context: ServerContext) -> APIRouter:
-        routes, bodies = APIRouter(), BodyReader(context.settings.max_body_bytes)
+        routes, bodies = APIRouter(), context.bodies
 
         @routes.post("/agent")
         async def answer(request: Request) -> JsonResponse:

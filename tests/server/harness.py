@@ -19,7 +19,7 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.server.access.keys import Keys
 from shepherd.server.agent.agent import Agent
 from shepherd.server.api import Api
-from shepherd.server.app import APIS, create_app
+from shepherd.server.app import APIS, Offer, create_app
 from shepherd.server.listen import bind
 from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.operation.traces import Traces
@@ -65,11 +65,10 @@ class RunningServer(Generic[B]):
         self._settings = settings or ServerSettings(port=0)
         self._sock = bind(self._settings)
         self.port: int = self._sock.getsockname()[1]
-        self.app = app = create_app(backend, self._settings, keys, tools, apis, agent)
+        offer = Offer(tools, agent, apis)
+        self.app = create_app(backend, self._settings, keys, offer, traces=traces)
         tls = None if self._settings.tls is None else ServerTls(self._settings.tls)
-        self._server = DrainingServer(
-            app, "started", settings=self._settings, tls=tls, traces=traces
-        )
+        self._server = DrainingServer(self.app, settings=self._settings, tls=tls)
         self._loop = loop or asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -18,10 +18,10 @@ from shepherd.events import CallbackEvent
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject, Message
 from shepherd.server.access.key import KeyScope
-from shepherd.server.api import Api, ErrorReply, ErrorShapes
+from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.app import APIS
-from shepherd.server.body import BodyReader, RequestModel
-from shepherd.server.errors import ApiError, to_api_error
+from shepherd.server.body import RequestModel
+from shepherd.server.errors import ApiError, ErrorReply, to_api_error
 from shepherd.server.generation import open_generation
 from shepherd.server.keys import KeyStore
 from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse
@@ -57,7 +57,7 @@ class EchoRequest(RequestModel):
 
 def echo_router(context: ServerContext) -> APIRouter:
     router = APIRouter()
-    bodies = BodyReader(context.settings.max_body_bytes)
+    bodies = context.bodies
 
     @router.post(ECHO)
     async def echo(request: Request) -> Response:

@@ -14,6 +14,7 @@ import pytest
 
 from shepherd.backends.base import Backend
 from shepherd.errors import ConfigError, ModelLoadError
+from shepherd.server.app import Offer
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind, url_of
 from shepherd.server.run import serve
@@ -33,11 +34,6 @@ PROGRAM = """
 import asyncio, sys
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings
-from shepherd.tools.base import ToolContext
-from shepherd.tools.permissions.approval import DenyingApprover
-from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.registry import ToolRegistry
-from shepherd.tools.runner import ToolRunner
 from tests.server.held import HeldBackend
 
 class Announcing(HeldBackend):
@@ -209,7 +205,7 @@ async def _warnings(
 ) -> list[str]:
     """What a server says that starts with these, before it loads its model."""
     with pytest.raises(ModelLoadError):
-        await serve(_no_backend, ServerSettings(port=0), keys, tools)
+        await serve(_no_backend, ServerSettings(port=0), keys, Offer(tools))
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 

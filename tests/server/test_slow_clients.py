@@ -13,7 +13,6 @@ import pytest
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
-from shepherd.server.transport.table import ConnectionTable
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, RunningServer, Scripted, scripted
 from tests.server.held import HeldBackend
@@ -64,7 +63,7 @@ def test_half_a_request_is_not_waited_for(server: Scripted, sent: bytes, answer:
         sock.sendall(sent)
         received = read_to_end(sock)
     assert received.startswith(answer)
-    if answer:
+    if b"\r\n\r\n" in sent:  # the head was whole
         assert json.loads(received.partition(b"\r\n\r\n")[2])["error"]["code"] == "request_timeout"
 
 
@@ -149,39 +148,6 @@ def test_connections_are_limited_and_idle_ones_make_room() -> None:
 
 async def _let_go(backend: HeldBackend) -> None:
     backend.go.set()
-
-
-class _Connection:
-    """A connection of a table, without a socket."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.idle = False
-        self.closed = False
-
-    def check(self, now: float) -> None:
-        """Nothing passes."""
-
-    def close_idle(self) -> None:
-        self.closed = True
-
-
-async def test_an_address_gets_its_share_only_and_this_machine_any() -> None:
-    table = ConnectionTable(ServerSettings(max_connections=6, max_connections_per_address=2))
-    first, *more = (_Connection("192.0.2.1") for _ in range(3))
-    assert [table.admit(c) for c in (first, *more)] == [True, True, False]
-    other = _Connection("192.0.2.2")
-    assert table.admit(other)
-    other.idle = True
-    assert not table.admit(_Connection("192.0.2.1"))
-    first.idle = True
-    assert table.admit(_Connection("192.0.2.1"))
-    assert (first.closed, other.closed) == (True, False)
-    assert [table.admit(_Connection("::1")) for _ in range(3)] == [True] * 3
-    assert len(table) == 6
-    assert table.admit(_Connection("127.0.0.1"))
-    assert other.closed
-    assert not table.admit(_Connection("127.0.0.1"))
 
 
 def open_files() -> int:

@@ -19,6 +19,7 @@ from shepherd.server.body import SMALL_BYTES, check_shape
 from shepherd.server.errors import ApiError
 from shepherd.server.openai_responses.record import new_response_id
 from shepherd.server.openai_responses.retrieval import PATH as RESPONSES_PATH
+from shepherd.server.record import recording
 
 logger = logging.getLogger("shepherd.server")
 
@@ -66,7 +67,10 @@ class Ingress:
         self._buffered = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._errors.attach(scope)
+        with recording(self._errors.record("", scope["path"], scope["headers"]), scope):
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = bytearray()
         reply = ReplyWriter(scope, receive, send)
         try:

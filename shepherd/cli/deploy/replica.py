@@ -6,11 +6,9 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import cast
 
-from starlette.types import ASGIApp, Message
+from starlette.types import Message
 
-from shepherd.affinity import Prefix
 from shepherd.cli.deploy.arguments import DeployArguments
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest, run_app, whole_reply
 from shepherd.cli.request import load_settings
@@ -19,21 +17,16 @@ from shepherd.config.providers.book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.model_choice import model_of_flags
 from shepherd.errors import BackendError
-from shepherd.server.operation.admin import READY_PATH
-from shepherd.server.operation.lifecycle import Lifecycle
+from shepherd.server.app import ServerApp
+from shepherd.server.operation.admin import REASONS, server_status
 from shepherd.server.operation.log import logging_to_stderr
-from shepherd.server.operation.metrics import Metrics
-from shepherd.server.operation.request_log import RequestLog
-from shepherd.server.run import models_service, tracing
+from shepherd.server.run import Host, models_service, tracing
 
 STOP_ADVICE = "end `shepherd deploy ray` with Ctrl-C, or run `serve shutdown` in the cluster."
 LIMITS_NAME = "limits.sqlite"
 """The file in which the replicas of one machine count against limits, beside the usage."""
 
-_LIVE_STATES = (b'"ready"', b'"draining"', b'"stopping"')
-_READY = ReplicaRequest(
-    "GET", READY_PATH, READY_PATH.encode(), b"", [], None, "http", b"", Prefix()
-)
+_LIVE_STATES = ("ready", "draining", "stopping")
 
 
 def read_settings(arguments: DeployArguments) -> Config:
@@ -48,8 +41,7 @@ class Replica:
     def __init__(self, arguments: DeployArguments, name: str = "") -> None:
         self._arguments = arguments
         self._name = name
-        self._app: ASGIApp | None = None
-        self.unlogged: ASGIApp
+        self.app: ServerApp | None = None
         self._parts = AsyncExitStack()
         self._opening = asyncio.Lock()
 
@@ -67,23 +59,23 @@ class Replica:
 
         A replica that drains is healthy: another one in its place would take requests.
         """
-        await self._opened()
-        reply = await whole_reply(self.unlogged, _READY, self._name)
-        if reply.status != 200 and not any(state in reply.body for state in _LIVE_STATES):
-            raise BackendError(f"The replica is not ready: {reply.body.decode()[:200]}")
+        app = await self._opened()
+        status = await server_status(app.context)
+        if status not in _LIVE_STATES:
+            raise BackendError(f"The replica is not ready: {REASONS[status]}")
 
     async def close(self) -> None:
         """End the models."""
         await self._parts.aclose()
 
-    async def _opened(self) -> ASGIApp:
-        if self._app is None:
+    async def _opened(self) -> ServerApp:
+        if self.app is None:
             async with self._opening:
-                if self._app is None:
-                    self._app = await self._open()
-        return self._app
+                if self.app is None:
+                    self.app = await self._open()
+        return self.app
 
-    async def _open(self) -> ASGIApp:
+    async def _open(self) -> ServerApp:
         read = partial(read_settings, self._arguments)
         config = read()
         cwd = Path(self._arguments.directory) if self._arguments.directory else Path.cwd()
@@ -94,20 +86,8 @@ class Replica:
         if parts.settings.usage_file is not None:
             parts.settings.limits_file = parts.settings.usage_file.with_name(LIMITS_NAME)
         self._parts.enter_context(logging_to_stderr(as_json=parts.settings.json_log))
-        service = await enter(
-            models_service(
-                parts.open_models,
-                parts.settings,
-                parts.keys,
-                parts.tools,
-                parts.agent,
-                parts.reload,
-            )
+        host = Host(traces=self._parts.enter_context(tracing()), stop_advice=STOP_ADVICE)
+        opening = models_service(
+            parts.open_models, parts.settings, parts.keys, parts.offer, parts.reload, host
         )
-        self.unlogged = service.app
-        metrics = cast(Metrics, service.app.state.metrics)
-        lifecycle = cast(Lifecycle, service.app.state.lifecycle)
-        lifecycle.running = lambda: metrics.running
-        lifecycle.stop_advice = STOP_ADVICE
-        lifecycle.reload = None if service.reload is None else partial(service.reload, None)
-        return RequestLog(service.app, metrics, self._parts.enter_context(tracing()))
+        return (await enter(opening)).app

@@ -6,8 +6,8 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from shepherd.cli.deploy.request import ReplicaReply
-from shepherd.server.api import error_event
 from shepherd.server.errors import ApiError
+from shepherd.server.record import record_of
 from shepherd.server.responses import ErrorResponse
 
 STREAM_TYPES = ("text/event-stream", "application/x-ndjson")
@@ -60,7 +60,7 @@ class ReplyWriter:
         if not self._status:
             await ErrorResponse(error)(self._scope, self._receive, self._send)
         elif self._is_stream:
-            await self._end(error_event(self._scope, error).encode())
+            await self._end(record_of(self._scope).error_event(error).encode())
         else:
             raise ConnectionError(str(error))  # the connection is closed, so the client sees a cut
 

@@ -6,7 +6,7 @@ from shepherd.conversation.shared.approvals import ClientApprover
 from shepherd.conversation.shared.shareable import SessionActions
 from shepherd.server.access.audit import AuditLog
 from shepherd.server.access.audited import AuditedTools
-from shepherd.server.access.origin import CallOrigin
+from shepherd.server.record import CallOrigin
 from shepherd.tools.permissions.approval import Approver
 from shepherd.turn import ToolExecutor
 

@@ -28,13 +28,12 @@ from shepherd.server.access.keys import Keys
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.agent.tasks import turn_task
+from shepherd.server.app import Offer
 from shepherd.server.listen import UnsafeAddressError
-from shepherd.server.operation.lifecycle import Reloaded
 from shepherd.server.pool.pool import ModelPool, open_pool
-from shepherd.server.run import serve
+from shepherd.server.run import ReloadPool, serve
 from shepherd.server.settings import ServerSettings
-from shepherd.server.transport.tls import ServerTls, TlsFiles
-from shepherd.tools.runner import ToolRunner
+from shepherd.server.transport.tls import TlsFiles
 from shepherd.turn import TurnLimits
 
 PARALLEL = Concurrency(4)
@@ -48,9 +47,8 @@ class ServerParts:
     open_models: Callable[[], Awaitable[ModelPool]]
     settings: ServerSettings
     keys: Keys | None
-    tools: ToolRunner | None
-    agent: Agent | None
-    reload: Callable[[ModelPool, ServerTls | None], Awaitable[Reloaded]]
+    offer: Offer
+    reload: ReloadPool
 
 
 async def serve_config(
@@ -66,14 +64,7 @@ async def serve_config(
     Raises ConfigError and errors from loading the backend."""
     async with server_parts(config, cwd, providers, read, insecure=insecure) as parts:
         with refusal_of_flags(config):
-            await serve(
-                parts.open_models,
-                parts.settings,
-                parts.keys,
-                parts.tools,
-                parts.agent,
-                parts.reload,
-            )
+            await serve(parts.open_models, parts.settings, parts.keys, parts.offer, parts.reload)
     return 0
 
 
@@ -125,7 +116,7 @@ async def server_parts(
         if workspace is not None and workspace.servers is not None:
             workspace.servers.disabled = tuple(config.tools.disabled)
             await workspace.servers.provide(workspace.registry)
-        yield ServerParts(open_models, settings, keys, tools, agent, reloader.reload)
+        yield ServerParts(open_models, settings, keys, Offer(tools, agent), reloader.reload)
     finally:
         if workspace is not None:
             await workspace.aclose()

@@ -72,12 +72,13 @@ class Reloader:
         new = self.settings_of(config)
         if (tls is None) != (new.tls is None):
             raise ConfigError("server.tls_cert can't be added or removed without a restart.")
-        certificate = None if new.tls is None else await asyncio.to_thread(ServerTls, new.tls)
+        if new.tls is not None:
+            await asyncio.to_thread(ServerTls, new.tls)  # raises ConfigError
         changed = _changed(self.config, config)
         reopens = any(key.startswith(_LIVE_SECTIONS) for key in changed)
         await pool.reconfigure(config, self.providers, self.opener, reopens=reopens)
-        if tls is not None and certificate is not None:
-            tls.context = certificate.context
+        if tls is not None and new.tls is not None:
+            await asyncio.to_thread(tls.replace, new.tls)
         for name in LIVE_SETTINGS:
             setattr(self.settings, name, getattr(new, name))
         self.config = config

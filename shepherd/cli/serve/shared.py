@@ -24,8 +24,9 @@ from shepherd.errors import SessionError
 from shepherd.server.access.audit import AuditLog
 from shepherd.server.access.keys import Keys
 from shepherd.server.app import MIB, create_conversation_app
+from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.pool.unloaded import UnloadedBackend
-from shepherd.server.run import Service, serve_service
+from shepherd.server.run import Host, Service, serve_service
 from shepherd.server.settings import ServerSettings
 from shepherd.transcript import SessionStore
 
@@ -63,7 +64,11 @@ async def serve_conversation(
 
 @asynccontextmanager
 async def _open_service(
-    conversation: Conversation, paths: Paths, settings: ServerSettings, keys: Keys | None
+    conversation: Conversation,
+    paths: Paths,
+    settings: ServerSettings,
+    keys: Keys | None,
+    host: Host,
 ) -> AsyncGenerator[Service]:
     audit = AuditLog(paths.audit_file, settings.audit_mib * MIB, settings.audit_required)
     actions = audited_actions(conversation, audit)
@@ -83,7 +88,8 @@ async def _open_service(
             await opened.enter_async_context(shared)
             return f"session {conversation.session.id} with {shared.backend.info.id}"
 
-        app = create_conversation_app(shared, settings, keys, audit)
+        lifecycle = Lifecycle(host.tell, database=settings.database)
+        app = create_conversation_app(shared, settings, keys, audit, lifecycle, host.traces)
         yield Service(app, load, path="", drain=shared.drain)
 
 

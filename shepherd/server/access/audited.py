@@ -13,10 +13,10 @@ from shepherd.conversation.own_commands import SIGN
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.access.audit import AuditError, AuditLog
-from shepherd.server.access.origin import CallOrigin, calling_for, current_origin
 from shepherd.server.access.redaction import MAX_TEXT, short_arguments, without_secrets
 from shepherd.server.errors import ApiError
 from shepherd.server.operation.traces import span
+from shepherd.server.record import CallOrigin, calling_for, current_origin
 from shepherd.tools.base import AnyTool, CallRunner, ToolResult
 from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.tools.permissions.rules import Decision

@@ -6,7 +6,7 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -156,6 +156,22 @@ class Keys(ABC):
                 if hmac.compare_digest(stored, digest):
                     match = entry
         return match
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The key with which a request came in."""
+
+    key: ApiKey
+    keys: Keys
+    secret: str
+
+    def is_valid(self) -> bool:
+        """Whether the request may go on: its key exists, and can be checked."""
+        try:
+            return self.keys.verify(self.secret) is not None
+        except ConfigError:
+            return False
 
 
 def _named(keys: list[ApiKey], name: str) -> ApiKey:

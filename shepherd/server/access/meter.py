@@ -9,11 +9,11 @@ from functools import partial
 
 from shepherd.backends.base import Backend, GenerationStats
 from shepherd.errors import ContextFullError
-from shepherd.server.access.current import current_key
 from shepherd.server.access.key import ApiKey
 from shepherd.server.access.limits import Limits, LocalLimits
 from shepherd.server.access.usage import Usage, UsageStore
 from shepherd.server.generation import NO_TOKENS
+from shepherd.server.record import current_key
 from shepherd.session import Session
 
 _ALL = 2**62

@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from shepherd.backends.base import Backend, ModelInfo
-from shepherd.server.access.current import current_key
 from shepherd.server.access.key import ApiKey
 from shepherd.server.errors import ApiError
 from shepherd.server.models import UNKNOWN_MODEL, LoadedModel, Models, ServedModel, unknown_model
+from shepherd.server.record import current_key
 
 
 class AllowedModels:

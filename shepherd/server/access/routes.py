@@ -6,10 +6,10 @@ from dataclasses import asdict
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from shepherd.server.access.current import current_key
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.usage import UsageStore
 from shepherd.server.errors import ApiError
+from shepherd.server.record import current_key
 from shepherd.server.responses import JsonResponse
 
 USAGE_PATH = "/v1/usage"

@@ -8,12 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd.conversation.shared.protocol import RESUME_HEADER
-from shepherd.server.access.current import current_key
 from shepherd.server.agent.approvals import ClientApprovals
-from shepherd.server.body import BodyReader
 from shepherd.server.errors import to_api_error
+from shepherd.server.record import record_of
 from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse
-from shepherd.server.settings import ServerSettings
+from shepherd.server.settings import ServerContext
 from shepherd.server.shared.decision import DecisionBody
 from shepherd.server.shared.follow import watch_log
 from shepherd.tools.permissions.approval import Approval, Choice
@@ -22,10 +21,9 @@ from shepherd.version import __version__
 APPROVALS_PATH = "/approvals"
 
 
-def approvals_router(approvals: ClientApprovals, settings: ServerSettings) -> APIRouter:
+def approvals_router(approvals: ClientApprovals, context: ServerContext) -> APIRouter:
     """The routes over the questions of the agent."""
     router = APIRouter(prefix=APPROVALS_PATH)
-    bodies = BodyReader(settings.max_body_bytes)
 
     @router.get("")
     async def list_approvals() -> JsonResponse:
@@ -52,7 +50,7 @@ def approvals_router(approvals: ClientApprovals, settings: ServerSettings) -> AP
             with approvals.listening():
                 yield watch_log(approvals.log, {"version": __version__}, after)
 
-        return EventStreamResponse(open_frames, to_api_error, settings.keepalive)
+        return EventStreamResponse(open_frames, to_api_error, context.settings.keepalive)
 
     @router.post("/{id}")
     async def decide_agent_approval(id: str, request: Request) -> JsonResponse:
@@ -60,10 +58,9 @@ def approvals_router(approvals: ClientApprovals, settings: ServerSettings) -> AP
 
         Only with `--use-tools` and keys, for the scope `approve`. The first answer counts.
         """
-        body = await bodies.read(request, DecisionBody)
-        key = current_key()
-        name = "" if key is None else key.name
-        approval = Approval(Choice(body.decision), body.reason, by=name)
+        body = await context.bodies.read(request, DecisionBody)
+        by = record_of(request.scope).owner
+        approval = Approval(Choice(body.decision), body.reason, by=by)
         approvals.decide(id, approval)
         return JsonResponse({"id": id, "decision": body.decision})
 

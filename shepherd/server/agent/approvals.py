@@ -10,7 +10,7 @@ from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.protocol import UpdateKind
 from shepherd.conversation.shared.questions import OpenQuestion, question_is_over
 from shepherd.messages import JsonObject
-from shepherd.server.access.origin import CallOrigin, current_origin
+from shepherd.server.record import CallOrigin, current_origin
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 
 POLL_SECONDS = 10.0

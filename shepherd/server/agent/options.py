@@ -7,6 +7,7 @@ from starlette.requests import Request
 
 from shepherd.messages import Message
 from shepherd.server.errors import ApiError
+from shepherd.server.record import record_of
 
 TRUNCATION_HEADER = "x-shepherd-truncation"
 """`auto`: the oldest turns leave if the conversation does not fit; `disabled` refuses it."""
@@ -42,7 +43,7 @@ class RequestOptions:
 def options_of(request: Request) -> RequestOptions:
     """The options of a request; raises ApiError for a value that a header does not have."""
     return RequestOptions(
-        owner=getattr(request.state, "key_name", ""),
+        owner=record_of(request.scope).owner,
         truncates=_switch(
             request, TRUNCATION_HEADER, {"auto": True, "disabled": False}, "disabled"
         ),

@@ -9,11 +9,11 @@ from shepherd.backends.base import Backend, Generation, GenerationStats, Prefill
 from shepherd.backends.forwarding import ForwardingBackend
 from shepherd.errors import ToolError
 from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback
-from shepherd.server.access.current import current_key
 from shepherd.server.access.meter import Meter, Work
 from shepherd.server.errors import ApiError
 from shepherd.server.generation import stats_so_far
 from shepherd.server.operation.monitor import Monitor
+from shepherd.server.record import current_key
 from shepherd.session import Session
 
 LIMIT_REACHED = 429

@@ -4,8 +4,7 @@ from http import HTTPStatus
 
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
-from shepherd.server.api import ErrorReply
-from shepherd.server.errors import CONTEXT_FULL, ApiError
+from shepherd.server.errors import CONTEXT_FULL, ApiError, ErrorReply
 
 OVERLOADED = 529
 _BUSY = frozenset({"server_busy", "too_many_connections", "provider_busy"})

@@ -4,8 +4,7 @@ from http import HTTPStatus
 
 from shepherd.json_text import frame, to_json
 from shepherd.messages import JsonObject
-from shepherd.server.api import ErrorReply
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import ApiError, ErrorReply
 
 _STATUSES: dict[int, str] = {
     HTTPStatus.BAD_REQUEST: "INVALID_ARGUMENT",

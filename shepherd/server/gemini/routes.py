@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
-from shepherd.server.api import Api, routes_with, use_error_shape
+from shepherd.server.api import Api, routes_with
 from shepherd.server.errors import ApiError, invalid
 from shepherd.server.exchange import Call, Exchange
 from shepherd.server.exchanges import Exchanges
@@ -20,6 +20,7 @@ from shepherd.server.gemini.errors import GeminiArrayErrors, GeminiErrors
 from shepherd.server.gemini.requests import CountRequest, GenerateRequest, PromptFields
 from shepherd.server.gemini.to_session import session_from_request
 from shepherd.server.models import listed_id
+from shepherd.server.record import record_of
 from shepherd.server.responses import JSON_ARRAY, JsonResponse, StreamFormat
 from shepherd.server.settings import ServerContext
 
@@ -64,7 +65,7 @@ def generate_router(context: ServerContext, version: str) -> APIRouter:
         array = _wants_array(request)
         body = await context.bodies.read(request, GenerateRequest)
         if array:
-            use_error_shape(request.scope, GeminiArrayErrors())
+            record_of(request.scope).shape = GeminiArrayErrors()
         call = _call(context, model, body, stream=True, array=array)
         return await exchanges.respond(request, call)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -11,6 +11,7 @@ from functools import partial
 from shepherd.backends.base import ModelInfo
 from shepherd.errors import BusyError
 from shepherd.messages import JsonObject, Message
+from shepherd.server.access.keys import Admission
 from shepherd.server.agent.options import RequestOptions
 from shepherd.server.exchange import Call, Exchange
 from shepherd.server.exchanges import Exchanges
@@ -152,10 +153,10 @@ class Job:
         self._work: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
 
-    async def start(self, is_valid: Callable[[], bool]) -> None:
+    async def start(self, admission: Admission | None) -> None:
         """Begin once the request is accepted; raises the reason why it is not.
 
-        The work ends when `is_valid` no longer holds.
+        The work ends when the key of the request is not valid any more.
         """
         creation, record = self.creation, self.creation.record
         record.status = Status.QUEUED
@@ -175,7 +176,7 @@ class Job:
             await end_tasks(work)
             raise
         self._work = work
-        self._watch = asyncio.create_task(self._finish(work, is_valid))
+        self._watch = asyncio.create_task(self._finish(work, admission))
 
     async def cancel(self) -> None:
         """Stop the work; a response that is complete stays as it is."""
@@ -204,10 +205,10 @@ class Job:
             async for frame in frames:
                 self._add(frame)
 
-    async def _finish(self, work: asyncio.Task[None], is_valid: Callable[[], bool]) -> None:
+    async def _finish(self, work: asyncio.Task[None], admission: Admission | None) -> None:
         """Wait for the work, and store how it has ended."""
         while not (await asyncio.wait({work}, timeout=CHECK_SECONDS))[0]:
-            if not is_valid():
+            if admission is not None and not admission.is_valid():
                 await end_tasks(work)
         if work.cancelled():
             self.creation.cancel()
@@ -235,14 +236,14 @@ class Jobs:
         self._exchanges = exchanges
         self._jobs: dict[str, Job] = {}
 
-    async def start(self, creation: Creation, is_valid: Callable[[], bool]) -> Job:
+    async def start(self, creation: Creation, admission: Admission | None) -> Job:
         """Begin a response; raises the reason why it is not accepted, BusyError if many run."""
         if sum(not job.is_over for job in self._jobs.values()) >= MAX_RUNNING:
             raise BusyError(f"{MAX_RUNNING} background responses already run; try again later.")
         job = Job(creation, self._exchanges)
         self._jobs[creation.record.id] = job
         try:
-            await job.start(is_valid)
+            await job.start(admission)
         except BaseException:
             del self._jobs[creation.record.id]
             raise

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from shepherd.json_text import frame
-from shepherd.server.api import ErrorReply
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import ApiError, ErrorReply
 from shepherd.server.wire.errors import error_body
 
 _FIELDS = {"messages": "input", "response_format": "text.format"}

@@ -12,11 +12,11 @@ from starlette.responses import Response
 from shepherd.messages import JsonObject
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body, to_api_error
-from shepherd.server.guard import key_of_request
 from shepherd.server.openai_responses.creation import Job, Jobs
 from shepherd.server.openai_responses.items import HistoryReader
 from shepherd.server.openai_responses.record import Status
 from shepherd.server.openai_responses.store import StoredResponse
+from shepherd.server.record import record_of
 from shepherd.server.responses import EventStreamResponse, JsonResponse
 
 PATH = "/v1/responses"
@@ -56,7 +56,7 @@ class StoredResponses:
     async def get(self, request: Request, id: str) -> Response:
         """The response as it is now, or its events."""
         query = _query(request, ResponseQuery)
-        owner, _ = key_of_request(request)
+        owner = record_of(request.scope).owner
         if not query.stream:
             return JsonResponse((await self._current(owner, id)).body)
         job = self.jobs.find(owner, id)
@@ -68,7 +68,7 @@ class StoredResponses:
 
     async def delete(self, request: Request, id: str) -> JsonResponse:
         """Delete a response; one that is being made is cancelled first."""
-        owner, _ = key_of_request(request)
+        owner = record_of(request.scope).owner
         job = self.jobs.find(owner, id)
         if job is not None:
             await self.jobs.remove(job)
@@ -78,7 +78,7 @@ class StoredResponses:
 
     async def cancel(self, request: Request, id: str) -> JsonResponse:
         """Stop a background response."""
-        owner, _ = key_of_request(request)
+        owner = record_of(request.scope).owner
         job = self.jobs.find(owner, id)
         if job is not None:
             await job.cancel()
@@ -90,7 +90,7 @@ class StoredResponses:
     async def input_items(self, request: Request, id: str) -> JsonResponse:
         """A page of the items before a response."""
         query = _query(request, ItemsQuery)
-        owner, _ = key_of_request(request)
+        owner = record_of(request.scope).owner
         response = await self._stored(owner, id)
         previous: str | None = response.body["previous_response_id"]
         earlier = [] if previous is None else await self.reader.earlier(owner, previous)

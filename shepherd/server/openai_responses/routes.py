@@ -9,7 +9,6 @@ from starlette.responses import Response
 from shepherd.server.api import Api
 from shepherd.server.errors import ApiError
 from shepherd.server.exchanges import Exchanges
-from shepherd.server.guard import key_of_request
 from shepherd.server.openai_responses.creation import Creation, Jobs
 from shepherd.server.openai_responses.errors import ResponsesErrors
 from shepherd.server.openai_responses.items import HistoryReader
@@ -18,6 +17,7 @@ from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.retrieval import PATH, StoredResponses, follow, stored_router
 from shepherd.server.openai_responses.store import ResponseStore, responses_in
 from shepherd.server.openai_responses.to_session import Translator
+from shepherd.server.record import record_of
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 
@@ -39,7 +39,7 @@ class Creator:
         settings = self.context.settings
         body = await self.context.bodies.read(request, ResponsesRequest)
         body.check_supported()
-        owner, _ = key_of_request(request)
+        owner = record_of(request.scope).owner
         history = await self.reader.read(owner, body)
         store = self.reader.store
         stored = body.store is not False and store.enabled
@@ -67,8 +67,7 @@ class Creator:
             if not self.reader.store.enabled:
                 message += ", and this server stores none (server.store_responses_days)"
             raise ApiError(400, message, "invalid_value", "background")
-        _, is_valid = key_of_request(request)
-        job = await self.jobs.start(creation, is_valid)
+        job = await self.jobs.start(creation, record_of(request.scope).admission)
         if creation.request.stream:
             return follow(job, 0, self.context.settings.keepalive)
         return JsonResponse(job.accepted)

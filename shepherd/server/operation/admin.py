@@ -1,6 +1,5 @@
 """`GET /ready`, and the routes of `shepherd ctl` below `/admin`."""
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated
 
@@ -8,23 +7,23 @@ from fastapi import APIRouter
 from pydantic import Field
 from starlette.requests import Request
 
-from shepherd.backends.base import Backend
 from shepherd.errors import ShepherdError
 from shepherd.messages import JsonObject
-from shepherd.server.access.current import current_key
 from shepherd.server.access.paths import ADMIN_PREFIX
 from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.errors import ApiError
-from shepherd.server.models import Models, ModelState
-from shepherd.server.operation.lifecycle import LOADING_SECONDS, Lifecycle
-from shepherd.server.operation.metrics import Metrics
+from shepherd.server.guard import is_local_socket
+from shepherd.server.models import ModelState
+from shepherd.server.operation.lifecycle import LOADING_SECONDS
+from shepherd.server.operation.metrics import total
+from shepherd.server.record import current_key
 from shepherd.server.responses import JsonResponse
-from shepherd.server.transport.local import is_local_socket
+from shepherd.server.settings import ServerContext
 from shepherd.version import __version__
 
 READY_PATH = "/ready"
 _READY, _LOADING = "ready", "loading"
-_REASONS = {
+REASONS = {
     _LOADING: "The model is loading.",
     "draining": "The server takes no new requests at the moment.",
     "stopping": "The server ends after the running requests.",
@@ -48,7 +47,7 @@ class ShutdownBody(RequestModel):
     ] = None
 
 
-def ready_router(lifecycle: Lifecycle, backend: Callable[[], Backend], models: Models) -> APIRouter:
+def ready_router(context: ServerContext) -> APIRouter:
     """The route that tells whether new requests should be sent here."""
     router = APIRouter()
 
@@ -60,37 +59,36 @@ def ready_router(lifecycle: Lifecycle, backend: Callable[[], Backend], models: M
         is `database` if that of `server.database` does not answer. It is `error` if the default
         model can't answer, as for `/health`. `reason` is a sentence. Needs no key.
         """
-        status = await _status(lifecycle, backend(), models)
-        body = {"status": status, "model": backend().info.id}
+        status = await server_status(context)
+        body = {"status": status, "model": context.backend.info.id}
         if status == _READY:
             return JsonResponse(body)
         headers = {"Retry-After": str(LOADING_SECONDS)} if status == _LOADING else None
-        return JsonResponse({**body, "reason": _REASONS[status]}, 503, headers)
+        return JsonResponse({**body, "reason": REASONS[status]}, 503, headers)
 
     return router
 
 
-def admin_router(lifecycle: Lifecycle, metrics: Metrics, models: Models) -> APIRouter:
+def admin_router(context: ServerContext) -> APIRouter:
     """The routes that steer the server.
 
     They need a key with the scope `admin`, or the server's Unix socket.
     """
-    router = APIRouter(prefix=ADMIN_PREFIX)
-    bodies = BodyReader(_MAX_BODY)
+    router, lifecycle = APIRouter(prefix=ADMIN_PREFIX), context.lifecycle
+    bodies = BodyReader(context.settings, _MAX_BODY)
 
     @router.get("/status")
     async def read_status(request: Request) -> JsonResponse:
         """The state of the server: its models, requests and connections."""
         _check_access(request)
-        status = await _status(lifecycle, models.default, models)
-        return JsonResponse({"status": status, **_state(lifecycle, metrics, models)})
+        return JsonResponse({"status": await server_status(context), **_state(context)})
 
     @router.post("/drain")
     async def drain(request: Request) -> JsonResponse:
         """Refuse new requests with 503; those that run go on. `/ready` is 503 then."""
         _check_access(request)
         lifecycle.drain()
-        return JsonResponse({"status": "draining", "running": _running(lifecycle)})
+        return JsonResponse({"status": "draining", "running": _running(context)})
 
     @router.post("/reload")
     async def reload(request: Request) -> JsonResponse:
@@ -110,7 +108,7 @@ def admin_router(lifecycle: Lifecycle, metrics: Metrics, models: Models) -> APIR
         """End the server after the running requests, as SIGTERM does."""
         _check_access(request)
         body = await bodies.read(request, ShutdownBody)
-        running = _running(lifecycle)
+        running = _running(context)
         lifecycle.begin_stop(body.seconds)
         return JsonResponse({"status": "stopping", "running": running}, 202)
 
@@ -123,30 +121,33 @@ def _check_access(request: Request) -> None:
         raise ApiError(403, message, "insufficient_scope")
 
 
-async def _status(lifecycle: Lifecycle, backend: Backend, models: Models) -> str:
+async def server_status(context: ServerContext) -> str:
+    """`ready`, or why new requests should go elsewhere: a name of `REASONS`."""
+    lifecycle = context.lifecycle
     if lifecycle.draining:
         return "stopping" if lifecycle.stopping else "draining"
-    served = models.served()
+    served = context.models.served()
     if lifecycle.loading or (served and served[0].state is ModelState.LOADING):
         return _LOADING
     if not await lifecycle.database_answers():
         return "database"
-    return _READY if await backend.reachable() else "error"
+    return _READY if await context.backend.reachable() else "error"
 
 
-def _running(lifecycle: Lifecycle) -> int:
+def _running(context: ServerContext) -> int:
     """The requests that run, without this one."""
-    return max(0, lifecycle.running() - 1)
+    return max(0, context.monitor.metrics.running - 1)
 
 
-def _state(lifecycle: Lifecycle, metrics: Metrics, models: Models) -> JsonObject:
+def _state(context: ServerContext) -> JsonObject:
+    lifecycle, metrics = context.lifecycle, context.monitor.metrics
     return {
         "version": __version__,
         "pid": lifecycle.pid,
         "uptime_seconds": round(lifecycle.uptime, 1),
         "addresses": list(lifecycle.addresses),
-        "requests": {"running": _running(lifecycle), "ended": sum(metrics.requests.values())},
-        "connections": metrics.connections(),
+        "requests": {"running": _running(context), "ended": total(metrics.requests)},
+        "connections": metrics.connections,
         "models": [
             {
                 "name": model.name,
@@ -156,6 +157,6 @@ def _state(lifecycle: Lifecycle, metrics: Metrics, models: Models) -> JsonObject
                 "context_size": model.backend.info.context_size,
                 "upstreams": [asdict(state) for state in model.backend.upstreams],
             }
-            for model in models.loaded()
+            for model in context.models.loaded()
         ],
     }

@@ -1,4 +1,4 @@
-"""Uvicorn with our connections, our signals, and an end that waits for running requests."""
+"""Uvicorn with our signals, and with an end that waits for running requests."""
 
 import asyncio
 import logging
@@ -8,41 +8,25 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from typing import cast
 
 import uvicorn
-from fastapi import FastAPI
 
 from shepherd.errors import ShepherdError
-from shepherd.server.api import ErrorShapes
+from shepherd.server.app import ServerApp
 from shepherd.server.errors import ApiError
-from shepherd.server.operation.lifecycle import Lifecycle
-from shepherd.server.operation.metrics import Metrics
-from shepherd.server.operation.request_log import RequestLog
-from shepherd.server.operation.traces import Traces
 from shepherd.server.settings import ServerSettings
-from shepherd.server.transport.handshake import TlsHandshake
-from shepherd.server.transport.protocol import HttpProtocol
-from shepherd.server.transport.table import ConnectionTable
+from shepherd.server.transport.deadline import TimedProtocol
 from shepherd.server.transport.tls import ServerTls
 from shepherd.tasks import end_tasks
 from shepherd.tools.text import pluralize
 
 logger = logging.getLogger("shepherd.server")
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_DATE_SECONDS = 1.0
-"""How often the Date header is renewed."""
-
-_GRACE_SECONDS = 0.1
-"""How long a forced end waits for what is open."""
-
-_POLL_SECONDS = 0.005
 
 
 def _nothing() -> None:
-    """Do nothing at the first signal."""
+    """Do nothing when the server begins to end."""
 
 
 class DrainingServer(uvicorn.Server):
@@ -50,39 +34,23 @@ class DrainingServer(uvicorn.Server):
 
     def __init__(
         self,
-        app: FastAPI,
-        announcement: str = "",
+        app: ServerApp,
         drain: Callable[[], None] = _nothing,
         *,
         settings: ServerSettings,
         tls: ServerTls | None = None,
-        traces: Traces | None = None,
     ) -> None:
-        """`announcement` is logged once connections are accepted and signals are handled.
-
-        With `load`, the models are loaded then, and its result is logged instead; requests are
-        refused meanwhile. If it fails, the server ends, and `serve` raises its error.
-        """
-        self.load: Callable[[], Awaitable[str]] | None = None
-        self._announcement = announcement
-        self._loading: asyncio.Task[None] | None = None
-        self._lifecycle = lifecycle = cast(Lifecycle, app.state.lifecycle)
-        lifecycle.running = lambda: len(self.server_state.tasks)
-        lifecycle.stop = self.begin_end
-        lifecycle.on_stop = drain
-        self._reloads = set[asyncio.Task[None]]()
-        self._has_terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._ended = asyncio.Event()
+        """`drain` ends work that would never end by itself, once the server begins to end."""
+        self._lifecycle = app.context.lifecycle
+        self._metrics = app.context.monitor.metrics
+        self._drain = drain
         self._settings = settings
         self._tls = tls
-        self._errors = cast(ErrorShapes, app.state.errors)
-        metrics = cast(Metrics, app.state.metrics)
-        metrics.connections = lambda: len(self._table)
-        self._log = RequestLog(app, metrics, traces)
-        self._table = ConnectionTable(settings, self._log.note_refusal)
+        self._reloads = set[asyncio.Task[None]]()
+        self._has_terminal = sys.stderr is not None and sys.stderr.isatty()
         super().__init__(
             uvicorn.Config(
-                self._log,
+                app,
                 loop="asyncio",
                 ws="none",
                 lifespan="off",
@@ -93,97 +61,64 @@ class DrainingServer(uvicorn.Server):
             )
         )
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections, then log the announcement."""
-        loop = asyncio.get_running_loop()
-        self.servers = [
-            await loop.create_server(
-                self._protocol if sock.family == socket.AF_UNIX else self._tcp_protocol,
-                sock=sock,
-                backlog=self.config.backlog,
-            )
-            for sock in sockets or []
-        ]
-        self.started = True
-        if self.load is None:
-            self._lifecycle.announce("ready")
-            logger.info("%s", self._announcement)
-            return
+    async def run_while_loading(
+        self, sockets: list[socket.socket], load: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Serve until the end; work is refused until `load` has ended, whose error is raised."""
         self._lifecycle.begin_load()
-        self._loading = loop.create_task(self._finish_load(self.load))
-        self._loading.add_done_callback(self._end_if_failed)
+        loading = asyncio.ensure_future(load())
+        loading.add_done_callback(self._note_loaded)
+        await self.serve(sockets)
+        await self.end_requests()
+        await end_tasks(loading)
+        if not loading.cancelled():
+            await loading
 
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until the end; raises the error that kept the models from loading."""
-        await super().serve(sockets)
-        if self._loading is None:
-            return
-        await end_tasks(self._loading)
-        if not self._loading.cancelled() and (error := self._loading.exception()) is not None:
-            raise error
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections; those of the Unix socket are not encrypted."""
+        loop, state = asyncio.get_running_loop(), self.server_state
+        protocol = partial(TimedProtocol, self.config, state, self._settings, self._metrics)
+        self.servers = []
+        for sock in sockets or []:
+            context = None
+            if self._tls is not None and sock.family != socket.AF_UNIX:
+                context = self._tls.context
+            seconds = None if context is None else self._settings.read_timeout
+            listener = await loop.create_server(
+                protocol, sock=sock, ssl=context, ssl_handshake_timeout=seconds
+            )
+            self.servers.append(listener)
+        self.started = True
 
-    async def _finish_load(self, load: Callable[[], Awaitable[str]]) -> None:
-        announcement = await load()
-        self._lifecycle.finish_load()
-        logger.info("%s", announcement)
-
-    def _end_if_failed(self, loading: asyncio.Task[None]) -> None:
-        if not loading.cancelled() and loading.exception() is not None:
-            self.end(force=True)
-
-    async def main_loop(self) -> None:
-        """Wait for `end`; uvicorn would look for it ten times a second."""
-        while not await self.on_tick(0):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), _DATE_SECONDS)
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to end, also because the lifecycle says so; uvicorn asks ten times a second."""
+        self.should_exit = self.should_exit or self._lifecycle.stopping
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more connections, and wait for the open ones until the end is forced."""
-        for listener in (*self.servers, *(sockets or [])):
-            listener.close()
-        state = self.server_state
-        for connection in list(state.connections):
-            connection.shutdown()
-        grace = asyncio.get_running_loop().time() + _GRACE_SECONDS
-        while state.connections or state.tasks:
-            if self.force_exit and asyncio.get_running_loop().time() >= grace:
-                return
-            await asyncio.sleep(_POLL_SECONDS)
+        """Accept no more connections; running requests get the time of the settings."""
+        seconds = self._lifecycle.stop_seconds
+        if seconds is None:
+            seconds = self._settings.shutdown_seconds or None  # 0: without a limit
+        if self.server_state.tasks and not self.force_exit:
+            requests = pluralize(len(self.server_state.tasks), "running request")
+            logger.info("Waiting for %s; a second signal ends all", requests)
+        self._drain()
+        if seconds is not None:
+            asyncio.get_running_loop().call_later(seconds, partial(self.end, force=True))
+        await super().shutdown(sockets)
 
     def end(self, *, force: bool = False) -> None:
         """Stop to serve; running requests go on unless the end is forced."""
         self.should_exit = True
-        self.force_exit = force
-        self._ended.set()
+        if force:
+            self.force_exit = True
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
 
-    def begin_end(self, seconds: float | None = None) -> None:
-        """Stop to serve; running requests end after `seconds`, 0 for at once.
-
-        None is the time of the settings, which is without a limit if it is 0.
-        """
-        limit = self._settings.shutdown_seconds or None if seconds is None else seconds
-        running = len(self.server_state.tasks)
-        if running and not self.should_exit:
-            requests = pluralize(running, "running request")
-            logger.info("Waiting for %s; a second signal ends all", requests)
-        self.end()
-        if limit is not None:
-            asyncio.get_running_loop().call_later(limit, partial(self.end, force=True))
-
-    def _tcp_protocol(self) -> asyncio.Protocol:
-        if self._tls is None:
-            return self._protocol()
-        return TlsHandshake(self._tls.context, self._settings, self._table, self._protocol)
-
-    def _protocol(self) -> asyncio.Protocol:
-        return HttpProtocol(
-            self.config,
-            self.server_state,
-            self.lifespan.state,
-            settings=self._settings,
-            table=self._table,
-            errors=self._errors,
-        )
+    async def end_requests(self) -> None:
+        """Cancel the requests that still run."""
+        await end_tasks(*self._reloads, *self.server_state.tasks)
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -192,22 +127,22 @@ class DrainingServer(uvicorn.Server):
             yield
             return
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, self._on_signal)
-        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+        stop, reload = self._on_signal, self._on_hangup
+        handlers = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGHUP: reload}
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
         try:
             yield
         finally:
-            for number in (*_SIGNALS, signal.SIGHUP):
+            for number in handlers:
                 loop.remove_signal_handler(number)
 
-    async def end_requests(self) -> None:
-        """Cancel the requests that still run."""
-        await end_tasks(*self._reloads)
-        await end_tasks(*self.server_state.tasks)
+    def _note_loaded(self, loading: "asyncio.Future[None]") -> None:
+        if not loading.cancelled() and loading.exception() is not None:
+            self.end(force=True)
 
     def _on_signal(self) -> None:
-        if self.should_exit:
+        if self.should_exit or self._lifecycle.stopping:
             self.end(force=True)
         else:
             self._lifecycle.begin_stop()

@@ -1,18 +1,16 @@
 """The log on stderr: lines for readers, or one JSON object per line."""
 
-import asyncio
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from time import monotonic
 from types import TracebackType
-from typing import Any, TextIO, TypeAlias
+from typing import Any, TypeAlias
 
 from shepherd.json_text import to_json
-from shepherd.server.operation.record import current_record
+from shepherd.server.record import current_record
 
 _LOGGERS = ("shepherd", "uvicorn")
 
@@ -52,64 +50,10 @@ class JsonLines(logging.Formatter):
         return "".join([*traceback.format_tb(trace), name])
 
 
-HOLD_SECONDS = 0.02
-"""How long the line of a request may wait for others; a write takes longer than making a line."""
-
-
-class GroupedLines(logging.Handler):
-    """Writes records to a stream; the lines of requests are written together, a moment later.
-
-    All other records are written at once, after those before them.
-    """
-
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = monotonic) -> None:
-        super().__init__()
-        self._stream = stream
-        self._clock = clock
-        self._held: list[str] = []
-        self._since = 0.0
-        self._last: logging.LogRecord | None = None
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Take a record."""
-        try:
-            self._held.append(f"{self.format(record)}\n")
-        except Exception:  # noqa: BLE001 - as in the handlers of logging itself
-            self.handleError(record)
-            return
-        self._last = record
-        if not (hasattr(record, REQUEST) and self._may_wait()):
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what is held."""
-        with self.lock or nullcontext():
-            held, self._held = self._held, []
-            if not held or self._last is None:
-                return
-            try:
-                self._stream.write("".join(held))
-                self._stream.flush()
-            except (OSError, ValueError):  # the stream was closed
-                self.handleError(self._last)
-
-    def _may_wait(self) -> bool:
-        """Whether the event loop writes the held lines later."""
-        now = self._clock()
-        if len(self._held) > 1:
-            return now - self._since < HOLD_SECONDS
-        try:
-            asyncio.get_running_loop().call_later(HOLD_SECONDS, self.flush)
-        except RuntimeError:  # there is none in this thread
-            return False
-        self._since = now
-        return True
-
-
 @contextmanager
 def logging_to_stderr(*, as_json: bool = False) -> Generator[None]:
     """Write our log and uvicorn's to stderr while the server runs."""
-    handler = GroupedLines(sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(JsonLines() if as_json else text)
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}
@@ -123,4 +67,3 @@ def logging_to_stderr(*, as_json: bool = False) -> Generator[None]:
         for name, level in levels.items():
             logging.getLogger(name).removeHandler(handler)
             logging.getLogger(name).setLevel(level)
-        handler.flush()

@@ -1,16 +1,27 @@
-"""The server's measurements; `exposition` has them in the format of Prometheus."""
+"""`GET /metrics`: the server's measurements, counted with Prometheus's own client."""
 
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TypeAlias
 
+from fastapi import APIRouter
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shepherd.backends.upstream_state import Health
+from shepherd.server.access.paths import METRICS_PATH
 from shepherd.server.models import LoadedModel
-from shepherd.server.operation.record import RequestRecord
-
-Labels: TypeAlias = tuple[str, ...]
+from shepherd.server.record import RequestRecord
 
 OTHER = "other"
 """The label of models that the server does not list, so that clients can't add series."""
@@ -22,64 +33,85 @@ REQUEST_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 
 WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1, 5)
 
+_CACHE = (
+    ("hits", "shepherd_cache_hits", "Prompts that began with tokens of a cache."),
+    ("tokens", "shepherd_cached_tokens", "Tokens that came from a cache."),
+    ("evictions", "shepherd_cache_evictions", "Entries that were removed from a cache."),
+)
+_CACHE_STATE = (
+    ("entries", "shepherd_cache_entries", "Prompts in a cache."),
+    ("bytes", "shepherd_cache_bytes", "Bytes of a cache."),
+)
+_UPSTREAM = (
+    ("requests", "shepherd_upstream_requests", "Requests that were sent to an upstream."),
+    ("failures", "shepherd_upstream_failures", "Requests that failed at an upstream."),
+    ("prompt_tokens", "shepherd_upstream_prompt_tokens", "Tokens of prompts."),
+    ("cached_tokens", "shepherd_upstream_cached_tokens", "Those of them from its cache."),
+)
 
-@dataclass(slots=True)
-class Distribution:
-    """How many values were at most each of `bounds`, and beyond; with their sum."""
-
-    bounds: Sequence[float]
-    counts: list[int] = field(default_factory=list[int])
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
-
-    def observe(self, value: float) -> None:
-        """Add a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-
-class Distributions(dict[Labels, Distribution]):
-    """Distributions by their labels; new ones begin empty."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        super().__init__()
-        self._bounds = bounds
-
-    def __missing__(self, labels: Labels) -> Distribution:
-        self[labels] = created = Distribution(self._bounds)
-        return created
-
-
-def _no_models() -> Sequence[LoadedModel]:
-    return ()
-
-
-def _nothing() -> int:
-    return 0
+disable_created_metrics()  # a second series for each, with the time of its first value
 
 
 class Metrics:
-    """The measurements of one server; for one event loop.
+    """The measurements of one server.
 
-    `known_models` are the names that may be labels. `models` and `connections` are read when the
-    measurements are. Requests have the labels wire, model and status; tokens have wire, model and
-    kind; times have the model, before it the wire for those from the start of a request.
+    `known_models` gives the names that may be labels, `models` those that are loaded. `running`
+    requests and open `connections` are counted up and down.
     """
 
-    def __init__(self, known_models: Callable[[], Sequence[str]]) -> None:
-        self.models: Callable[[], Sequence[LoadedModel]] = _no_models
-        self.connections: Callable[[], int] = _nothing
+    def __init__(
+        self,
+        known_models: Callable[[], Sequence[str]],
+        models: Callable[[], Sequence[LoadedModel]] = tuple,
+    ) -> None:
+        self.models = models
         self.running = 0
-        self.requests: Counter[Labels] = Counter()
-        self.tokens: Counter[Labels] = Counter()
-        self.seconds = Distributions(REQUEST_BUCKETS)
-        self.wait = Distributions(WAIT_BUCKETS)
-        self.first_token = Distributions(REQUEST_BUCKETS)
-        self.between_tokens = Distributions(TOKEN_BUCKETS)
+        self.connections = 0
         self._known_models = known_models
         self._labels: set[str] = {""}
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "shepherd_requests",
+            "Requests that have ended.",
+            ("wire", "model", "status"),
+            registry=registry,
+        )
+        self.tokens = Counter(
+            "shepherd_tokens",
+            "Tokens of prompts, those of them from a cache, and generated ones.",
+            ("wire", "model", "kind"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "shepherd_request_seconds",
+            "Seconds from a request to the end of its answer.",
+            ("wire",),
+            buckets=REQUEST_BUCKETS,
+            registry=registry,
+        )
+        self._wait = Histogram(
+            "shepherd_queue_wait_seconds",
+            "Seconds that a request waited for a model, a sequence and other prompts.",
+            ("model",),
+            buckets=WAIT_BUCKETS,
+            registry=registry,
+        )
+        self._first_token = Histogram(
+            "shepherd_time_to_first_token_seconds",
+            "Seconds from a request to the first text of its answer.",
+            ("wire", "model"),
+            buckets=REQUEST_BUCKETS,
+            registry=registry,
+        )
+        self._between_tokens = Histogram(
+            "shepherd_time_between_tokens_seconds",
+            "Seconds between two pieces of text of an answer, which are mostly tokens.",
+            ("model",),
+            buckets=TOKEN_BUCKETS,
+            registry=registry,
+        )
+        registry.register(_State(self))
+        ProcessCollector(registry=registry)
 
     @contextmanager
     def count_running(self) -> Generator[None]:
@@ -92,25 +124,25 @@ class Metrics:
 
     def count_request(self, record: RequestRecord) -> None:
         """Count a request that has ended."""
-        self.requests[record.wire, self.label(record.model), str(record.status)] += 1
-        self.seconds[record.wire,].observe(record.seconds)
+        self.requests.labels(record.wire, self.label(record.model), str(record.status)).inc()
+        self._seconds.labels(record.wire).observe(record.seconds)
 
     def count_tokens(self, wire: str, model: str, kind: str, tokens: int) -> None:
         """Count tokens of a kind: `prompt`, `cached` or `generated`."""
         if tokens > 0:
-            self.tokens[wire, self.label(model), kind] += tokens
+            self.tokens.labels(wire, self.label(model), kind).inc(tokens)
 
     def observe_wait(self, model: str, seconds: float) -> None:
         """Note how long a request waited."""
-        self.wait[self.label(model),].observe(seconds)
+        self._wait.labels(self.label(model)).observe(seconds)
 
     def observe_first_token(self, wire: str, model: str, seconds: float) -> None:
         """Note when the first text of an answer came."""
-        self.first_token[wire, self.label(model)].observe(seconds)
+        self._first_token.labels(wire, self.label(model)).observe(seconds)
 
     def observe_next_token(self, model: str, seconds: float) -> None:
         """Note how long the next text of an answer took."""
-        self.between_tokens[self.label(model),].observe(seconds)
+        self._between_tokens.labels(self.label(model)).observe(seconds)
 
     def label(self, model: str) -> str:
         """The label of a model."""
@@ -120,3 +152,128 @@ class Metrics:
             self._labels.add(model)
             return model
         return OTHER
+
+
+def total(counter: Counter, **labels: str) -> int:
+    """The sum of a counter's values that have these labels."""
+    (metric,) = counter.collect()
+    return int(sum(s.value for s in metric.samples if labels.items() <= s.labels.items()))
+
+
+class _State(Collector):
+    """What the server and its models are at the moment of reading."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: a look at the models is not needed to register."""
+        yield from ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All of it."""
+        metrics, models = self._metrics, self._metrics.models()
+        running, text = "shepherd_requests_running", "Requests that are being answered."
+        yield GaugeMetricFamily(running, text, value=metrics.running)
+        connections = metrics.connections
+        yield GaugeMetricFamily("shepherd_connections", "Open connections.", value=connections)
+        yield GaugeMetricFamily("shepherd_models_loaded", "Loaded models.", value=len(models))
+        yield from self._models(models)
+        yield from self._caches(models)
+        yield from self._upstreams(models)
+        yield from self._llamacpp(models)
+
+    def _models(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
+        queue, memory, vram = dict[str, float](), dict[str, float](), dict[str, float]()
+        for model in models:
+            label = self._metrics.label(model.name)
+            waiting = model.backend.waiting_requests
+            for values, value in (
+                (queue, waiting),
+                (memory, model.memory.ram),
+                (vram, model.memory.vram),
+            ):
+                values[label] = values.get(label, 0) + value
+        for name, text, values in (
+            ("shepherd_queue_requests", "Requests without a sequence.", queue),
+            ("shepherd_model_memory_bytes", "Estimated memory.", memory),
+            ("shepherd_model_vram_bytes", "Estimated memory of GPUs.", vram),
+        ):
+            labelled = {(label,): value for label, value in values.items()}
+            yield _filled(GaugeMetricFamily(name, text, labels=("model",)), labelled)
+
+    def _caches(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
+        places = ("model", "tier")
+        for kind, metrics in ((CounterMetricFamily, _CACHE), (GaugeMetricFamily, _CACHE_STATE)):
+            for field, name, text in metrics:
+                values = dict[tuple[str, ...], float]()
+                for model in models:
+                    for tier in model.backend.cache_tiers:
+                        place = self._metrics.label(model.name), tier.name
+                        values[place] = values.get(place, 0) + getattr(tier, field)
+                yield _filled(kind(name, text, labels=places), values)
+
+    def _upstreams(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
+        places = ("model", "upstream")
+        states = {
+            (self._metrics.label(model.name), state.url): state
+            for model in models
+            for state in model.backend.upstreams
+        }
+        up = {labels: int(state.health is Health.UP) for labels, state in states.items()}
+        text = "Whether a server of a provider that has several takes requests."
+        yield _filled(GaugeMetricFamily("shepherd_upstream_up", text, labels=places), up)
+        running = {labels: state.running for labels, state in states.items()}
+        name, text = "shepherd_upstream_running", "Requests that it is answering."
+        yield _filled(GaugeMetricFamily(name, text, labels=places), running)
+        for field, name, text in _UPSTREAM:
+            counts = {labels: getattr(state, field) for labels, state in states.items()}
+            yield _filled(CounterMetricFamily(name, text, labels=places), counts)
+
+    def _llamacpp(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
+        """The totals under the names of llama.cpp's server, which have no labels."""
+        tokens = self._metrics.tokens
+        cached = total(tokens, kind="cached")
+        for name, text, value in (
+            (
+                "prompt_tokens",
+                "Tokens of prompts that were read.",
+                max(0, total(tokens, kind="prompt") - cached),
+            ),
+            ("prompt_tokens_cached", "Tokens of prompts from a cache.", cached),
+            ("tokens_predicted", "Generated tokens.", total(tokens, kind="generated")),
+        ):
+            yield CounterMetricFamily(f"llamacpp:{name}", text, value=value)
+        others = max(0, self._metrics.running - 1)  # without the request for these numbers
+        waiting = sum(model.backend.waiting_requests for model in models)
+        for name, text, value in (
+            ("requests_processing", "Requests that are being answered.", others),
+            ("requests_deferred", "Requests without a sequence.", waiting),
+        ):
+            yield GaugeMetricFamily(f"llamacpp:{name}", text, value=value)
+
+
+def _filled(
+    family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[tuple[str, ...], float]
+) -> Metric:
+    """A family with these values by their labels."""
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def metrics_router(metrics: Metrics) -> APIRouter:
+    """The route for Prometheus."""
+    router, started = APIRouter(), str(int(time.time()))
+
+    @router.get(METRICS_PATH)
+    async def read_metrics(request: Request) -> Response:
+        """The measurements in the format of Prometheus.
+
+        A key needs the scope `admin`, unless `server.metrics_open` is set.
+        """
+        encode, media_type = choose_encoder(request.headers.get("accept", ""))
+        headers = {"content-type": media_type, "process-start-time-unix": started}
+        return Response(encode(metrics.registry), headers=headers)
+
+    return router

@@ -9,8 +9,8 @@ from shepherd.backends.forwarding import ForwardingBackend
 from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback
 from shepherd.server.models import Models
 from shepherd.server.operation.metrics import Metrics
-from shepherd.server.operation.record import RequestRecord, current_record
 from shepherd.server.operation.traces import span
+from shepherd.server.record import RequestRecord, current_record
 from shepherd.session import Session
 
 

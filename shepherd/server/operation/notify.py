@@ -8,11 +8,9 @@ import time
 from collections.abc import AsyncGenerator, MutableMapping
 from contextlib import asynccontextmanager
 
-from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
-_MICROSECOND = 1e-6
 
 
 class Notifier:
@@ -28,10 +26,8 @@ class Notifier:
         """The notifier of this process; its variables leave `env`, as they are not for children."""
         address = env.pop("NOTIFY_SOCKET", "")
         microseconds = env.pop("WATCHDOG_USEC", "")
-        process = env.pop("WATCHDOG_PID", "")
-        seconds = int(microseconds) * _MICROSECOND if microseconds.isdigit() else 0.0
-        if process and process != str(os.getpid()):
-            seconds = 0.0
+        is_ours = env.pop("WATCHDOG_PID", "") in ("", str(os.getpid()))
+        seconds = int(microseconds) / 1e6 if microseconds.isdigit() and is_ours else 0.0
         return cls(address, seconds)
 
     def send(self, *lines: str) -> None:
@@ -47,22 +43,16 @@ class Notifier:
             logger.warning("systemd can't be told %s: %s", lines[0], error)
 
     def send_state(self, state: str) -> None:
-        """Send a state of `Lifecycle`."""
-        match state:
-            case "reloading":
-                now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-                self.send("RELOADING=1", f"MONOTONIC_USEC={now}")
-            case "stopping":
-                self.send("STOPPING=1")
-            case "loading":
-                pass  # systemd waits for READY=1
-            case _:
-                self.send("READY=1")
+        """Send a state of `Lifecycle`; while it is `loading`, systemd waits for READY=1."""
+        if state == "reloading":
+            now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+            self.send("RELOADING=1", f"MONOTONIC_USEC={now}")
+        elif state != "loading":
+            self.send("STOPPING=1" if state == "stopping" else "READY=1")
 
     @asynccontextmanager
-    async def following(self, lifecycle: Lifecycle) -> AsyncGenerator[None]:
-        """Send all states of a server while it runs, and signs of life."""
-        lifecycle.listeners.append(self.send_state)
+    async def beating(self) -> AsyncGenerator[None]:
+        """Send signs of life, if systemd waits for them."""
         beats = asyncio.create_task(self._beat())
         try:
             yield

@@ -28,12 +28,12 @@ from shepherd.json_text import frame
 from shepherd.messages import JsonObject
 from shepherd.server.access.audit import AuditLog
 from shepherd.server.access.audited import noted_command
-from shepherd.server.access.current import key_has
 from shepherd.server.access.key import KeyScope
-from shepherd.server.body import BodyReader, RequestModel
+from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, to_api_error
+from shepherd.server.record import key_has, record_of
 from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse, while_connected
-from shepherd.server.settings import ServerSettings
+from shepherd.server.settings import ServerContext
 from shepherd.server.shared.decision import DecisionBody
 from shepherd.server.shared.follow import watch, watch_request
 from shepherd.server.shared.page.document import page
@@ -108,16 +108,16 @@ class SharedSessionErrors(OpenAiErrors):
         return frame({"error": error.code, "message": error.message}, UpdateKind.ERROR)
 
 
-def cli_router(conversation: SharedSession, settings: ServerSettings, audit: AuditLog) -> APIRouter:
+def cli_router(conversation: SharedSession, context: ServerContext, audit: AuditLog) -> APIRouter:
     """The routes over one conversation; `audit` gets a line for each command."""
     router = APIRouter()
     _add_page(router)
-    _add_requests(router, conversation, settings)
-    _add_updates(router, conversation, settings)
+    _add_requests(router, conversation, context)
+    _add_updates(router, conversation, context)
     _add_session(router, conversation)
     _add_saved_sessions(router, conversation)
-    _add_commands(router, conversation, settings, audit)
-    _add_approvals(router, conversation, settings)
+    _add_commands(router, conversation, context, audit)
+    _add_approvals(router, conversation, context)
     return router
 
 
@@ -129,9 +129,7 @@ def _add_page(router: APIRouter) -> None:
         return Response(text, 200, headers, "text/html; charset=utf-8")
 
 
-def _add_requests(router: APIRouter, conversation: SharedSession, settings: ServerSettings) -> None:
-    bodies = BodyReader(settings.max_body_bytes)
-
+def _add_requests(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:
     @router.post("/request")
     async def send_request(request: Request) -> Response:
         """Put a prompt at the end of the queue.
@@ -141,7 +139,7 @@ def _add_requests(router: APIRouter, conversation: SharedSession, settings: Serv
         the answer. 503 with `Retry-After` if too many requests wait.
         """
         named = _named_client(request)
-        body = await bodies.read(request, PromptBody)
+        body = await context.bodies.read(request, PromptBody)
         client = named or f"client_{secrets.token_hex(12)}"
         identity = _identity(request, client)
         if named or body.stream:
@@ -157,7 +155,7 @@ def _add_requests(router: APIRouter, conversation: SharedSession, settings: Serv
             open_frames = _listened(
                 conversation.presence, identity, lambda: watch_request(log, prompt_request, start)
             )
-            return _events(open_frames, settings, headers)
+            return _events(open_frames, context, headers)
         if body.in_background:
             position = conversation.queue.position(prompt_request)
             data = {**prompt_request.to_json(), "position": position, "client": client}
@@ -187,7 +185,7 @@ def _add_requests(router: APIRouter, conversation: SharedSession, settings: Serv
         return JsonResponse(prompt_request.to_json(), 200 if prompt_request.done.is_set() else 202)
 
 
-def _add_updates(router: APIRouter, conversation: SharedSession, settings: ServerSettings) -> None:
+def _add_updates(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:
     @router.get("/updates")
     async def read_updates(request: Request) -> Response:
         """All updates as events; `Last-Event-ID` or `?after=` resumes after an id.
@@ -202,7 +200,7 @@ def _add_updates(router: APIRouter, conversation: SharedSession, settings: Serve
         open_frames = _listened(
             conversation.presence, identity, lambda: watch(conversation, identity, after)
         )
-        return _events(open_frames, settings, {CLIENT_HEADER: client})
+        return _events(open_frames, context, {CLIENT_HEADER: client})
 
 
 def _add_session(router: APIRouter, conversation: SharedSession) -> None:
@@ -241,10 +239,8 @@ def _add_saved_sessions(router: APIRouter, conversation: SharedSession) -> None:
 
 
 def _add_commands(
-    router: APIRouter, conversation: SharedSession, settings: ServerSettings, audit: AuditLog
+    router: APIRouter, conversation: SharedSession, context: ServerContext, audit: AuditLog
 ) -> None:
-    bodies = BodyReader(settings.max_body_bytes)
-
     @router.post("/command")
     async def run_command(request: Request) -> JsonResponse:
         """Run a command of the conversation, such as `/undo`; 409 while a request runs.
@@ -253,7 +249,7 @@ def _add_commands(
         does `!LINE`, which runs a line in the server's shell until its end or until the client
         hangs up.
         """
-        body = await bodies.read(request, CommandBody)
+        body = await context.bodies.read(request, CommandBody)
         command, argument = named_command(body.command)
         with noted_command(audit, command.name, argument):
             if command.approves(argument) and not key_has(KeyScope.APPROVE):
@@ -272,11 +268,7 @@ def _add_commands(
         return JsonResponse({"update_id": conversation.log.id_of(conversation.log.last)})
 
 
-def _add_approvals(
-    router: APIRouter, conversation: SharedSession, settings: ServerSettings
-) -> None:
-    bodies = BodyReader(settings.max_body_bytes)
-
+def _add_approvals(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:
     @router.post("/approvals/{id}")
     async def decide_approval(id: str, request: Request) -> JsonResponse:
         """Answer an `approval_needed`; only the client that sent the request may do this.
@@ -284,8 +276,8 @@ def _add_approvals(
         With `always` the rules in the question are stored.
         """
         client = _identity(request, _named_client(request))
-        body = await bodies.read(request, DecisionBody)
-        key = getattr(request.state, "key_name", "") or NO_KEY
+        body = await context.bodies.read(request, DecisionBody)
+        key = record_of(request.scope).owner or NO_KEY
         approval = Approval(Choice(body.decision), body.reason, by=key, values=body.values)
         conversation.approver.decide(id, client, approval)
         return JsonResponse({"id": id, "decision": body.decision})
@@ -312,8 +304,8 @@ def _named_client(request: Request) -> str:
 
 def _identity(request: Request, client: str) -> str:
     """The identity of a client: equal names under two keys are two clients."""
-    key_name = getattr(request.state, "key_name", "")
-    return f"{key_name}\n{client}" if key_name else client
+    owner = record_of(request.scope).owner
+    return f"{owner}\n{client}" if owner else client
 
 
 def _listened(
@@ -332,10 +324,10 @@ def _listened(
 
 def _events(
     open_frames: Callable[[], AbstractAsyncContextManager[Frames]],
-    settings: ServerSettings,
+    context: ServerContext,
     headers: dict[str, str],
 ) -> Response:
-    response = EventStreamResponse(open_frames, to_api_error, settings.keepalive)
+    response = EventStreamResponse(open_frames, to_api_error, context.settings.keepalive)
     response.headers.update(headers)
     return response
 

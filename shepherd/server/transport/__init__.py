@@ -1,1 +1,1 @@
-"""Connections under uvicorn: strict framing, time limits, and limits of their number."""
+"""Connections under uvicorn: encryption, and deadlines for clients that are too slow."""

@@ -34,43 +34,37 @@ class ServerTls:
     """The TLS context of a server; raises ConfigError for files that can't be used."""
 
     def __init__(self, files: TlsFiles) -> None:
-        self.context = _context(files)
+        self.context = _checked_context(files)
 
     def replace(self, files: TlsFiles) -> None:
         """Use other files, or new contents, for new connections; raises ConfigError.
 
         After an error the earlier certificate stays.
         """
-        self.context = _context(files)
+        _checked_context(files)
+        _load(self.context, files)  # a context that is in use takes another certificate
 
 
-def _context(files: TlsFiles) -> ssl.SSLContext:
+def _checked_context(files: TlsFiles) -> ssl.SSLContext:
     """A context with the certificate, which was used for a handshake in memory."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    _check_files(files)
+    if not _read(files.certificate, "certificate"):
+        raise ConfigError(f"The TLS certificate {files.certificate} is empty.")
+    for path, name in ((files.key_file, "key"), (files.password, "password file")):
+        if path is None:
+            continue
+        _read(path, name)
+        if path.stat().st_mode & stat.S_IRWXO:
+            raise ConfigError(f"The TLS {name} {path} is open to all users; run: chmod o= {path}")
     _load(context, files)
     _check_handshake(context, files.certificate)
     return context
 
 
-def _check_files(files: TlsFiles) -> None:
-    if not _read(files.certificate, "certificate"):
-        raise ConfigError(f"The TLS certificate {files.certificate} is empty.")
-    _check_secret(files.key_file, "key")
-    if files.password is not None:
-        _check_secret(files.password, "password file")
-
-
-def _check_secret(path: Path, name: str) -> None:
-    """Raise ConfigError if the file can't be read, or if every user can read it."""
-    _read(path, name)
-    if path.stat().st_mode & stat.S_IRWXO:
-        raise ConfigError(f"The TLS {name} {path} is open to all users; run: chmod o= {path}")
-
-
 def _read(path: Path, name: str) -> bytes:
+    """The beginning of a file; raises ConfigError for anything but a file that can be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe does not block
         with os.fdopen(descriptor, "rb") as file:
@@ -83,49 +77,36 @@ def _read(path: Path, name: str) -> bytes:
 
 
 def _load(context: ssl.SSLContext, files: TlsFiles) -> None:
-    _check_pem(files.certificate)
+    """Load certificate and key into a context; raises ConfigError."""
     uses = 0
 
     def password() -> bytes:
+        """The password of an encrypted key; OpenSSL would ask for it at the terminal."""
         nonlocal uses
         uses += 1
-        return _password(files)
+        if files.password is None:
+            return b""
+        return _read(files.password, "password file").rstrip(b"\r\n")
 
+    try:  # before the key can be the reason
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(files.certificate)
+    except (ssl.SSLError, OSError) as error:
+        message = f"The TLS certificate {files.certificate} is not a valid PEM file."
+        raise ConfigError(message) from error
     try:
         context.load_cert_chain(files.certificate, files.key, password)
-    except ssl.SSLError as error:
+    except (ssl.SSLError, ValueError) as error:  # ValueError: a password that is too long
         raise ConfigError(_problem(error, files, encrypted=uses > 0)) from error
-    except ValueError as error:  # a password that is too long
-        raise ConfigError(_wrong_password(files)) from error
 
 
-def _check_pem(certificate: Path) -> None:
-    """Raise ConfigError for a file without a certificate, before the key can be the reason."""
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificate)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigError(f"The TLS certificate {certificate} is not a valid PEM file.") from error
-
-
-def _password(files: TlsFiles) -> bytes:
-    """The password of an encrypted key; OpenSSL would ask for it at the terminal."""
-    if files.password is None:
-        return b""
-    return _read(files.password, "password file").rstrip(b"\r\n")
-
-
-def _wrong_password(files: TlsFiles) -> str:
-    return f"The password in {files.password} is not that of the TLS key {files.key_file}."
-
-
-def _problem(error: ssl.SSLError, files: TlsFiles, *, encrypted: bool) -> str:
-    reason = error.reason or ""
+def _problem(error: ssl.SSLError | ValueError, files: TlsFiles, *, encrypted: bool) -> str:
+    reason = error.reason or "" if isinstance(error, ssl.SSLError) else ""
     if "MISMATCH" in reason:
         return f"The TLS key {files.key_file} does not belong to the certificate."
     if encrypted and files.password is None:
         return f"The TLS key {files.key_file} is encrypted; set server.tls_password_file."
     if encrypted:
-        return _wrong_password(files)
+        return f"The password in {files.password} is not that of the TLS key {files.key_file}."
     if "TOO_SMALL" in reason or "TOO_WEAK" in reason:
         return f"The TLS certificate {files.certificate} is too weak: {reason}."
     return f"The TLS key {files.key_file} is not a valid PEM file with a private key."
@@ -137,23 +118,17 @@ def _check_handshake(context: ssl.SSLContext, certificate: Path) -> None:
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     client.load_verify_locations(certificate)
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = (
-        client.wrap_bio(to_client, to_server),
-        context.wrap_bio(to_server, to_client, server_side=True),
-    )
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    waiting = [client.wrap_bio(back, there), context.wrap_bio(there, back, server_side=True)]
     try:
         for _ in range(_STEPS):
-            done = [_is_done(side) for side in sides]
-            if all(done):
-                return
-    except ssl.SSLCertVerificationError as error:
-        raise ConfigError(
-            f"The TLS certificate {certificate} is not usable: {error.verify_message}."
-        ) from error
+            waiting = [side for side in waiting if not _is_done(side)]
     except ssl.SSLError as error:
-        raise ConfigError(f"The TLS certificate {certificate} is not usable: {error}.") from error
-    raise ConfigError(f"The TLS certificate {certificate} is not usable.")
+        is_refused = isinstance(error, ssl.SSLCertVerificationError)
+        reason = error.verify_message if is_refused else error
+        raise ConfigError(f"The TLS certificate {certificate} is not usable: {reason}.") from error
+    if waiting:
+        raise ConfigError(f"The TLS certificate {certificate} is not usable.")
 
 
 def _is_done(side: ssl.SSLObject) -> bool:

@@ -4,8 +4,7 @@ from http import HTTPStatus
 
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
-from shepherd.server.api import ErrorReply
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import ApiError, ErrorReply
 
 INVALID_REQUEST = "invalid_request_error"
 EXCEEDS_CONTEXT = "exceed_context_size_error"

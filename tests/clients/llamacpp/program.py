@@ -76,7 +76,7 @@ async def run(arguments: list[str], models: Path) -> None:
     )
     keys = one_key(args.api_key, models) if args.api_key else None
     app = create_app(backend, settings, keys)
-    await DrainingServer(app, "started", settings=settings).serve(sockets=[bind(settings)])
+    await DrainingServer(app, settings=settings).serve(sockets=[bind(settings)])
 
 
 async def _model(args: argparse.Namespace, models: Path) -> Backend:

@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
+from fastapi.routing import iter_route_contexts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.paths import OPEN_PATHS, PathScopes
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
-from shepherd.server.app import create_app
+from shepherd.server.app import Offer, create_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.base import ToolContext
@@ -148,9 +148,8 @@ def test_routes_of_plugins_need_tools_unless_they_cover_others(
 
 
 def routes(app: FastAPI) -> Iterator[tuple[str, str]]:
-    for route in app.routes:
-        if isinstance(route, APIRoute):
-            yield from ((method, route.path) for method in route.methods or ())
+    for route in iter_route_contexts(app.routes):
+        yield from ((method, route.path or "") for method in route.methods or ())
 
 
 UNSERVED = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs")
@@ -174,8 +173,10 @@ def test_the_log_names_the_key_of_a_tool_but_no_arguments(
 def test_every_route_of_the_server_has_an_entry(tools: ToolRunner) -> None:
     agent = Agent(tools, lambda _: [], approvals=ClientApprovals(1))
     keys = KeyStore(tools.context.cwd / "none.json")
-    app = create_app(ScriptedBackend(parse_script("text: hi")), keys=keys, tools=tools, agent=agent)
+    backend = ScriptedBackend(parse_script("text: hi"))
+    app = create_app(backend, keys=keys, offer=Offer(tools, agent)).api
     served = {(m, p) for m, p in routes(app) if p not in OPEN_PATHS and not p.startswith(UNSERVED)}
+    assert len(served) > 50
     assert {(m, p) for m, p in served if ADMIN & PathScopes().of(m, p)} == set[tuple[str, str]]()
 
 

@@ -251,7 +251,7 @@ async def serving(
     held = HeldConversation(session, directory, backend, sandbox=sandbox)
     conversation = SharedSession(held, held.actions, backend, log=log, clock=clock)
     app = create_conversation_app(conversation, settings, keys)
-    server = DrainingServer(app, "started", conversation.drain, settings=settings)
+    server = DrainingServer(app, conversation.drain, settings=settings)
     sock = bind(settings)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     async with AsyncExitStack() as stack:

@@ -17,9 +17,8 @@ from shepherd.database import DatabaseFile
 from shepherd.errors import ShepherdError
 from shepherd.messages import Message
 from shepherd.server.access import shared_windows, usage
-from shepherd.server.access.current import serving
 from shepherd.server.access.key import ApiKey, KeyLimits, KeyScope
-from shepherd.server.access.keys import Keys, KeyStoreError
+from shepherd.server.access.keys import Admission, Keys, KeyStoreError
 from shepherd.server.access.meter import Meter, Work
 from shepherd.server.access.shared import keys_in
 from shepherd.server.access.shared_limits import LimitsError, SharedLimits
@@ -34,6 +33,7 @@ from shepherd.server.openai_responses.store import (
     ResponseStore,
     StoredResponse,
 )
+from shepherd.server.record import RequestRecord, recording
 from shepherd.session import Session
 from shepherd.storage.postgres import PostgresServer
 from shepherd.storage.rows import Database
@@ -225,7 +225,8 @@ async def test_a_turn_gives_tokens_back_for_its_sub_agents(
     prompt = await backend.count_session_tokens(session)
     done = GenerationStats(prompt_tokens=prompt, completion_tokens=10)
     turn, task = Work([session], 1, 0), Work([session], 1, 0)
-    with serving(limited(tokens_per_day=100)):
+    admission = Admission(limited(tokens_per_day=100), KeyStore(Path()), "")
+    with recording(RequestRecord("", admission=admission), {}):
         async with meter.measured(backend, turn):
             assert turn.give_back is not None
             assert turn.round_limit is not None

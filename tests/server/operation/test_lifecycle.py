@@ -39,7 +39,7 @@ def server() -> Iterator[RunningServer[HeldBackend]]:
 
 
 def state(server: RunningServer[Any]) -> Lifecycle:
-    return server.app.state.lifecycle
+    return server.app.context.lifecycle
 
 
 async def _call(work: Any) -> None:
@@ -306,7 +306,7 @@ async def test_signs_of_life_are_sent_twice_in_the_time_of_systemd(tmp_path: Pat
 
     with listener(tmp_path) as systemd:
         env = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "100000"}
-        async with Notifier.from_env(env).following(Lifecycle()):
+        async with Notifier.from_env(env).beating():
             heard = [await asyncio.to_thread(systemd.recv, 100) for _ in range(3)]
         assert heard == [b"WATCHDOG=1"] * 3
         assert env == {}
@@ -333,7 +333,7 @@ async def test_a_reload_that_fails_is_ready_again() -> None:
         raise ConfigError("a wrong value")
 
     heard: list[str] = []
-    lifecycle = Lifecycle(reload=broken, listeners=[heard.append])
+    lifecycle = Lifecycle(heard.append, broken)
     with pytest.raises(ConfigError):
         await lifecycle.begin_reload()
     assert heard == ["reloading", "ready"]

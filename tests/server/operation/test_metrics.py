@@ -127,12 +127,13 @@ def test_a_client_that_hangs_up_counts_as_499_and_runs_no_more() -> None:
         assert samples.of("shepherd_requests_running") == 1
 
 
-def test_requests_that_never_were_whole_are_counted(server: Scripted) -> None:
-    server.raw(b"GET / HTTP/9.9\r\n\r\n")
-    server.raw(b"GET /" + b"x" * 20_000)
+def test_requests_that_can_not_be_served_are_counted(server: Scripted) -> None:
+    server.raw(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
+    server.raw(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 15_000 + b"\r\nY: " + b"x" * 15_000)
+    server.raw(b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 200 + b"\r\n")
     samples = read(server)
     assert samples.of("shepherd_requests_total", wire="server", model="") == 2
-    assert samples.of("shepherd_requests_total", status="414") == 1
+    assert samples.of("shepherd_requests_total", status="431") == 1
 
 
 def test_the_state_of_the_server_is_there(server: Scripted) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -16,6 +16,7 @@ from shepherd.server.app import create_app
 from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
 from shepherd.server.operation.draining import DrainingServer
+from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.pool.pool import open_pool
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE, POLL
@@ -28,18 +29,14 @@ from tests.server.pool.places import Home
 class Start:
     """A server that loads its model once `go` is set; `ended` is its end.
 
-    `states` are those that systemd would hear of.
+    `states` are those that it tells.
     """
 
     server: DrainingServer
     http: httpx.AsyncClient
     ended: "asyncio.Task[None]"
     go: asyncio.Event
-    states: list[str] = field(default_factory=list[str])
-
-    def hear(self, state: str) -> None:
-        if state != "loading":
-            self.states.append(state)
+    states: list[str]
 
     async def status(self, path: str = "/ready") -> tuple[int, str]:
         answer = await self.http.get(path)
@@ -51,25 +48,23 @@ async def starting(
     home: Home, opener: Callable[[Config], Awaitable[Backend]], keys: KeyStore | None = None
 ) -> AsyncGenerator[Start]:
     """The start of a server, up to its end."""
-    go, settings = asyncio.Event(), ServerSettings(port=0)
+    go, settings, states = asyncio.Event(), ServerSettings(port=0), list[str]()
 
-    async def load() -> str:
+    async def load() -> None:
         await go.wait()
         await pool.load_default()
-        return "loaded"
+        lifecycle.finish_load()
 
     pool = await open_pool(home.config(), home.book, opener)
-    app = create_app(pool, settings, keys)
+    lifecycle = Lifecycle(states.append)
+    app = create_app(pool, settings, keys, lifecycle=lifecycle)
     server = DrainingServer(app, settings=settings)
-    server.load = load
     with bind(settings) as sock:
         sock.listen()
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-        task = asyncio.create_task(server.serve([sock]))
+        task = asyncio.create_task(server.run_while_loading([sock], load))
         async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as http:
-            start = Start(server, http, task, go)
-            app.state.lifecycle.listeners.append(start.hear)
-            yield start
+            yield Start(server, http, task, go, states)
         server.end(force=True)
         await asyncio.wait([task])
     await pool.aclose()
@@ -94,14 +89,14 @@ async def test_the_port_is_open_and_requests_are_refused_until_the_model_is_load
         assert (await start.http.get("/props")).status_code == 503
         for path in ("/", "/v1/models", "/api/tags", "/metrics", "/api/version"):
             assert (await start.http.get(path)).status_code == 200, path
-        assert home.opened == start.states == []
+        assert (home.opened, start.states) == ([], ["loading"])
         start.go.set()
         while (await start.status())[0] != 200:
             await asyncio.sleep(POLL)
         assert await start.status("/health") == (200, "ok")
         answer = await start.http.post(CHAT, json={"messages": HI})
         assert answer.json()["choices"][0]["message"]["content"] == "I am pup."
-        assert start.states == ["ready"]
+        assert start.states == ["loading", "ready"]
         assert not start.ended.done()
 
 

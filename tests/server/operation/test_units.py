@@ -110,7 +110,7 @@ def test_the_health_check_follows_ready() -> None:
     with scripted("text: hi") as server:
         command = [part.replace(":8000/", f":{server.port}/") for part in command]
         assert run([sys.executable, *command]).returncode == 0
-        server.app.state.lifecycle.drain()
+        server.app.context.lifecycle.drain()
         assert run([sys.executable, *command]).returncode == 1
     assert run([sys.executable, *command]).returncode == 1
 

@@ -1,6 +1,5 @@
 """The Unix socket: who can open it, which one is replaced, and what serves behind it."""
 
-import os
 import socket
 import stat
 from pathlib import Path
@@ -10,10 +9,9 @@ import pytest
 
 from shepherd.errors import ConfigError
 from shepherd.server.keys import KeyStore
-from shepherd.server.listen import bound_sockets
+from shepherd.server.listen import bound_sockets, unix_socket
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings
-from shepherd.server.transport.unix_socket import unix_socket
 from tests.cli.program import Program
 from tests.patience import PATIENCE
 
@@ -40,20 +38,17 @@ def test_a_stale_one_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as ended:
         ended.bind(str(path))
     assert path.exists()
-    with unix_socket(path) as sock:
-        sock.listen()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visitor:
-            visitor.connect(str(path))
+    with unix_socket(path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visitor:
+        visitor.connect(str(path))
 
 
 def test_that_of_a_server_that_runs_or_starts_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    with unix_socket(path) as sock:
-        for _ in ("starts", "runs"):
+    with unix_socket(path):
+        for _ in range(2):
             with pytest.raises(ConfigError, match="Another program uses"), unix_socket(path):
                 pass
             assert path.exists()
-            sock.listen(1)
     with unix_socket(path):
         assert path.exists()
 
@@ -94,12 +89,9 @@ def test_a_socket_that_took_its_place_stays(tmp_path: Path) -> None:
     assert path.read_text() == "another's"
 
 
-def test_a_descriptor_that_is_inherited_does_not_keep_the_lock(tmp_path: Path) -> None:
+def test_the_descriptor_is_not_inherited(tmp_path: Path) -> None:
     with unix_socket(tmp_path / "socket") as sock:
         assert not sock.get_inheritable()
-        lock = os.open(tmp_path / ".socket.lock", os.O_RDONLY)
-        assert not os.get_inheritable(lock)
-        os.close(lock)
 
 
 def test_tcp_is_only_opened_if_the_settings_say_so(tmp_path: Path) -> None:

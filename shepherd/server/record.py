@@ -1,0 +1,147 @@
+"""What the server notes of a request while it serves it, for errors, logs and measurements.
+
+The record stands in the scope of the request for the layers around the application, and in a
+context variable for the code that has no scope: limits, the audit, backends. Tasks that a request
+starts have its record too, as a response in the background.
+"""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from starlette.types import Scope
+
+from shepherd.server.access.key import ApiKey, KeyScope
+from shepherd.server.access.keys import Admission
+from shepherd.server.errors import ApiError, ErrorReply, ErrorShape
+
+HUNG_UP = 499
+"""The status of a request whose client did not wait for the end of the answer."""
+
+SERVER = "server"
+"""The wire of the paths that belong to no API, such as `/health`."""
+
+_KEY = "record"
+
+
+@dataclass(slots=True, eq=False)
+class RequestRecord:
+    """One request; times are those of `time.perf_counter`.
+
+    `shape` is that of the errors of its API, and `wire` the name of that API. `model` is the name
+    of the model that answers. `admission` has its key, if one is needed. `waited` are the seconds
+    for which it waited for a model, and `first_token` those from its arrival to the first text.
+    `streams` tells that an answer has begun which the frame of an error can end; `failure` is then
+    the status of that error.
+    """
+
+    id: str
+    shape: ErrorShape | None = None
+    path: str = ""
+    wire: str = SERVER
+    started: float = field(default_factory=time.perf_counter)
+    model: str = ""
+    admission: Admission | None = None
+    status: int = HUNG_UP
+    streams: bool = False
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    waited: float = 0.0
+    first_token: float | None = None
+    failure: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the request came."""
+        return time.perf_counter() - self.started
+
+    @property
+    def key(self) -> ApiKey | None:
+        """The key with which it came, None where none is needed."""
+        return None if self.admission is None else self.admission.key
+
+    @property
+    def owner(self) -> str:
+        """The name of the key, "" where none is needed."""
+        return "" if self.key is None else self.key.name
+
+    def error_reply(self, error: ApiError) -> ErrorReply:
+        """The response for an error, in the shape of the API."""
+        return self._shape.reply(replace(error, request_id=self.id))
+
+    def error_event(self, error: ApiError) -> str:
+        """The last frame of a stream that the error ends, in the shape of the API."""
+        self.failure = self.error_reply(error).status
+        return self._shape.event(replace(error, request_id=self.id))
+
+    @property
+    def _shape(self) -> ErrorShape:
+        assert self.shape is not None  # only records of tests have none
+        return self.shape
+
+
+_current: ContextVar[RequestRecord | None] = ContextVar("request_record", default=None)
+_calling: ContextVar[str] = ContextVar("calling_model", default="")
+
+
+def record_of(scope: Scope) -> RequestRecord:
+    """The record in a scope."""
+    return cast(RequestRecord, scope["state"][_KEY])
+
+
+@contextmanager
+def recording(record: RequestRecord, scope: Scope) -> Generator[None]:
+    """Serve the request of a scope with this record."""
+    scope["state"] = {**scope.get("state", {}), _KEY: record}
+    token = _current.set(record)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_record() -> RequestRecord | None:
+    """The record of the request that is being served; None outside of requests."""
+    return _current.get()
+
+
+def current_key() -> ApiKey | None:
+    """The key of the request that is being served; None if no key is needed."""
+    record = _current.get()
+    return None if record is None else record.key
+
+
+def key_has(scope: KeyScope) -> bool:
+    """Whether the key of the request has the scope, or no key is needed."""
+    key = current_key()
+    return key is None or scope in key.scopes
+
+
+@dataclass(frozen=True, slots=True)
+class CallOrigin:
+    """The request behind a call of a tool: its id, its path, the name of its key, and the model."""
+
+    request: str = ""
+    path: str = ""
+    key: str = ""
+    model: str = ""
+
+
+def current_origin() -> CallOrigin:
+    """The origin of the call that runs in this task."""
+    record = _current.get() or RequestRecord("")
+    return CallOrigin(record.id, record.path, record.owner, _calling.get())
+
+
+@contextmanager
+def calling_for(model: str) -> Generator[None]:
+    """Run a call of this model."""
+    token = _calling.set(model)
+    try:
+        yield
+    finally:
+        _calling.reset(token)
