@@ -81,7 +81,7 @@ class Front:
         hosts = headers.getlist("host")
         if version not in ("1.0", "1.1", "2"):
             return _malformed("Only versions 1.0 and 1.1 of HTTP are served.", 505)
-        if len(hosts) > 1 or (version == "1.1" and not any(hosts)):
+        if len(hosts) > 1 or (version == "1.1" and not hosts):
             return _malformed("A request must have one Host header.")
         if version == "1.0" and "transfer-encoding" in headers:
             return _malformed("HTTP/1.0 has no Transfer-Encoding.")
