@@ -48,7 +48,7 @@ soak: .venv-dev      ## two minutes of clients that come and go, of chat and of 
 	@SOAK_SECONDS=$${SOAK_SECONDS:-120} $(BIN)/pytest tests/integration/test_many_clients.py \
 		tests/integration/test_all_wires.py \
 		-o log_cli=true -o log_cli_level=INFO --log-disable=httpx \
-		--log-disable=shepherd.server.operation.request_log --log-disable=uvicorn.error
+		--log-disable=shepherd.server.front --log-disable=uvicorn.error
 
 test-long: soak      ## all examples, conversations of 2,000 turns, 100 killed sessions, the soak
 	@SHEPHERD_EXAMPLES=long KILLED_SESSIONS=100 $(BIN)/pytest $(PARALLEL) -m "long or hypothesis" \

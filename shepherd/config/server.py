@@ -114,15 +114,6 @@ class DoorSettings(Section):
     max_connections: Annotated[
         int, Field(ge=0, le=100_000, description="Maximum open connections; 0 = no limit.")
     ] = 512
-    max_connections_per_address: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=100_000,
-            description="Maximum open connections from one address; 0 = no limit, for a proxy "
-            "on another machine. Addresses of this machine are not limited.",
-        ),
-    ] = 64
 
 
 class ServerSection(DoorSettings):

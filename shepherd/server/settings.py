@@ -28,9 +28,9 @@ class ServerSettings:
     `insecure` allows listening beyond loopback without authentication. `max_choices` is the maximum
     of answers (`n`) to a request. `read_timeout` is the time in seconds for sending a request's
     headers; a body gets more by its size. `write_timeout` is the time for reading sent data.
-    Connections are limited in total and per address, 0 for no limit. A request has at most
-    `max_headers` headers, which take at most `max_header_bytes` with its first line. A connection
-    may be idle for `idle_timeout` seconds after a request. `plugins` may add routes; None leaves
+    Connections are limited in total, 0 for no limit. A request has at most `max_headers` headers,
+    which take at most `max_header_bytes` with its first line. A connection may be idle for
+    `idle_timeout` seconds after a request. `plugins` may add routes; None leaves
     them out.
     The server listens on `host` and `port` unless `tcp` is false, there with encryption if it has
     `tls`, and on the Unix socket of the path `socket`. `metrics_open` answers `/metrics` without a
@@ -59,7 +59,6 @@ class ServerSettings:
     read_timeout: float = 30.0
     write_timeout: float = 60.0
     max_connections: int = 512
-    max_connections_per_address: int = 64
     max_header_bytes: int = 16 * 1024
     max_headers: int = 128
     idle_timeout: float = 65.0

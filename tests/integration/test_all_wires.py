@@ -64,7 +64,7 @@ def test_each_answer_is_its_own_and_nothing_is_left(tmp_path: Path) -> None:
     write_bert(home.models / f"{VECTORS}.gguf")
     pool = loop.run_until_complete(home.open(home.config(), open_model))
     responses = tmp_path / "responses.db"
-    settings = ServerSettings(port=0, max_connections_per_address=0, responses_file=responses)
+    settings = ServerSettings(port=0, responses_file=responses)
     with RunningServer(pool, settings, loop=loop) as server:
         tasks = server.do(count_tasks())
         crowd = WireCrowd(server.url, Random(SEED), CLIENTS)

@@ -160,7 +160,6 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         read_timeout=section.read_timeout,
         write_timeout=section.write_timeout,
         max_connections=section.max_connections,
-        max_connections_per_address=section.max_connections_per_address,
         usage_days=section.usage_days,
         store_responses_days=section.store_responses_days,
         store_responses_mib=section.store_responses_mib,

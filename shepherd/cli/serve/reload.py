@@ -23,7 +23,6 @@ LIVE_SETTINGS = frozenset(
         "max_header_bytes",
         "max_headers",
         "max_connections",
-        "max_connections_per_address",
         "max_choices",
         "max_tokens",
         "metrics_open",

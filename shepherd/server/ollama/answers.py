@@ -10,8 +10,7 @@ from shepherd.backends.base import Generation
 from shepherd.events import FinishReason
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject, Message, ToolCall
-from shepherd.server.api import ErrorReply
-from shepherd.server.errors import ApiError
+from shepherd.server.errors import ApiError, ErrorReply
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.wire.answers import StreamedAnswer, token_logprobs
 
