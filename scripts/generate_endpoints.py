@@ -14,10 +14,10 @@ from shepherd.conversation.shared.shareable import SessionActions
 from shepherd.errors import SessionError
 from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge
 from shepherd.messages import JsonObject, Message
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.app import APIS, Offer, create_app, create_conversation_app
-from shepherd.server.keys import KeyStore
 from shepherd.server.operation.admin import ShutdownBody
 from shepherd.server.shared.decision import DecisionBody
 from shepherd.server.shared.routes import CommandBody, PromptBody

@@ -18,8 +18,8 @@ from shepherd.cli.deploy.request import ReplicaRequest, joined, run_app
 from shepherd.config.paths import Paths
 from shepherd.errors import BackendError, ShepherdError
 from shepherd.server.access.key import KeyLimits
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.app import create_app
-from shepherd.server.keys import KeyStore
 from tests.server.held import HeldBackend
 
 CHAT = "/v1/chat/completions"

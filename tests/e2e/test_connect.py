@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 
 from shepherd.server.access.key import KeyScope
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from tests.cli.cliserver import agent_server, cliserver
 from tests.cli.program import Program
 from tests.e2e.conftest import Start

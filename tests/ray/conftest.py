@@ -9,7 +9,7 @@ import pytest
 
 from shepherd.config.paths import Paths
 from shepherd.server.access.key import KeyScope
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from tests.ray.deployment import LONG_PATIENCE, Deployment, deployed
 
 HERE = Path(__file__).parent

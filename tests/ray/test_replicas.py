@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from shepherd.server.access.key import KeyLimits
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from tests.ray.deployment import (
     CHAT,
     Deployment,

@@ -18,12 +18,12 @@ from shepherd.events import CallbackEvent
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject, Message
 from shepherd.server.access.key import KeyScope
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.app import APIS
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, ErrorReply, to_api_error
 from shepherd.server.generation import open_generation
-from shepherd.server.keys import KeyStore
 from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.errors import OpenAiErrors

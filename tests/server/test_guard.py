@@ -8,8 +8,8 @@ import openai
 import pytest
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.guard import names_this_machine
-from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, RunningServer, Scripted, ask, scripted

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.server.keys import KeyStore, KeyStoreError
+from shepherd.server.access.keys import KeyStore, KeyStoreError
 
 
 @pytest.fixture

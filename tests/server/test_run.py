@@ -14,8 +14,8 @@ import pytest
 
 from shepherd.backends.base import Backend
 from shepherd.errors import ConfigError, ModelLoadError
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.app import Offer
-from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind, url_of
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, RunningServer, Scripted, scripted

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.config.files import write_private
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.tools.files.access import write_atomic
 
 OPEN_FILES = Path("/proc/self/fd")
@@ -96,7 +96,7 @@ def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path: Path) -
 _ADD_KEYS = """
 import sys
 from pathlib import Path
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 
 store = KeyStore(Path(sys.argv[1]))
 print("ready", flush=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 from shepherd.config.paths import Paths
 from shepherd.errors import SessionError
 from shepherd.server.access import shared
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.access.limiter import Resource
 from shepherd.server.access.shared_windows import KeyWindows, database_clock
 from shepherd.server.access.usage import Charge, UsageStore, open_usage
-from shepherd.server.keys import KeyStore
 from shepherd.server.openai_responses.store import open_responses, responses_in
 from shepherd.storage.copying import Table, copy_table
 from shepherd.storage.postgres import PostgresServer

@@ -81,7 +81,7 @@ def key_store(database: PostgresServer | None, paths: Paths) -> Keys:
         from shepherd.server.access.shared import keys_in
 
         return keys_in(database)
-    from shepherd.server.keys import KeyStore
+    from shepherd.server.access.keys import KeyStore
 
     return KeyStore(paths.keys_file)
 
@@ -95,8 +95,7 @@ def unchecked_keys(config: Config, paths: Paths) -> list[str]:
     """A warning if there are keys, but the server does not ask for them."""
     if config.server.auth_mode is AuthMode.JSON or not paths.keys_file.exists():
         return []
-    from shepherd.server.access.keys import KeyStoreError
-    from shepherd.server.keys import KeyStore
+    from shepherd.server.access.keys import KeyStore, KeyStoreError
 
     try:
         has_keys = bool(KeyStore(paths.keys_file).keys())

@@ -11,7 +11,7 @@ from shepherd.cli.connect.client import RemoteUpdate, SharedSessionClient
 from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.protocol import UpdateKind
 from shepherd.errors import AccessError, BackendError, InvalidRequestError, UnreachableError
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from tests.server.conversation.harness import PATIENCE, serving
 
 SCRIPT = """\

@@ -16,8 +16,8 @@ from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
 from shepherd.server.access.key import ApiKey, KeyScope
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.app import create_app
-from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
 from shepherd.server.run import DrainingServer
 from shepherd.server.settings import ServerSettings

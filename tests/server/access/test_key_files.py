@@ -20,7 +20,7 @@ from shepherd.server.access.key import (
     OldSecret,
 )
 from shepherd.server.access.key_file import format_keys, parse_keys
-from shepherd.server.keys import KeyStore, KeyStoreError
+from shepherd.server.access.keys import KeyStore, KeyStoreError
 
 START = datetime(2031, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -14,7 +14,7 @@ import pytest
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.server.access.key import ApiKey, KeyLimits
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
 from tests.server.agent.support import READ, RecordingBackend, agent_of, directory, runner

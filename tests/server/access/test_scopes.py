@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.server.access.key import ApiKey, KeyScope
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.access.paths import OPEN_PATHS, PathScopes
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.app import Offer, create_app
-from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.base import ToolContext
 from shepherd.tools.builtin import default_registry

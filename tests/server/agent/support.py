@@ -10,9 +10,9 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.choices import ApproveMode, ShowToolCalls
 from shepherd.events import EventCallback
 from shepherd.messages import Message, ToolSpec
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.rounds import HiddenRounds
-from shepherd.server.keys import KeyStore
 from shepherd.session import Session
 from shepherd.tools.base import ToolContext
 from shepherd.tools.builtin import default_registry

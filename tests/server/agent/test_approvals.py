@@ -16,9 +16,9 @@ import pytest
 from shepherd.cli.connect.questions import approval_request
 from shepherd.messages import Role
 from shepherd.server.access.key import ApiKey, KeyScope
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import NOBODY, ClientApprovals
-from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.base import ToolContext
 from shepherd.tools.builtin import default_registry

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from shepherd.config.choices import ShowToolCalls
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.agent.tasks import turn_task
-from shepherd.server.keys import KeyStore
 from shepherd.server.pool.pool import ModelPool
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.permissions.rules import Rule

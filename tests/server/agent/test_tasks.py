@@ -15,8 +15,8 @@ from shepherd.config.choices import ShowToolCalls
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Role
 from shepherd.server.access.key import KeyLimits
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.agent.tasks import turn_task
-from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.permissions.rules import Rule
 from tests.patience import PATIENCE

@@ -11,8 +11,8 @@ import pytest
 
 from shepherd.config.choices import ApproveMode, ShowToolCalls
 from shepherd.messages import Role
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.agent.rounds import HiddenRounds
-from shepherd.server.keys import KeyStore
 from shepherd.tools.permissions.rules import Decision, Rule
 from tests.patience import PATIENCE
 from tests.server.agent.support import (

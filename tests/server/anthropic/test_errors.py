@@ -14,7 +14,7 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.errors import BackendError, BusyError
 from shepherd.events import EventCallback
 from shepherd.messages import JsonObject
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from shepherd.session import Session
 from tests.patience import PATIENCE

@@ -19,8 +19,8 @@ from shepherd.conversation.shared.shareable import SessionActions
 from shepherd.errors import SessionError
 from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge
 from shepherd.messages import Message
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.app import create_conversation_app
-from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
 from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.settings import ServerSettings

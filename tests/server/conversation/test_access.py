@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from shepherd.session import Session
 from shepherd.transcript import SessionStore

@@ -10,7 +10,7 @@ import pytest
 from shepherd.cli.connect.questions import approval_request
 from shepherd.conversation.shared.approvals import AWAY_SECONDS
 from shepherd.server.access.key import ApiKey, KeyScope
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.tools.sandbox.sandbox import Sandbox
 from tests.server.conversation.harness import ManualClock, Seen, Served, serving, until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.server.access.key import ApiKey, KeyScope
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from tests.browser import CHROMIUM, Browser, BrowserStartError, Tab, open_browser
 from tests.server.conversation.harness import serving
 

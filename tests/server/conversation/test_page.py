@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.conversation.commands.table import COMMANDS
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.shared.page.document import SCRIPTS, page
 from shepherd.session import Session
 from tests.server.conversation.harness import serving

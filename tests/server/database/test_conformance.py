@@ -18,14 +18,13 @@ from shepherd.errors import ShepherdError
 from shepherd.messages import Message
 from shepherd.server.access import shared_windows, usage
 from shepherd.server.access.key import ApiKey, KeyLimits, KeyScope
-from shepherd.server.access.keys import Admission, Keys, KeyStoreError
+from shepherd.server.access.keys import Admission, Keys, KeyStore, KeyStoreError
 from shepherd.server.access.meter import Meter, Work
 from shepherd.server.access.shared import keys_in
 from shepherd.server.access.shared_limits import LimitsError, SharedLimits
 from shepherd.server.access.shared_windows import LEASE_SECONDS
 from shepherd.server.access.usage import Usage, UsageError, UsageStore
 from shepherd.server.errors import ApiError
-from shepherd.server.keys import KeyStore
 from shepherd.server.openai_responses.store import (
     DAY_SECONDS,
     MIB,

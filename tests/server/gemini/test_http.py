@@ -12,9 +12,9 @@ from google.genai import errors, types
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.errors import ApiError
 from shepherd.server.gemini.errors import GeminiErrors
-from shepherd.server.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
 from tests.server.gemini.harness import HI, PATH, STREAM_PATH, Recording, ask, google, recording

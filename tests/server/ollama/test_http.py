@@ -11,7 +11,7 @@ import ollama
 import pytest
 from hypothesis import given
 
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
 from tests.server.harness import RunningServer

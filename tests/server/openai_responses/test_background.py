@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
 from tests.server.harness import RunningServer, scripted

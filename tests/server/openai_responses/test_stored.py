@@ -13,7 +13,7 @@ from openai.types.responses.response_item_list import ResponseItemList
 from pydantic import TypeAdapter
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.openai_responses.store import DAY_SECONDS, MIB, ResponseStore, StoredResponse
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE

@@ -17,8 +17,8 @@ import pytest
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.errors import ConfigError
 from shepherd.server.access.key import KeyScope
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.app import create_app
-from shepherd.server.keys import KeyStore
 from shepherd.server.models import ModelState, OneModel, ServedModel
 from shepherd.server.operation.lifecycle import Lifecycle, Reloaded
 from shepherd.server.operation.notify import Notifier

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.operation.log import JsonLines
 from shepherd.server.settings import ServerSettings
 from tests.cli.program import Program

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.server.access.key import KeyScope
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.operation.metrics import MAX_MODELS, OTHER, Metrics
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE

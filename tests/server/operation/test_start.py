@@ -12,8 +12,8 @@ import pytest
 from shepherd.backends.base import Backend
 from shepherd.config.settings import Config
 from shepherd.errors import ModelLoadError
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.app import create_app
-from shepherd.server.keys import KeyStore
 from shepherd.server.listen import bind
 from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.operation.lifecycle import Lifecycle

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from shepherd.errors import ConfigError
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.listen import bound_sockets, unix_socket
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings

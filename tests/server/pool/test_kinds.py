@@ -9,7 +9,7 @@ import gguf
 import httpx
 import pytest
 
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.pool.pool import ModelPool
 from tests.backends.llamacpp.embedders import write_bert
 from tests.patience import PATIENCE

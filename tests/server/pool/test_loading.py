@@ -9,7 +9,7 @@ import pytest
 
 from shepherd.backends.base import Concurrency
 from shepherd.conversation.build import backend_opener
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.pool.pool import ModelPool
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, RunningServer

@@ -17,7 +17,7 @@ from shepherd.backends.base import Prefilled
 from shepherd.backends.scripted import Script, ScriptedBackend, parse_script
 from shepherd.errors import BackendError, BusyError, ModelLoadError
 from shepherd.events import EventCallback
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.session import Session
 from tests.backends.api.upstream import Received, Reply
