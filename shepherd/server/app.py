@@ -40,7 +40,7 @@ from shepherd.server.models import Models, OneModel
 from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
 from shepherd.server.openai_responses.routes import OPENAI_RESPONSES
-from shepherd.server.operation.admin import admin_router, ready_router
+from shepherd.server.operation.admin import admin_router, health_router, ready_router, stats_router
 from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.operation.metrics import Metrics, metrics_router
 from shepherd.server.operation.monitor import Monitor
@@ -50,7 +50,6 @@ from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.seal import Seal
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.shared.routes import SharedSessionErrors, cli_router
-from shepherd.server.status import health_router, stats_router
 from shepherd.server.tools import tools_router
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
