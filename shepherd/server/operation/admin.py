@@ -1,5 +1,6 @@
-"""How the server is: `/health`, `/ready`, `/stats`; and the routes of `shepherd ctl` below `/admin`."""
+"""How the server is: `/health`, `/ready`, `/stats`; and what `shepherd ctl` does, below `/admin`."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import asdict
