@@ -1,9 +1,8 @@
-"""How the server is: `/health`, `/ready`, `/stats`; and what `shepherd ctl` does, below `/admin`."""
+"""How the server is: `/health`, `/ready`, `/stats`; below `/admin` what `shepherd ctl` does."""
 
 from dataclasses import asdict
 from typing import Annotated
 
-import asdict
 from fastapi import APIRouter
 from pydantic import Field
 from starlette.requests import Request
