@@ -10,7 +10,7 @@ import pytest
 
 from scripts.generate_settings import may_be_set_by_projects
 from scripts.sentences import ROOT, sentences, too_long, written_pages
-from shepherd.backends.api.http import relay
+from shepherd.backends.api.http import failures
 from shepherd.config.fields import all_fields
 from shepherd.config.layers import Layer
 from shepherd.config.settings import LayerName, Source
@@ -100,8 +100,8 @@ def words_of_the_code() -> frozenset[str]:
 
 def error_codes() -> set[str]:
     """What may stand in `code` of an error object."""
-    passed_on = {getattr(relay, name) for name in ("ACCESS", "REFUSED", "UNREACHABLE", "BUSY")}
-    codes = {relay.FAILED, *passed_on, *(str(code) for code in RefusalCode)}
+    passed_on = {getattr(failures, name) for name in ("ACCESS", "REFUSED", "UNREACHABLE", "BUSY")}
+    codes = {failures.FAILED, *passed_on, *(str(code) for code in RefusalCode)}
     for path in (ROOT / "shepherd" / "server").rglob("*.py"):
         tree = ast.parse(path.read_text("utf-8"))
         for node in ast.walk(tree):

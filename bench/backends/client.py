@@ -39,7 +39,7 @@ class Ours(Client):
         from shepherd.backends.api.adapter import ModelTraits
         from shepherd.backends.api.adapters import adapter_for, base_url_for
         from shepherd.backends.api.backend import ApiBackend
-        from shepherd.backends.api.http.endpoint import Endpoint
+        from shepherd.backends.api.http.client import Endpoint
         from shepherd.events import TEXT_EVENTS
         from shepherd.messages import Message, ToolSpec
         from shepherd.session import Session

@@ -6,10 +6,8 @@ from dataclasses import dataclass, field, replace
 from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.adapters import adapter_for, base_url_for
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.http.client import ApiClient, ClientOptions
-from shepherd.backends.api.http.endpoint import Endpoint
-from shepherd.backends.api.http.rate import RateLimits
-from shepherd.backends.api.http.retry import RetryPolicy
+from shepherd.backends.api.http.client import ApiClient, ClientOptions, Endpoint
+from shepherd.backends.api.http.retry import RateLimits, RetryPolicy
 from shepherd.backends.api.window import Window, lacks_list, list_models
 from shepherd.backends.extension import open_extension
 from shepherd.config.modeldb import ModelFacts
@@ -169,7 +167,7 @@ def far_address(provider: Provider) -> str:
     """
     if provider.is_local:
         return ""
-    from shepherd.backends.api.http.endpoint import Endpoint
+    from shepherd.backends.api.http.client import Endpoint
 
     address = address_of(provider)
     return "" if Endpoint(address).is_near else address

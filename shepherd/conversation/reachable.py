@@ -51,7 +51,7 @@ def can_answer(provider: Provider, book: ProviderBook) -> bool:
         has_key = bool(book.key(provider).value)
     except ConfigError:
         return False
-    from shepherd.backends.api.http.endpoint import Endpoint
+    from shepherd.backends.api.http.client import Endpoint
     from shepherd.backends.connect import address_of
 
     try:

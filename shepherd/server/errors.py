@@ -10,7 +10,7 @@ from typing import Protocol
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from shepherd.backends.api.http.relay import FAILED, relay_code
+from shepherd.backends.api.http.failures import FAILED, relay_code
 from shepherd.conversation.shared.protocol import RefusalCode, SharedSessionError
 from shepherd.errors import (
     BackendError,

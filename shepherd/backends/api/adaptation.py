@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.coerce import as_object
-from shepherd.backends.api.history.prompted_tools import (
+from shepherd.backends.api.http.failures import Failure, Refusal
+from shepherd.backends.api.parameters import LIMIT_PARAMETERS, OPTIONAL_FIELDS
+from shepherd.backends.api.prompt import (
     REFUSING,
+    Prompt,
     fields_of,
     forbids,
     refuses_field,
+    rejects_images,
     rejects_tools,
 )
-from shepherd.backends.api.history.vision import rejects_images
-from shepherd.backends.api.http.failures import Failure, Refusal
-from shepherd.backends.api.parameters import LIMIT_PARAMETERS, OPTIONAL_FIELDS
-from shepherd.backends.api.prefilled import Prompt
 from shepherd.errors import InvalidRequestError
 
 

@@ -11,20 +11,22 @@ from shepherd.backends.api.adaptation import Adaptation, adapt
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
 from shepherd.backends.api.embedding import ApiEmbedder
 from shepherd.backends.api.estimate import TokenEstimator
-from shepherd.backends.api.history.prompted_tools import (
-    NOTICE,
-    as_counted,
-    as_sent,
-    message_as_counted,
-)
-from shepherd.backends.api.history.vision import check_new_images, visible, visible_message
-from shepherd.backends.api.http.client import ApiClient, ClientOptions, Contact
-from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.client import ApiClient, ClientOptions, Contact, Endpoint
 from shepherd.backends.api.http.failures import Failure, refused, unreachable
 from shepherd.backends.api.http.retry import Gate
 from shepherd.backends.api.overflow import Overflow
 from shepherd.backends.api.parameters import without_refused
-from shepherd.backends.api.prefilled import ApiPrefilled, Prompt
+from shepherd.backends.api.prompt import (
+    NOTICE,
+    ApiPrefilled,
+    Prompt,
+    as_counted,
+    as_sent,
+    check_new_images,
+    message_as_counted,
+    visible,
+    visible_message,
+)
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.api.stream.reading import Reading
 from shepherd.backends.api.window import Window, ask_window

@@ -6,8 +6,7 @@ from functools import partial
 from shepherd.affinity import AffinityRouter, Balance
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.estimate import TokenEstimator
-from shepherd.backends.api.http.rate import RateLimiter, RateLimits
-from shepherd.backends.api.http.retry import RetryPolicy, Timing
+from shepherd.backends.api.http.retry import RateLimiter, RateLimits, RetryPolicy, Timing
 from shepherd.backends.base import Backend
 from shepherd.backends.connect import connect
 from shepherd.backends.upstreams.backend import UpstreamsBackend

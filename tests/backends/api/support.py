@@ -6,8 +6,7 @@ from typing import Any
 
 from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.http.client import ClientOptions
-from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.client import ClientOptions, Endpoint
 from shepherd.backends.api.http.retry import RetryPolicy, Timing
 from shepherd.events import TEXT_EVENTS, CallbackEvent
 from shepherd.messages import Message, ToolSpec

@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ApiRequest, ModelTraits
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.http.client import READ_SECONDS, new_http
-from shepherd.backends.api.http.endpoint import Endpoint
-from shepherd.backends.api.http.rate import WINDOW, RateLimiter, RateLimits
-from shepherd.backends.api.http.retry import RetryPolicy, retry_after
+from shepherd.backends.api.http.client import READ_SECONDS, Endpoint, new_http
+from shepherd.backends.api.http.retry import (
+    WINDOW,
+    RateLimiter,
+    RateLimits,
+    RetryPolicy,
+    retry_after,
+)
 from shepherd.events import Topic
 from tests.backends.api.plain_adapter import PlainAdapter
 from tests.backends.api.support import Events, FakeTime, asking, options

@@ -7,7 +7,7 @@ import pytest
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.client import Endpoint
 from shepherd.errors import AccessError, InvalidRequestError, UnreachableError
 from tests.backends.api.plain_adapter import PlainAdapter
 from tests.backends.api.support import options

@@ -16,8 +16,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived
 
-from shepherd.backends.api.http.client import new_http, reason
-from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.client import Endpoint, new_http, reason
 from tests.backends.api.certificates import contexts
 from tests.patience import PATIENCE, POLL
 

@@ -10,8 +10,7 @@ import pytest
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.http.client import CACHE_SECONDS
-from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.client import CACHE_SECONDS, Endpoint
 from tests.backends.api.plain_adapter import PlainAdapter
 from tests.backends.api.support import FakeTime, options
 from tests.backends.api.upstream import Reply, Upstream

@@ -7,7 +7,7 @@ import pytest
 from shepherd.backends.api.adapter import ApiRequest, ModelTraits
 from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.parameters import EFFORTS, nearest
 from shepherd.config.choices import Effort
 from shepherd.config.providers.provider import make_provider

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.history.normalise import (
+from shepherd.backends.api.history import (
     GO_ON,
     LEFT_OUT,
     NO_OUTPUT,

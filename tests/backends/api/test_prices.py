@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shepherd.backends.api.model_prices import listed_price
+from shepherd.backends.api.model_list import listed_price
 from shepherd.backends.base import GenerationStats
 from shepherd.messages import JsonObject
 from shepherd.prices import Price

@@ -5,7 +5,7 @@ import pytest
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.openai.dialects import EXTENDED, OPENAI, PLAIN, TENSORRT
 from shepherd.errors import InvalidRequestError
 from shepherd.events import CallbackEvent, FinishReason

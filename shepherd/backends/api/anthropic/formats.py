@@ -3,7 +3,7 @@
 import json
 from typing import Any, cast
 
-from shepherd.backends.api.history.schemas import without_references
+from shepherd.backends.api.schemas import without_references
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
 from shepherd.structure import OutputFormat

@@ -8,7 +8,7 @@ from shepherd.backends.api.anthropic.formats import enforced, in_words
 from shepherd.backends.api.anthropic.options import output_limit, sampling_of, tool_choice_of
 from shepherd.backends.api.anthropic.replay import assistant_blocks
 from shepherd.backends.api.anthropic.thinking import effort_of, keeps_thoughts, thinking_of
-from shepherd.backends.api.history.normalise import Rules, Turn, normalise, turns
+from shepherd.backends.api.history import Rules, Turn, normalise, turns
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.session import Session

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.anthropic.dialect import Dialect, Off
 from shepherd.backends.api.anthropic.replay import THOUGHTS, assistant_blocks
-from shepherd.backends.api.history.normalise import Turn
+from shepherd.backends.api.history import Turn
 from shepherd.backends.api.parameters import BUDGETS, NONE, nearest, thinks
 from shepherd.messages import JsonObject, Role
 from shepherd.session import Session

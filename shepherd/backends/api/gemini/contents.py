@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
 from shepherd.backends.api.gemini.traits import wants_signatures
-from shepherd.backends.api.history.normalise import Rules, Turn, turns
+from shepherd.backends.api.history import Rules, Turn, turns
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolCall
 

@@ -4,9 +4,9 @@ from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.gemini.contents import RULES, to_contents
 from shepherd.backends.api.gemini.schema import gemini_schema
 from shepherd.backends.api.gemini.traits import thinking_config
-from shepherd.backends.api.history.normalise import normalise
-from shepherd.backends.api.history.schemas import declaration
+from shepherd.backends.api.history import normalise
 from shepherd.backends.api.parameters import sampling_parameters, thinks
+from shepherd.backends.api.schemas import declaration
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, ToolSpec
 from shepherd.sampling import Sampling

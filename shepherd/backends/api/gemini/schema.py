@@ -7,7 +7,7 @@ in `parametersJsonSchema`.
 from typing import Any, cast
 
 from shepherd.backends.api.coerce import as_list, as_object, as_objects, as_texts
-from shepherd.backends.api.history.schemas import without_references
+from shepherd.backends.api.schemas import without_references
 from shepherd.messages import JsonObject
 
 _KEPT = frozenset(

@@ -1,14 +1,13 @@
 """Turns a provider's refusals into errors."""
 
+import json
 import re
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TypedDict, Unpack
+from typing import TypedDict, Unpack, cast
 
-from shepherd.backends.api.history.prompted_tools import rejects_tools
-from shepherd.backends.api.history.sanitize import replace_surrogates
-from shepherd.backends.api.history.vision import rejects_images
-from shepherd.backends.api.http.relay import is_final, relayed
+from shepherd.backends.api.coerce import as_object, as_text
+from shepherd.backends.api.history import replace_surrogates
 from shepherd.backends.api.overflow import (
     Overflow,
     error_text,
@@ -20,6 +19,7 @@ from shepherd.backends.api.overflow import (
     rejected_fields,
     searchable,
 )
+from shepherd.backends.api.prompt import rejects_images, rejects_tools
 from shepherd.errors import (
     AccessError,
     BackendError,
@@ -28,6 +28,7 @@ from shepherd.errors import (
     InvalidRequestError,
     UnreachableError,
 )
+from shepherd.messages import JsonObject
 
 TRANSIENT = frozenset({408, 409, 425})
 MODEL_FLAG = "`--model NAME`"
@@ -242,3 +243,47 @@ def _invalid(target: RequestTarget, status: int, text: str) -> BackendError:
             f"{target} answers that it is elsewhere ({status}): correct the base URL {target.url}."
         )
     return InvalidRequestError(f"{target} refuses the request: {text or status}")
+
+
+ACCESS = "provider_access"
+REFUSED = "provider_refused"
+UNREACHABLE = "provider_unreachable"
+BUSY = "provider_busy"
+FAILED = "backend_error"
+
+_ERRORS = {ACCESS: AccessError, REFUSED: InvalidRequestError, UNREACHABLE: UnreachableError}
+
+
+def relay_code(error: BackendError) -> str:
+    """The code with which our server passes on a provider's error; "" for other errors."""
+    if not error.from_provider:
+        return ""
+    if isinstance(error, BusyError):
+        return BUSY
+    return next((code for code, kind in _ERRORS.items() if isinstance(error, kind)), "")
+
+
+def relayed(body: object, text: str, retry_after: float | None) -> BackendError | None:
+    """The error that an upstream passes on, None if the error is its own."""
+    error = _error(body)
+    code = as_text(error.get("code"))
+    if code == BUSY:
+        return BusyError(text) if retry_after is None else BusyError(text, retry_after)
+    kind = _ERRORS.get(code)
+    if kind is InvalidRequestError:
+        return InvalidRequestError(text, as_text(error.get("param")) or None)
+    return None if kind is None else kind(text)
+
+
+def is_final(body: object) -> bool:
+    """Whether a Shepherd says that its own model failed, which would happen again."""
+    return as_text(_error(body).get("code")) == FAILED
+
+
+def _error(body: object) -> JsonObject:
+    if isinstance(body, str):
+        try:
+            body = cast(object, json.loads(body))
+        except (ValueError, RecursionError):
+            return {}
+    return as_object(as_object(body).get("error"))

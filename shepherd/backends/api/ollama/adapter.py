@@ -14,12 +14,12 @@ from shepherd.backends.api.adapter import (
     ModelTraits,
 )
 from shepherd.backends.api.coerce import as_texts
-from shepherd.backends.api.history.schemas import PerToolList
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.ollama.decoder import OllamaDecoder
 from shepherd.backends.api.ollama.embedding import OllamaEmbeddings
 from shepherd.backends.api.ollama.request import chat_body, tools_json
 from shepherd.backends.api.ollama.window import entries, loaded_window, stored_window
+from shepherd.backends.api.schemas import PerToolList
 from shepherd.messages import JsonObject
 from shepherd.session import Session
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.coerce import as_object
-from shepherd.backends.api.history.normalise import Rules, normalise
-from shepherd.backends.api.history.schemas import declaration, without_references
+from shepherd.backends.api.history import Rules, normalise
 from shepherd.backends.api.ollama.window import DEFAULT_NUM_CTX
 from shepherd.backends.api.parameters import nearest, sampling_parameters, thinks
+from shepherd.backends.api.schemas import declaration, without_references
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session

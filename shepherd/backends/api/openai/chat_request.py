@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.history.normalise import normalise
+from shepherd.backends.api.history import normalise
 from shepherd.backends.api.openai.dialects import Dialect, Switch
 from shepherd.backends.api.openai.formats import asking_for_json, response_format, tool_choice
 from shepherd.backends.api.openai.models import chat_effort, reasons

@@ -10,7 +10,7 @@ from enum import StrEnum
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from shepherd.backends.api.history.normalise import Rules
+from shepherd.backends.api.history import Rules
 from shepherd.sampling import Sampling
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
-from shepherd.backends.api.history.normalise import Rules, normalise
+from shepherd.backends.api.history import Rules, normalise
 from shepherd.backends.api.openai.formats import asking_for_json, text_format, tool_choice
 from shepherd.backends.api.openai.models import effort_of, reasons
 from shepherd.backends.api.parameters import sampling_parameters, thinks

@@ -15,11 +15,7 @@ from shepherd.backends.api.adapter import (
     ThinkingDelta,
     UsageDelta,
 )
-from shepherd.backends.api.history.sanitize import (
-    SurrogateJoiner,
-    replace_surrogates,
-    sanitize_object,
-)
+from shepherd.backends.api.history import SurrogateJoiner, replace_surrogates, sanitize_object
 from shepherd.backends.api.stream.calls import CallCollector, CollectedCalls, as_text
 from shepherd.backends.base import Generation, GenerationStats
 from shepherd.backends.output import GENERIC, ContentTokens, OutputFilter, OutputStyle, TextEvent

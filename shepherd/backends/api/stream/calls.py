@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from shepherd.backends.api.adapter import CallDelta
-from shepherd.backends.api.history.sanitize import replace_surrogates, sanitize_object
+from shepherd.backends.api.history import replace_surrogates, sanitize_object
 from shepherd.backends.output import new_call_id
 from shepherd.backends.output.calls.catalog import ToolCatalog, fits
 from shepherd.backends.output.calls.diagnose import problem_of_arguments

@@ -3,7 +3,7 @@
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.client import Endpoint
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.session import Session

@@ -3,7 +3,7 @@
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.gemini.adapter import GeminiAdapter
-from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.client import Endpoint
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import JsonObject, Message
 from tests.backends.api.gemini.official import check_body, chunk

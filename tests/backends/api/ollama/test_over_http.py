@@ -4,7 +4,7 @@ import pytest
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.ollama.adapter import OllamaAdapter
 from shepherd.errors import ContextFullError
 from shepherd.events import FinishReason

@@ -8,7 +8,7 @@ import pytest
 from bench.peers import Load, llama_server
 from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.http.endpoint import Endpoint
+from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.openai.chat_adapter import chat_adapter
 from shepherd.backends.api.openai.dialects import EXTENDED, OPENAI
 from shepherd.backends.api.openai.responses_adapter import OpenAIResponsesAdapter

@@ -3,16 +3,17 @@
 Appending to the history only appends to the result, so that an upstream's prompt cache hits. Only
 the last group may still change: results replace their placeholders, and merged messages grow. Only
 two texts are lost: the reasoning of a message without text and calls, and text of only whitespace.
-Images stay in messages of the user: images of results follow the results, others become text.
-"""
+Images stay in messages of the user: images of results follow the results, others become text."""
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import groupby, takewhile
+from typing import cast
 
-from shepherd.backends.api.history.call_names import CallNames
-from shepherd.backends.api.history.sanitize import clean_text
-from shepherd.messages import Message, Role, ToolCall
+from shepherd.messages import JsonObject, Message, Role, ToolCall
 
 NO_RESULT = "Error: no result"
 NO_OUTPUT = "(no output)"
@@ -180,3 +181,108 @@ def _merged(messages: Sequence[Message]) -> Iterator[Message]:
             name="",
             images=tuple(image for m in group for image in m.images),
         )
+
+
+_NAMELESS = "unnamed"
+
+
+class CallNames:
+    """Gives each call of one conversation, in order, a unique id and a valid name.
+
+    A new id depends only on the old one and on the ids before it. A longer conversation therefore
+    keeps the ids of a shorter one.
+    """
+
+    def __init__(self, id_form: str, id_length: int, name_form: str) -> None:
+        """The forms are regular expressions for full matches; new ids are hexadecimal digits."""
+        self._id_form = re.compile(id_form)
+        self._id_length = id_length
+        self._name_form = re.compile(name_form)
+        self._used_ids: set[str] = set()
+
+    def valid(self, call: ToolCall) -> ToolCall:
+        """The call with a valid id and name; its arguments are valid JSON."""
+        own = self._id(call.id)
+        self._used_ids.add(own)
+        name, arguments = self._name(call.name), sanitize_object(call.arguments)
+        if (own, name, arguments) == (call.id, call.name, call.arguments):
+            return call
+        return replace(call, id=own, name=name, arguments=arguments)
+
+    def _id(self, call_id: str) -> str:
+        if call_id not in self._used_ids and self._id_form.fullmatch(call_id):
+            return call_id
+        number = 0
+        while (made := _digits(call_id, number, self._id_length)) in self._used_ids:
+            number += 1
+        return made
+
+    def _name(self, name: str) -> str:
+        if self._name_form.fullmatch(name):
+            return name
+        plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64].strip("_")
+        return plain or _NAMELESS
+
+
+def _digits(id: str, number: int, length: int) -> str:
+    return sha256(f"{number}:{id}".encode("utf-8", "replace")).hexdigest()[:length]
+
+
+def clean_text(text: str) -> str:
+    """The text with surrogates, which UTF-8 does not allow, as question marks."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode()
+
+
+def sanitize_object(value: JsonObject) -> JsonObject:
+    """The object with clean texts; numbers that JSON does not allow become null."""
+    return {clean_text(str(key)): _clean(inner) for key, inner in value.items()}
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return sanitize_object(cast(JsonObject, value))
+    if isinstance(value, list | tuple):
+        return [_clean(inner) for inner in cast(list[object], value)]
+    return value
+
+
+_FIRST_HALVES = ("\ud800", "\udbff")
+
+
+class SurrogateJoiner:
+    """Joins characters whose two surrogates a server sent in separate pieces.
+
+    JSON may write a character beyond the first 65,536 as two escapes, and some servers split
+    between them. A surrogate without the other becomes U+FFFD, so that the result can be encoded.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """The text so far, except a surrogate at its end."""
+        if not self._held and text.isascii():
+            return text
+        text = self._held + text
+        self._held = ""
+        if text and _FIRST_HALVES[0] <= text[-1] <= _FIRST_HALVES[1]:
+            text, self._held = text[:-1], text[-1]
+        return replace_surrogates(text)
+
+    def finish(self) -> str:
+        """The remaining surrogate, if any."""
+        left, self._held = self._held, ""
+        return replace_surrogates(left)
+
+
+def replace_surrogates(text: str) -> str:
+    """The text with its surrogates joined, and U+FFFD for single ones."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
