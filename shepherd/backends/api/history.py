@@ -3,7 +3,8 @@
 Appending to the history only appends to the result, so that an upstream's prompt cache hits. Only
 the last group may still change: results replace their placeholders, and merged messages grow. Only
 two texts are lost: the reasoning of a message without text and calls, and text of only whitespace.
-Images stay in messages of the user: images of results follow the results, others become text."""
+Images stay in messages of the user: images of results follow the results, others become text.
+"""
 
 import math
 import re
@@ -72,7 +73,7 @@ def normalise(system: str, messages: Sequence[Message], rules: Rules | None = No
     head = list(takewhile(lambda m: m.role is Role.SYSTEM, messages))
     texts = [clean_text(text) for text in (system, *(m.plain_text for m in head))]
     rest = [_filled(m) for m in messages[len(head) :] if not _says_nothing(m)]
-    result = list(_paired(rest, CallNames(rules.call_id, rules.call_id_length, rules.tool_name)))
+    result = list(_paired(rest, CallNames(rules)))
     if rules.merge:
         result = list(_merged(result))
     if not result or (rules.user_first and result[0].role is not Role.USER):
@@ -86,6 +87,50 @@ def turns(messages: Sequence[Message]) -> list[Turn]:
     """The messages by speaker, for an API in which a turn has several parts."""
     sides = groupby(messages, lambda m: m.role is Role.ASSISTANT)
     return [Turn(Role.ASSISTANT if says else Role.USER, tuple(group)) for says, group in sides]
+
+
+_NAMELESS = "unnamed"
+
+
+class CallNames:
+    """Gives each call of one conversation, in order, a unique id and a valid name.
+
+    A new id depends only on the old one and on the ids before it. A longer conversation therefore
+    keeps the ids of a shorter one.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self._id_form = re.compile(rules.call_id)
+        self._id_length = rules.call_id_length
+        self._name_form = re.compile(rules.tool_name)
+        self._used_ids: set[str] = set()
+
+    def valid(self, call: ToolCall) -> ToolCall:
+        """The call with a valid id and name; its arguments are valid JSON."""
+        own = self._id(call.id)
+        self._used_ids.add(own)
+        name, arguments = self._name(call.name), sanitize_object(call.arguments)
+        if (own, name, arguments) == (call.id, call.name, call.arguments):
+            return call
+        return replace(call, id=own, name=name, arguments=arguments)
+
+    def _id(self, call_id: str) -> str:
+        if call_id not in self._used_ids and self._id_form.fullmatch(call_id):
+            return call_id
+        number = 0
+        while (made := _digits(call_id, number, self._id_length)) in self._used_ids:
+            number += 1
+        return made
+
+    def _name(self, name: str) -> str:
+        if self._name_form.fullmatch(name):
+            return name
+        plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64].strip("_")
+        return plain or _NAMELESS
+
+
+def _digits(id: str, number: int, length: int) -> str:
+    return sha256(f"{number}:{id}".encode("utf-8", "replace")).hexdigest()[:length]
 
 
 def _says_nothing(message: Message) -> bool:
@@ -181,51 +226,6 @@ def _merged(messages: Sequence[Message]) -> Iterator[Message]:
             name="",
             images=tuple(image for m in group for image in m.images),
         )
-
-
-_NAMELESS = "unnamed"
-
-
-class CallNames:
-    """Gives each call of one conversation, in order, a unique id and a valid name.
-
-    A new id depends only on the old one and on the ids before it. A longer conversation therefore
-    keeps the ids of a shorter one.
-    """
-
-    def __init__(self, id_form: str, id_length: int, name_form: str) -> None:
-        """The forms are regular expressions for full matches; new ids are hexadecimal digits."""
-        self._id_form = re.compile(id_form)
-        self._id_length = id_length
-        self._name_form = re.compile(name_form)
-        self._used_ids: set[str] = set()
-
-    def valid(self, call: ToolCall) -> ToolCall:
-        """The call with a valid id and name; its arguments are valid JSON."""
-        own = self._id(call.id)
-        self._used_ids.add(own)
-        name, arguments = self._name(call.name), sanitize_object(call.arguments)
-        if (own, name, arguments) == (call.id, call.name, call.arguments):
-            return call
-        return replace(call, id=own, name=name, arguments=arguments)
-
-    def _id(self, call_id: str) -> str:
-        if call_id not in self._used_ids and self._id_form.fullmatch(call_id):
-            return call_id
-        number = 0
-        while (made := _digits(call_id, number, self._id_length)) in self._used_ids:
-            number += 1
-        return made
-
-    def _name(self, name: str) -> str:
-        if self._name_form.fullmatch(name):
-            return name
-        plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64].strip("_")
-        return plain or _NAMELESS
-
-
-def _digits(id: str, number: int, length: int) -> str:
-    return sha256(f"{number}:{id}".encode("utf-8", "replace")).hexdigest()[:length]
 
 
 def clean_text(text: str) -> str:
