@@ -1,6 +1,8 @@
 """The Messages API's adapter: for Anthropic, and for compatible servers (llama.cpp's)."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 from urllib.parse import quote
 
@@ -8,19 +10,261 @@ from shepherd.backends.api.adapter import (
     Adapter,
     AnswerDecoder,
     ApiRequest,
+    CallDelta,
+    Delta,
+    ErrorDelta,
+    ExtraDelta,
     ModelEntry,
     ModelTraits,
+    StopDelta,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
 )
-from shepherd.backends.api.anthropic.decoder import AnthropicDecoder
-from shepherd.backends.api.anthropic.dialect import dialect_of
-from shepherd.backends.api.anthropic.options import SAMPLING_PARAMETERS, output_limit
-from shepherd.backends.api.anthropic.replay import API_NAME
-from shepherd.backends.api.anthropic.request import chat_body
-from shepherd.backends.api.anthropic.thinking import BINDING_BETA
-from shepherd.backends.api.coerce import as_count, as_flag, as_object, as_objects, as_text
+from shepherd.backends.api.anthropic.dialect import (
+    API_NAME,
+    BINDING_BETA,
+    CALL,
+    TEXT,
+    THINKING,
+    dialect_of,
+    keepsake,
+)
+from shepherd.backends.api.anthropic.request import SAMPLING_PARAMETERS, chat_body, output_limit
+from shepherd.backends.api.coerce import (
+    as_count,
+    as_error_status,
+    as_flag,
+    as_object,
+    as_objects,
+    as_text,
+)
 from shepherd.backends.api.model_list import OUTPUT_FIELDS, listed_model
+from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
 from shepherd.session import Session
+
+_STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "gateway_timeout_error": 504,
+    "overloaded_error": 529,
+}
+
+_REASONS = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "max_tokens": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
+    "refusal": FinishReason.STOP,
+    "pause_turn": FinishReason.STOP,
+}
+
+_NOTES = {
+    "model_context_window_exceeded": "The answer ends here because the context is full.",
+    "pause_turn": "The provider paused the answer; say “continue” to go on.",
+    "refusal": "The provider's safety filter ended the answer",
+}
+
+_COUNTS = (
+    "input_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+    "output_tokens",
+)
+
+
+@dataclass(slots=True)
+class _Block:
+    """A content block as it grows; `number` is its place in the whole answer.
+
+    `argued`: arguments of the call have been sent on.
+    """
+
+    number: int
+    data: JsonObject
+    argued: bool = False
+
+    @property
+    def kind(self) -> str:
+        return str(self.data.get("type"))
+
+
+@dataclass(slots=True)
+class AnthropicDecoder(AnswerDecoder):
+    """Deltas of the Messages API's events; servers may leave out parts of them."""
+
+    _model: str = ""
+    _blocks: list[_Block] = field(default_factory=list[_Block])
+    _open: dict[tuple[int | None, str], _Block] = field(
+        default_factory=dict[tuple[int | None, str], _Block]
+    )
+    _usage: dict[str, int] = field(default_factory=dict[str, int])
+    _finished: bool = False
+    _complete: bool = False
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
+    def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
+        return list(self._deltas(name or as_text(data.get("type")), data))
+
+    def _deltas(self, kind: str, data: JsonObject) -> Iterable[Delta]:
+        match kind:
+            case "content_block_delta":
+                yield from self._block_delta(data)
+            case "content_block_start":
+                yield from self._block_start(data)
+            case "content_block_stop":
+                yield from self._block_stop(data)
+            case "message_start":
+                yield from self._message_start(data)
+            case "message_delta":
+                yield from self._message_delta(data)
+            case "message_stop":
+                yield from self._message_stop()
+            case "message":
+                yield from self._whole(data)
+            case "error":
+                yield _error(data)
+            case _:
+                pass
+
+    def _whole(self, message: JsonObject) -> Iterable[Delta]:
+        """An answer that was not streamed."""
+        yield from self._message_start({"message": message})
+        for index, content in enumerate(as_objects(message.get("content"))):
+            yield from self._block_start({"index": index, "content_block": content})
+        yield from self._message_delta({"delta": message})
+        yield from self._message_stop()
+
+    def _message_start(self, data: JsonObject) -> Iterable[Delta]:
+        message = as_object(data.get("message"))
+        self._model = as_text(message.get("model"))
+        yield from self._count(as_object(message.get("usage")))
+
+    def _block_start(self, data: JsonObject) -> Iterable[Delta]:
+        content = as_object(data.get("content_block"))
+        block = self._opened(as_count(data.get("index")), as_text(content.get("type")))
+        match block.kind:
+            case "text":
+                yield from self._grow(block, "text", as_text(content.get("text")))
+            case "thinking":
+                block.data["signature"] = as_text(content.get("signature"))
+                yield from self._grow(block, "thinking", as_text(content.get("thinking")))
+            case "redacted_thinking":
+                block.data["data"] = as_text(content.get("data"))
+            case "tool_use":
+                block.data |= {
+                    "id": as_text(content.get("id")),
+                    "input": as_object(content.get("input")),
+                }
+                yield CallDelta(block.number, block.data["id"], as_text(content.get("name")))
+            case _:
+                pass
+
+    def _block_delta(self, data: JsonObject) -> Iterable[Delta]:
+        delta = as_object(data.get("delta"))
+        index = as_count(data.get("index"))
+        match as_text(delta.get("type")):
+            case "text_delta":
+                yield from self._grow(self._at(index, TEXT), "text", as_text(delta.get("text")))
+            case "thinking_delta":
+                block = self._at(index, THINKING)
+                yield from self._grow(block, "thinking", as_text(delta.get("thinking")))
+            case "signature_delta":
+                self._at(index, THINKING).data["signature"] = as_text(delta.get("signature"))
+            case "input_json_delta" if (index, CALL) in self._open:
+                block, piece = self._open[index, CALL], as_text(delta.get("partial_json"))
+                block.argued |= bool(piece)
+                yield CallDelta(block.number, arguments=piece)
+            case _:
+                pass
+
+    def _block_stop(self, data: JsonObject) -> Iterable[Delta]:
+        block = self._open.get((as_count(data.get("index")), CALL))
+        if block is not None:
+            yield from _closed(block)
+
+    def _message_delta(self, data: JsonObject) -> Iterable[Delta]:
+        delta = as_object(data.get("delta"))
+        yield from self._count(as_object(data.get("usage")))
+        reason = as_text(delta.get("stop_reason"))
+        if reason:
+            yield from self._finish()
+            ended = _REASONS.get(reason, FinishReason.STOP)
+            yield StopDelta(ended, _note(reason, delta), as_text(delta.get("stop_sequence")))
+
+    def _message_stop(self) -> Iterable[Delta]:
+        self._complete = True
+        yield from self._finish()
+
+    def _opened(self, index: int | None, kind: str) -> _Block:
+        block = _Block(len(self._blocks), {"type": kind})
+        self._blocks.append(block)
+        self._open[index, kind] = block
+        return block
+
+    def _at(self, index: int | None, kind: str) -> _Block:
+        return self._open.get((index, kind)) or self._opened(index, kind)
+
+    def _grow(self, block: _Block, key: str, piece: str) -> Iterable[Delta]:
+        block.data[key] = block.data.get(key, "") + piece
+        if piece:
+            yield TextDelta(piece) if key == "text" else ThinkingDelta(piece)
+
+    def _count(self, usage: JsonObject) -> Iterable[Delta]:
+        """The usage so far: counts are totals, and a count that an event leaves out stays."""
+        counted = {key: n for key in _COUNTS if (n := as_count(usage.get(key))) is not None}
+        if not counted:
+            return
+        self._usage |= counted
+        fresh, written, read, completion = (self._usage.get(key) for key in _COUNTS)
+        prompt = None if fresh is None else fresh + (written or 0) + (read or 0)
+        yield UsageDelta(prompt, read, completion)
+
+    def _finish(self) -> Iterable[Delta]:
+        """The last deltas, after all blocks have arrived; nothing the second time."""
+        if self._finished:
+            return
+        self._finished = True
+        for block in self._blocks:
+            if block.kind == CALL:
+                yield from _closed(block)
+        value = keepsake(self._model, [block.data for block in self._blocks])
+        if value is not None:
+            yield ExtraDelta(value)
+
+
+def _closed(block: _Block) -> Iterable[Delta]:
+    """The arguments of a call that did not arrive in pieces."""
+    if not block.argued:
+        block.argued = True
+        yield CallDelta(block.number, arguments=json.dumps(block.data["input"]))
+
+
+def _error(data: JsonObject) -> ErrorDelta:
+    error = as_object(data.get("error")) or data
+    status = _STATUS.get(as_text(error.get("type"))) or as_error_status(error.get("code"))
+    return ErrorDelta(data, status)
+
+
+def _note(reason: str, delta: JsonObject) -> str:
+    details = as_object(delta.get("stop_details"))
+    texts = [as_text(details.get("category")), as_text(details.get("explanation"))]
+    reasons = [text for text in texts if text] if reason == "refusal" else []
+    end = "." if reason == "refusal" and not reasons else ""
+    return ": ".join([_NOTES.get(reason, "") + end, *reasons])
+
 
 VERSION = "2026-10-21"
 SAMPLING_VERSION = "2023-06-01"

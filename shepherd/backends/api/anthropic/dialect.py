@@ -6,8 +6,16 @@ the newest.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, cast
+
+from shepherd.backends.api.adapter import ModelTraits
+from shepherd.backends.api.history import Turn
+from shepherd.backends.api.parameters import BUDGETS, NONE, nearest, thinks
+from shepherd.messages import JsonObject, Message, Role, ToolCall
+from shepherd.session import Session
 
 
 class Off(StrEnum):
@@ -101,3 +109,161 @@ def _old_limit(family: str, version: tuple[int, int]) -> int:
     if version < (3, 7):
         return 8192
     return 32_000 if family == "opus" and version < (4, 5) else 64_000
+
+
+API_NAME = "anthropic"
+
+TEXT = "text"
+THINKING = "thinking"
+REDACTED = "redacted_thinking"
+CALL = "tool_use"
+
+THOUGHTS = (THINKING, REDACTED)
+
+_DATE = re.compile(r"([-@](\d{8}|latest|default))?(-v\d+(:\d+)?)?$")
+
+
+def keepsake(model: str, blocks: Sequence[JsonObject]) -> JsonObject | None:
+    """The part of the blocks to keep with the message; None without a signed block."""
+    places = [place for block in blocks if (place := _place(block)) is not None]
+    if not any(place["type"] in THOUGHTS for place in places):
+        return None
+    return {"model": model, "blocks": places}
+
+
+def assistant_blocks(message: Message, model: str) -> list[JsonObject]:
+    """The blocks of an answer, never an empty one; `model` "" leaves out the thoughts.
+
+    Only thoughts of this model go back, because it can't read those of others. They also need an
+    unchanged message, because they are not valid elsewhere.
+    """
+    replayed = _replayed(message, model) if model else None
+    plain = [_text_block(message.content), *map(_call_block, message.tool_calls)]
+    return [block for block in (plain if replayed is None else replayed) if block is not None]
+
+
+def _replayed(message: Message, model: str) -> list[JsonObject | None] | None:
+    """The blocks at their places; None if there are no thoughts, or none that fit."""
+    kept = message.extra.get(API_NAME, {})
+    places: Any = kept.get("blocks")
+    if not isinstance(places, list) or not _same_model(str(kept.get("model", "")), model):
+        return None
+    calls, content = list(message.tool_calls), message.content
+    blocks: list[JsonObject | None] = []
+    for place in cast(list[Any], places):
+        match place:
+            case {"type": "text", "length": int(length)} if 0 < length <= len(content):
+                blocks.append(_text_block(content[:length]))
+                content = content[length:]
+            case {"type": "tool_use"} if calls:
+                blocks.append(_call_block(calls.pop(0)))
+            case {"type": str()} if thought := _signed(cast(JsonObject, place)):
+                blocks.append(thought)
+            case _:
+                return None
+    return None if calls or content else blocks
+
+
+def _same_model(one: str, other: str) -> bool:
+    """Whether two names mean the same model, in any vendor's spelling, with or without a date."""
+    return _plain_name(one) == _plain_name(other)
+
+
+def _plain_name(model: str) -> str:
+    name = _DATE.sub("", model)
+    return name[name.find("claude") :].replace(".", "-") if "claude" in name else name
+
+
+def _place(block: JsonObject) -> JsonObject | None:
+    match block:
+        case {"type": "text", "text": str(text)} if text:
+            return {"type": TEXT, "length": len(text)}
+        case {"type": "tool_use"}:
+            return {"type": CALL}
+        case _:
+            return _signed(block)
+
+
+def _signed(block: JsonObject) -> JsonObject | None:
+    """The block to send back, if it is a thought and signed."""
+    match block:
+        case {"type": "thinking", "thinking": str(text), "signature": str(signature)} if signature:
+            return {"type": THINKING, "thinking": text, "signature": signature}
+        case {"type": "redacted_thinking", "data": str(data)} if data:
+            return {"type": REDACTED, "data": data}
+        case _:
+            return None
+
+
+def _text_block(text: str) -> JsonObject | None:
+    return {"type": TEXT, "text": text} if text.strip() else None
+
+
+def _call_block(call: ToolCall) -> JsonObject:
+    return {"type": CALL, "id": call.id, "name": call.name, "input": call.arguments}
+
+
+BINDING_BETA = "thinking-binding-controls-2026-08-01"
+"""The value of `anthropic-beta` that lets a request say how to treat misplaced thoughts."""
+
+MIN_BUDGET = 1024
+MAX_BUDGET = 32_000
+
+
+def thinking_of(
+    session: Session, model: ModelTraits, dialect: Dialect, limit: int, history: Sequence[Turn]
+) -> JsonObject | None:
+    """The request's `thinking`, None to leave it out; `limit` is its max_tokens.
+
+    A forced call turns thinking off if possible, because most models refuse both at once.
+    """
+    enabled = thinks(session, model) and model.thinking and session.tool_choice is None
+    if not dialect.adaptive:
+        maximum = session.thinking_budget or BUDGETS.get(model.effort, MAX_BUDGET)
+        return _budget(limit, maximum) if enabled and _unbroken(history, model.id) else None
+    if enabled or dialect.off is Off.NEVER:
+        return _adaptive(dialect, visible=enabled)
+    return {"type": dialect.off.value} if dialect.off else None
+
+
+def keeps_thoughts(thinking: JsonObject | None) -> bool:
+    """Whether this `thinking` allows the use of thoughts in the history."""
+    return thinking is not None and thinking["type"] in ("enabled", "adaptive")
+
+
+def effort_of(model: ModelTraits, dialect: Dialect) -> str:
+    """The `effort` that the model accepts, "" to leave it out."""
+    silent = model.effort == NONE and dialect.off is not Off.NEVER
+    if silent or not (model.effort and model.thinking and dialect.efforts):
+        return ""
+    return nearest(model.effort, dialect.efforts)
+
+
+def _budget(limit: int, maximum: int) -> JsonObject | None:
+    """Up to half of the limit for thoughts; None if that is too little."""
+    budget = min(limit // 2, maximum)
+    return {"type": "enabled", "budget_tokens": budget} if budget >= MIN_BUDGET else None
+
+
+def _adaptive(dialect: Dialect, *, visible: bool) -> JsonObject:
+    """Eviction may change the messages before a thought; the API then drops it without an error."""
+    thinking: JsonObject = {"type": "adaptive"}
+    if dialect.hides_thoughts:
+        thinking["display"] = "summarized" if visible else "omitted"
+    if dialect.bound:
+        thinking["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
+    return thinking
+
+
+def _unbroken(history: Sequence[Turn], model: str) -> bool:
+    """Whether the rounds of tools at the end, if any, began with a thought of this model.
+
+    With a budget, the API refuses to continue thinking otherwise.
+    """
+    first: Turn | None = None
+    for turn in reversed(history):
+        if turn.role is Role.ASSISTANT:
+            first = turn
+        elif turn.messages[0].role is not Role.TOOL:
+            break
+    return first is None or assistant_blocks(first.messages[0], model)[0]["type"] in THOUGHTS

@@ -1,17 +1,179 @@
 """A session as a request to the Messages API."""
 
+import json
 from collections.abc import Sequence
+from typing import Any, cast
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.anthropic.dialect import Dialect, dialect_of
-from shepherd.backends.api.anthropic.formats import enforced, in_words
-from shepherd.backends.api.anthropic.options import output_limit, sampling_of, tool_choice_of
-from shepherd.backends.api.anthropic.replay import assistant_blocks
-from shepherd.backends.api.anthropic.thinking import effort_of, keeps_thoughts, thinking_of
+from shepherd.backends.api.anthropic.dialect import (
+    Dialect,
+    assistant_blocks,
+    dialect_of,
+    effort_of,
+    keeps_thoughts,
+    thinking_of,
+)
 from shepherd.backends.api.history import Rules, Turn, normalise, turns
+from shepherd.backends.api.schemas import without_references
+from shepherd.errors import InvalidRequestError
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
+from shepherd.sampling import Sampling
 from shepherd.session import Session
+from shepherd.structure import OutputFormat, ToolChoice
+
+SAMPLING_PARAMETERS = ("temperature", "top_p", "top_k")
+
+
+USUAL_LIMIT = 8192
+"""The required `max_tokens` for a model with an unknown limit."""
+
+
+def output_limit(max_tokens: int, model: ModelTraits, dialect: Dialect) -> int:
+    """The `max_tokens` to send: the requested number or the model's limit, within the context.
+
+    Without a number, half of a known context is reserved for the conversation.
+    """
+    limit = model.output_limit or dialect.output_limit
+    if max_tokens > 0:
+        return min(max_tokens, limit or max_tokens, model.context_size or max_tokens)
+    limit = limit or USUAL_LIMIT
+    return max(1, min(limit, model.context_size // 2)) if model.context_size else limit
+
+
+def sampling_of(sampling: Sampling, dialect: Dialect, *, thinking: bool) -> JsonObject:
+    """The sampling parameters that the model accepts; settings for other models are left out.
+
+    A request with thinking has none of them. Raises InvalidRequestError for a value out of range.
+    """
+    result: JsonObject = {}
+    if sampling.stop:
+        result["stop_sequences"] = _stops(sampling.stop)
+    if thinking or not dialect.sampling:
+        return result
+    if sampling.temperature is not None:
+        result["temperature"] = _ranged("temperature", sampling.temperature)
+    if sampling.top_p is not None and not (dialect.one_sampler and "temperature" in result):
+        result["top_p"] = _ranged("top_p", sampling.top_p)
+    if sampling.top_k:
+        result["top_k"] = sampling.top_k
+    return result
+
+
+def tool_choice_of(choice: ToolChoice, dialect: Dialect, model: str) -> JsonObject:
+    """The `tool_choice` for required calls; raises InvalidRequestError if they can't be forced."""
+    if not dialect.forced_calls:
+        message = f"{model} can't be made to call a tool: leave tool_choice to the model"
+        raise InvalidRequestError(message, "tool_choice")
+    how = {"type": "tool", "name": choice.name} if choice.name else {"type": "any"}
+    return how | ({"disable_parallel_tool_use": True} if choice.single or choice.name else {})
+
+
+def _stops(stop: tuple[str, ...]) -> list[str]:
+    if not all(text.strip() for text in stop):
+        message = "stop: this API does not accept whitespace only; leave it out for this provider"
+        raise InvalidRequestError(message, "stop")
+    return list(stop)
+
+
+def _ranged(name: str, value: float) -> float:
+    if not 0.0 <= value <= 1.0:
+        message = f"{name} must be between 0.0 and 1.0 for this API, got {value}"
+        raise InvalidRequestError(message, name)
+    return value
+
+
+_KEPT = ("title", "description", "enum", "const", "required")
+_FORMATS = (
+    *("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6"),
+    "uuid",
+)
+_PARTS = ("type", "properties", "additionalProperties", "items", "anyOf", "oneOf", "allOf")
+_IGNORED = ("$schema", "$id", "default", "examples", "$comment")
+
+
+class _OpenError(Exception):
+    """A schema has a part that accepts any value, which the API can't express."""
+
+
+def enforced(output_format: OutputFormat, *, formats: bool) -> JsonObject | None:
+    """The `output_config.format` that enforces the format; None if only a prompt can ask for it.
+
+    `formats`: whether the model supports schemas. Bounds of numbers and lengths go into the
+    descriptions. Raises InvalidRequestError for a grammar, and for a strict schema that can't be
+    enforced.
+    """
+    if output_format.schema is None:
+        message = "This API has no grammars; ask for JSON with a schema instead"
+        raise InvalidRequestError(message, "grammar")
+    lost: list[str] = []
+    try:
+        schema = _narrowed(without_references(output_format.schema), lost) if formats else None
+    except _OpenError:
+        schema = None
+    if output_format.strict and (schema is None or lost):
+        what = f" {lost[0]!r}" if schema is not None else " all of it"
+        message = f"This schema can't be enforced here: the model can't be held to{what}"
+        raise InvalidRequestError(message, "response_format")
+    return None if schema is None else {"type": "json_schema", "schema": schema}
+
+
+def in_words(output_format: OutputFormat) -> str:
+    """The instruction to a model that does not support schemas."""
+    schema = json.dumps(output_format.schema, ensure_ascii=False)
+    return f"Answer with JSON only, no other text, that fits this JSON schema:\n{schema}"
+
+
+def _narrowed(schema: Any, lost: list[str]) -> JsonObject:
+    """The schema in the API's keywords; the others go to `lost` and into the description."""
+    if not isinstance(schema, dict):
+        raise _OpenError
+    source = cast(JsonObject, schema)
+    result = {key: source[key] for key in _KEPT if key in source} | _shape(source, lost)
+    if not result.keys() - {"title", "description", "required"}:
+        raise _OpenError
+    hints = {k: v for k, v in source.items() if k not in (*_KEPT, *_PARTS, *_IGNORED, *result)}
+    if hints:
+        lost.extend(hints)
+        parts = [str(source.get("description", "")), json.dumps(hints, ensure_ascii=False)]
+        result["description"] = " ".join(text for text in parts if text)
+    return result
+
+
+def _shape(schema: JsonObject, lost: list[str]) -> JsonObject:
+    kinds = schema.get("type")
+    if isinstance(kinds, list):
+        return {"anyOf": [_narrowed({**schema, "type": k}, lost) for k in cast(list[Any], kinds)]}
+    result: JsonObject = {} if kinds is None else {"type": kinds}
+    for key in ("anyOf", "oneOf", "allOf"):
+        if isinstance(schema.get(key), list):
+            name = "anyOf" if key == "oneOf" else key
+            result[name] = [_narrowed(part, lost) for part in schema[key]]
+    if kinds == "object":
+        result |= _object(schema, lost)
+    if kinds == "array":
+        result["items"] = _narrowed(schema.get("items"), lost)
+        if schema.get("minItems") in (0, 1):
+            result["minItems"] = schema["minItems"]
+    if schema.get("format") in _FORMATS:
+        result["format"] = schema["format"]
+    return result
+
+
+def _object(schema: JsonObject, lost: list[str]) -> JsonObject:
+    """The API's objects allow only named properties."""
+    properties = schema.get("properties")
+    more = schema.get("additionalProperties")
+    if isinstance(more, dict) or not (isinstance(properties, dict) and properties):
+        raise _OpenError
+    named = cast(JsonObject, properties)
+    if more is True:
+        lost.append("additionalProperties")
+    return {
+        "properties": {name: _narrowed(part, lost) for name, part in named.items()},
+        "additionalProperties": False,
+    }
+
 
 _MARK = {"type": "ephemeral"}
 

@@ -1,6 +1,6 @@
 """The adapter to Google's Gemini."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 from urllib.parse import quote
 
@@ -8,19 +8,195 @@ from shepherd.backends.api.adapter import (
     Adapter,
     AnswerDecoder,
     ApiRequest,
+    CallDelta,
+    Delta,
+    EmbeddingAnswer,
     EmbeddingApi,
+    ErrorDelta,
+    ExtraDelta,
     Framing,
     ModelEntry,
     ModelTraits,
+    StopDelta,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
 )
-from shepherd.backends.api.coerce import as_objects, as_text, as_texts
-from shepherd.backends.api.gemini.decoder import GeminiDecoder
-from shepherd.backends.api.gemini.embedding import GeminiEmbeddings
-from shepherd.backends.api.gemini.request import chat_body
-from shepherd.backends.api.gemini.traits import model_path
+from shepherd.backends.api.coerce import (
+    as_count,
+    as_error_status,
+    as_object,
+    as_objects,
+    as_text,
+    as_texts,
+)
+from shepherd.backends.api.embedding import as_vectors
+from shepherd.backends.api.gemini.request import chat_body, model_path
 from shepherd.backends.api.model_list import listed_model
+from shepherd.backends.embedding import EmbeddingInput, normalised, plain_texts
+from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
 from shepherd.session import Session
+
+_FILTERED = {
+    "SAFETY": "its safety filter",
+    "RECITATION": "it would have recited a source",
+    "LANGUAGE": "the language is not supported",
+    "BLOCKLIST": "a forbidden term",
+    "PROHIBITED_CONTENT": "prohibited content",
+    "SPII": "sensitive personal information",
+    "JAILBREAK": "it was taken for an attempt to break the rules",
+    "MODEL_ARMOR": "Model Armor",
+    "ESCALATION": "an escalation rule",
+    "PUP_LIMITED_DISABLED": "the account is limited; see Google's Prohibited Use Policy",
+}
+_FAILED = {
+    "MALFORMED_FUNCTION_CALL": "made a call that can't be read; ask again",
+    "UNEXPECTED_TOOL_CALL": "called a tool that is not on offer; ask again",
+    "TOO_MANY_TOOL_CALLS": "made too many calls in one answer; ask again",
+    "MISSING_THOUGHT_SIGNATURE": "misses a thought signature in the conversation; clear it",
+    "MALFORMED_RESPONSE": "gave an answer that can't be read; ask again",
+}
+
+
+def finish(reason: str, message: str, *, calls: bool) -> StopDelta:
+    """The stop that `finishReason` means; `message` is the API's own, or ""."""
+    if reason == "MAX_TOKENS":
+        return StopDelta(FinishReason.LENGTH)
+    if reason in ("STOP", "FINISH_REASON_UNSPECIFIED"):
+        return StopDelta(FinishReason.TOOL_CALLS if calls else FinishReason.STOP)
+    if reason in _FAILED:
+        note = f"Gemini {_FAILED[reason]}"
+    elif reason in _FILTERED:
+        note = f"Gemini stopped its answer: {_FILTERED[reason]}"
+    else:
+        note = f"Gemini stopped its answer: {reason}"
+    return StopDelta(FinishReason.STOP, _with(note, message))
+
+
+def blocked_prompt(reason: str, message: str) -> StopDelta:
+    """The stop of an answer that was refused before it began."""
+    why = _FILTERED.get(reason, reason)
+    return StopDelta(FinishReason.STOP, _with(f"Gemini refused to answer: {why}", message))
+
+
+def _with(note: str, message: str) -> str:
+    return f"{note} ({message})" if message else note
+
+
+_NOTHING: JsonObject = {}
+
+
+class GeminiDecoder(AnswerDecoder):
+    """Decodes the chunks of one answer; requests ask for one candidate only."""
+
+    def __init__(self) -> None:
+        self._complete = False
+        self._calls = 0
+        self._text_length = 0
+        self._signed: list[JsonObject] = []
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
+    def feed(self, name: str, data: JsonObject) -> list[Delta]:
+        return list(self._deltas(data))
+
+    def _deltas(self, data: JsonObject) -> Iterator[Delta]:
+        if "error" in data:
+            self._complete = True
+            yield ErrorDelta(data, as_error_status(as_object(data["error"]).get("code")))
+            return
+        candidate = (as_objects(data.get("candidates")) or [_NOTHING])[0]
+        for part in as_objects(as_object(candidate.get("content")).get("parts")):
+            yield from self._part(part)
+        if (usage := _usage(as_object(data.get("usageMetadata")))) is not None:
+            yield usage
+        yield from self._stop(candidate, as_object(data.get("promptFeedback")))
+
+    def _part(self, part: JsonObject) -> Iterator[Delta]:
+        if call := as_object(part.get("functionCall")):
+            yield self._call(call, _signature(part))
+            return
+        text, thought = as_text(part.get("text")), part.get("thought") is True
+        if _signature(part):
+            self._signed.append({"at": self._text_length, "part": _signed_part(part)})
+        if not text:
+            return
+        if thought:
+            yield ThinkingDelta(text)
+        else:
+            self._text_length += len(text)
+            yield TextDelta(text)
+
+    def _call(self, call: JsonObject, signature: str) -> CallDelta:
+        key, self._calls = self._calls, self._calls + 1
+        call_id, name = as_text(call.get("id")), as_text(call.get("name"))
+        kept = {"id": call_id, "thoughtSignature": signature}
+        extra = {name: value for name, value in kept.items() if value}
+        return CallDelta(key, call_id, name, as_object(call.get("args")), extra or None)
+
+    def _stop(self, candidate: JsonObject, feedback: JsonObject) -> Iterator[Delta]:
+        if self._complete:
+            return
+        if reason := as_text(candidate.get("finishReason")):
+            message = as_text(candidate.get("finishMessage"))
+            stop = finish(reason, message, calls=self._calls > 0)
+        elif blocked := as_text(feedback.get("blockReason")):
+            stop = blocked_prompt(blocked, as_text(feedback.get("blockReasonMessage")))
+        else:
+            return
+        self._complete = True
+        if self._signed:
+            yield ExtraDelta({"signed": self._signed})
+        yield stop
+
+
+def _signature(part: JsonObject) -> str:
+    """The part's signature, or "" without one that can be sent back."""
+    signature = as_text(part.get("thoughtSignature"))
+    return signature if signature.isascii() else ""
+
+
+def _signed_part(part: JsonObject) -> JsonObject:
+    """The part to send back, always as text."""
+    thought = {"thought": True} if part.get("thought") is True else {}
+    signature = {"thoughtSignature": part["thoughtSignature"]}
+    return {"text": as_text(part.get("text"))} | thought | signature
+
+
+def _usage(usage: JsonObject) -> UsageDelta | None:
+    """Thoughts are counted apart from the candidate; the prompt's count includes cached tokens."""
+    prompt = as_count(usage.get("promptTokenCount"))
+    cached = as_count(usage.get("cachedContentTokenCount"))
+    candidate = as_count(usage.get("candidatesTokenCount"))
+    thoughts = as_count(usage.get("thoughtsTokenCount"))
+    if prompt is None and candidate is None and thoughts is None:
+        return None
+    known = candidate is not None or thoughts is not None
+    return UsageDelta(prompt, cached, (candidate or 0) + (thoughts or 0) if known else None)
+
+
+class GeminiEmbeddings(EmbeddingApi):
+    """Takes texts only. Shortened vectors come without a length of 1, which is made here."""
+
+    def request(self, model: str, request: EmbeddingInput) -> ApiRequest:
+        name = model_path(model)
+        size = {"outputDimensionality": request.dimensions} if request.dimensions else {}
+        requests: list[JsonObject] = [
+            {"model": name, "content": {"parts": [{"text": text}]}, **size}
+            for text in plain_texts(request.inputs)
+        ]
+        path = f"/v1beta/{quote(name, safe='/')}:batchEmbedContents"
+        return ApiRequest(path, {"requests": requests}, stream=False)
+
+    def parse(self, body: JsonObject) -> EmbeddingAnswer:
+        values = [item.get("values") for item in as_objects(body.get("embeddings"))]
+        usage = as_object(body.get("usageMetadata"))
+        vectors = [normalised(vector) for vector in as_vectors(values)]
+        return EmbeddingAnswer(vectors, as_count(usage.get("promptTokenCount")))
+
 
 _VERSION = "/v1beta"
 

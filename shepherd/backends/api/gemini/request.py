@@ -1,17 +1,259 @@
 """A session as the body of a generateContent request."""
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.gemini.contents import RULES, to_contents
-from shepherd.backends.api.gemini.schema import gemini_schema
-from shepherd.backends.api.gemini.traits import thinking_config
-from shepherd.backends.api.history import normalise
-from shepherd.backends.api.parameters import sampling_parameters, thinks
-from shepherd.backends.api.schemas import declaration
+from shepherd.backends.api.coerce import as_count, as_list, as_object, as_objects, as_text, as_texts
+from shepherd.backends.api.history import Rules, Turn, normalise, turns
+from shepherd.backends.api.parameters import BUDGETS, nearest, sampling_parameters, thinks
+from shepherd.backends.api.schemas import declaration, without_references
 from shepherd.errors import InvalidRequestError
-from shepherd.messages import JsonObject, ToolSpec
+from shepherd.images import Image
+from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice
+
+_VERSION = re.compile(r"gemini-(\d+)")
+_SIGNATURES_SINCE = 3
+_LEVELS = ("low", "high")
+_FLASH_LEVELS = ("minimal", "low", "medium", "high")
+
+
+def model_path(model: str) -> str:
+    """The model's resource name; tuned models have their own collection."""
+    return model if model.startswith(("models/", "tunedModels/")) else f"models/{model}"
+
+
+def generation(model: str) -> int:
+    """The model's generation; aliases such as `gemini-flash-latest` mean the newest.
+
+    0 for models of other families (Gemma) behind the same API.
+    """
+    name = model.rpartition("/")[2]
+    if match := _VERSION.match(name):
+        return int(match[1])
+    return _SIGNATURES_SINCE if name.startswith("gemini") else 0
+
+
+def wants_signatures(model: str) -> bool:
+    """Whether the API refuses calls in the history that have no thought signature.
+
+    This is so since Gemini 3: https://ai.google.dev/gemini-api/docs/thought-signatures
+    """
+    return generation(model) >= _SIGNATURES_SINCE
+
+
+def thinking_config(
+    model: str, *, on: bool, effort: str = "", budget: int | None = None
+) -> JsonObject:
+    """`thinkingConfig` for a model that can think; `effort` is ours, "" for the model's choice.
+
+    `budget` is the limit of thoughts in tokens, for models that take one.
+
+    Models up to 2.5 take a budget in tokens; -1 is the model's own choice, and Pro needs at least
+    128. Later models take levels: all have LOW and HIGH, and Flash has all levels. No model takes
+    both.
+    """
+    config: JsonObject = {"includeThoughts": True} if on else {}
+    version = generation(model)
+    if version == 0:
+        return config
+    if version >= _SIGNATURES_SINCE:
+        level = nearest(effort, _FLASH_LEVELS if "flash" in model else _LEVELS) if effort else ""
+        return config | {"thinkingLevel": level.upper() or ("HIGH" if on else "LOW")}
+    minimum = 128 if "pro" in model else 0
+    return config | {"thinkingBudget": _budget(effort, budget, minimum) if on else minimum}
+
+
+def _budget(effort: str, budget: int | None, minimum: int) -> int:
+    return BUDGETS.get(effort, -1) if budget is None else max(minimum, budget)
+
+
+_KEPT = frozenset(
+    {"type", "format", "title", "description", "required"}
+    | {"minItems", "maxItems", "minimum", "maximum", "propertyOrdering"}
+)
+_SAY_NOTHING = frozenset(
+    {"$schema", "$id", "$anchor", "$comment", "$defs", "definitions", "default", "deprecated"}
+    | {"example", "examples", "readOnly", "writeOnly", "nullable"}
+)
+
+
+def gemini_schema(schema: JsonObject) -> tuple[JsonObject, frozenset[str]]:
+    """`schema` in Gemini's subset, and the constraints that the subset can't express."""
+    lost: set[str] = set()
+    return _cut(without_references(schema), lost), frozenset(lost)
+
+
+def _cut(node: Any, lost: set[str]) -> JsonObject:
+    if not isinstance(node, dict):
+        if node is False:
+            lost.add("false")
+        return {}
+    merged = _merged(cast(JsonObject, node), lost)
+    result: JsonObject = {}
+    for key, value in merged.items():
+        if key in _KEPT:
+            result[key] = value
+        elif (name := {"oneOf": "anyOf"}.get(key, key)) in _PARTS:
+            result[name] = _PARTS[name](value, lost)
+        elif key in ("enum", "const"):
+            result |= _choices(as_list(value) if key == "enum" else [value], lost)
+        elif key not in _SAY_NOTHING:
+            lost.add(key)
+    if merged.get("nullable") is True and isinstance(result.get("type"), str):
+        result["type"] = [result["type"], "null"]
+    return result
+
+
+def _cut_named(value: Any, lost: set[str]) -> JsonObject:
+    return {name: _cut(part, lost) for name, part in as_object(value).items()}
+
+
+def _cut_each(value: Any, lost: set[str]) -> list[JsonObject]:
+    return [_cut(part, lost) for part in as_list(value)]
+
+
+def _cut_unless_bool(value: Any, lost: set[str]) -> JsonObject | bool:
+    return value if isinstance(value, bool) else _cut(value, lost)
+
+
+_PARTS = {
+    "properties": _cut_named,
+    "items": _cut,
+    "additionalProperties": _cut_unless_bool,
+    "prefixItems": _cut_each,
+    "anyOf": _cut_each,
+}
+
+
+def _merged(schema: JsonObject, lost: set[str]) -> JsonObject:
+    """The schema with the parts of its `allOf` merged; the outer one of two values wins."""
+    whole = {key: value for key, value in schema.items() if key != "allOf"}
+    for part in as_objects(schema.get("allOf")):
+        for key, value in _merged(part, lost).items():
+            if key == "properties":
+                whole[key] = as_object(value) | as_object(whole.get(key))
+            elif key == "required":
+                both = [*as_texts(whole.get(key)), *as_texts(value)]
+                whole[key] = list(dict.fromkeys(both))
+            elif whole.setdefault(key, value) != value:
+                lost.add("allOf")
+    return whole
+
+
+def _choices(values: list[Any], lost: set[str]) -> JsonObject:
+    """Gemini has choices of texts and numbers; null is part of the type."""
+    plain = [v for v in values if isinstance(v, str | int | float) and not isinstance(v, bool)]
+    if plain and len(plain) + values.count(None) == len(values):
+        return {"enum": plain}
+    lost.add("enum")
+    return {}
+
+
+RULES = Rules(user_first=True, user_last=True, tool_name=r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
+
+API_NAME = "gemini"
+"""The name under which `Message.extra` and `ToolCall.extra` keep Gemini's data."""
+
+SKIP_SIGNATURE = "skip_thought_signature_validator"
+"""Replaces the signature of a call that Gemini did not make.
+
+Documented for conversations of other models, among the questions at the end of
+https://ai.google.dev/gemini-api/docs/thought-signatures; Google's own gemini-cli sends it too.
+"""
+
+_NAME_BEGINS = re.compile(r"[A-Za-z_]")
+
+
+def to_contents(messages: Sequence[Message], model: str) -> list[JsonObject]:
+    """The contents of a normalised conversation, for this model."""
+    calls = {call.id: call for message in messages for call in message.tool_calls}
+    signed = wants_signatures(model)
+    return [_content(turn, calls, signed=signed) for turn in turns(messages)]
+
+
+def _content(turn: Turn, calls: Mapping[str, ToolCall], *, signed: bool) -> JsonObject:
+    if turn.role is Role.ASSISTANT:
+        parts = [p for message in turn.messages for p in _model_parts(message, signed=signed)]
+        return {"role": "model", "parts": parts}
+    return {"role": "user", "parts": [p for m in turn.messages for p in _user_parts(m, calls)]}
+
+
+def _user_parts(message: Message, calls: Mapping[str, ToolCall]) -> list[JsonObject]:
+    if message.role is Role.TOOL:
+        return [_result(message, calls)]
+    texts: list[JsonObject] = [{"text": message.content}] if message.content else []
+    return [*map(_image, message.images), *texts]
+
+
+def _image(image: Image) -> JsonObject:
+    return {"inlineData": {"mimeType": image.media_type, "data": image.base64}}
+
+
+def _result(message: Message, calls: Mapping[str, ToolCall]) -> JsonObject:
+    """A result goes back under its call's name, and under the id from Gemini."""
+    call = calls[message.tool_call_id]
+    response: JsonObject = {"name": _name(call), "response": {"output": message.content}}
+    return {"functionResponse": _id(call) | response}
+
+
+def _model_parts(message: Message, *, signed: bool) -> Iterator[JsonObject]:
+    yield from _text_parts(message)
+    for index, call in enumerate(message.tool_calls):
+        part: JsonObject = {
+            "functionCall": _id(call) | {"name": _name(call), "args": call.arguments}
+        }
+        if signature := as_text(_kept(call.extra).get("thoughtSignature")):
+            part["thoughtSignature"] = signature
+        elif signed and index == 0:  # Gemini signs only the first of several calls in one answer
+            part["thoughtSignature"] = SKIP_SIGNATURE
+        yield part
+
+
+def _text_parts(message: Message) -> Iterator[JsonObject]:
+    """The text; parts that Gemini has signed keep their form and place."""
+    text, done = message.content, 0
+    for entry in _signed(message):
+        part, at = as_object(entry["part"]), int(entry["at"])
+        own = "" if part.get("thought") else as_text(part.get("text"))
+        if at < done or not text.startswith(own, at):
+            break  # the text was changed after it was signed
+        if at > done:
+            yield {"text": text[done:at]}
+        yield part
+        done = at + len(own)
+    if done < len(text):
+        yield {"text": text[done:]}
+
+
+def _signed(message: Message) -> list[JsonObject]:
+    """The parts that the decoder kept; an empty list if a session file holds something else."""
+    entries = as_objects(_kept(message.extra).get("signed"))
+    return [entry for entry in entries if _is_signed(entry)]
+
+
+def _is_signed(entry: JsonObject) -> bool:
+    signature = as_text(as_object(entry.get("part")).get("thoughtSignature"))
+    return bool(signature) and as_count(entry.get("at")) is not None
+
+
+def _kept(extra: Mapping[str, JsonObject]) -> JsonObject:
+    return extra.get(API_NAME, {})
+
+
+def _id(call: ToolCall) -> JsonObject:
+    """Older models neither send nor receive ids of calls."""
+    call_id = as_text(_kept(call.extra).get("id"))
+    return {"id": call_id} if call_id else {}
+
+
+def _name(call: ToolCall) -> str:
+    return call.name if _NAME_BEGINS.match(call.name) else f"_{call.name}"
+
 
 _NAMES = {
     "temperature": "temperature",

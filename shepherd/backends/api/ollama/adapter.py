@@ -1,27 +1,313 @@
 """The adapter to an Ollama server."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from shepherd.backends.api.adapter import (
     Adapter,
     AnswerDecoder,
     ApiRequest,
+    CallDelta,
+    Delta,
+    EmbeddingAnswer,
     EmbeddingApi,
+    ErrorDelta,
     Framing,
     ModelEntry,
     ModelTraits,
+    StopDelta,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
 )
-from shepherd.backends.api.coerce import as_texts
+from shepherd.backends.api.coerce import (
+    as_count,
+    as_error_status,
+    as_list,
+    as_object,
+    as_objects,
+    as_text,
+    as_texts,
+)
+from shepherd.backends.api.embedding import as_vectors
+from shepherd.backends.api.history import Rules, normalise
 from shepherd.backends.api.model_list import listed_model
-from shepherd.backends.api.ollama.decoder import OllamaDecoder
-from shepherd.backends.api.ollama.embedding import OllamaEmbeddings
-from shepherd.backends.api.ollama.request import chat_body, tools_json
-from shepherd.backends.api.ollama.window import entries, loaded_window, stored_window
-from shepherd.backends.api.schemas import PerToolList
-from shepherd.messages import JsonObject
+from shepherd.backends.api.openai.logprobs import token_logprob
+from shepherd.backends.api.parameters import nearest, sampling_parameters, thinks
+from shepherd.backends.api.schemas import PerToolList, declaration, without_references
+from shepherd.backends.embedding import EmbeddingInput, plain_texts
+from shepherd.errors import InvalidRequestError
+from shepherd.events import FinishReason
+from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session
+from shepherd.structure import OutputFormat
+
+DEFAULT_NUM_CTX = 8192
+"""The requested size if none is known: enough for tools, and fits on most machines."""
+
+MAX_DEFAULT_CONTEXT = 32_768
+"""The maximum of a trained context that is requested without a setting.
+
+Ollama reserves memory for all of it when it loads the model, and trained contexts often need more
+memory than the machine has.
+"""
+
+_PARAMETER = re.compile(r"^\s*num_ctx\s+(\d+)\s*$", re.MULTILINE)
+
+
+def loaded_window(body: JsonObject, model: str) -> ModelEntry | None:
+    """The context of a model that is in memory, from /api/ps."""
+    for item in entries(body):
+        if same_model(model, (item.get("name"), item.get("model"))):
+            size = as_count(item.get("context_length"))
+            return ModelEntry(model, size, source="the model in Ollama's memory") if size else None
+    return None
+
+
+def stored_window(body: JsonObject, model: str) -> ModelEntry | None:
+    """The context of a model on disk, from /api/show: its `num_ctx`, else its trained context.
+
+    A model in Ollama's cloud has all of its trained context.
+    """
+    result = _PARAMETER.findall(as_text(body.get("parameters")))
+    if result and int(result[-1]):
+        return ModelEntry(model, int(result[-1]), source="num_ctx in the model's parameters")
+    trained = trained_context(body)
+    if not trained:
+        return None
+    if trained <= MAX_DEFAULT_CONTEXT or body.get("remote_host"):
+        return ModelEntry(model, trained, source="context_length of the model")
+    source = f"the model could take {trained} tokens; set context_size to use more of them"
+    return ModelEntry(model, MAX_DEFAULT_CONTEXT, source=source)
+
+
+def entries(body: JsonObject) -> list[JsonObject]:
+    """The models in an answer of /api/tags or /api/ps."""
+    return as_objects(body.get("models"))
+
+
+def same_model(name: str, others: tuple[Any, ...]) -> bool:
+    """Whether one of the names means the same model; `latest` is the default tag."""
+    return _tagged(name) in {_tagged(other) for other in others if isinstance(other, str)}
+
+
+def _tagged(name: str) -> str:
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+def trained_context(body: JsonObject) -> int:
+    """The context size in the model's training, from /api/show; 0 if unknown."""
+    facts = as_object(body.get("model_info"))
+    own = as_count(facts.get(f"{facts.get('general.architecture')}.context_length"))
+    others = (as_count(v) or 0 for k, v in facts.items() if k.endswith(".context_length"))
+    return own or max(others, default=0)
+
+
+RULES = Rules(user_first=True, user_last=True, merge=True, tool_name=r"\S+")
+"""Ollama accepts any conversation; many of its models' templates require alternation."""
+
+_NAMES = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "typical_p": "typical_p",
+    "penalty_repeat": "repeat_penalty",
+    "penalty_freq": "frequency_penalty",
+    "penalty_present": "presence_penalty",
+    "penalty_last_n": "repeat_last_n",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
+    "seed": "seed",
+    "stop": "stop",
+}
+_LEVELS = ("low", "medium", "high")
+_ANY_OBJECT: JsonObject = {"type": "object"}
+
+
+def chat_body(
+    session: Session, model: ModelTraits, max_tokens: int, tools: Sequence[JsonObject]
+) -> JsonObject:
+    """The body; raises InvalidRequestError for a feature that Ollama lacks.
+
+    `tools` is the result of `tools_json`. With `truncate` false, a conversation that does not fit
+    is an error, and we evict messages. Otherwise Ollama drops its beginning without a notice.
+    Servers before 0.12.6 do not know the field.
+    """
+    if session.tool_choice is not None and session.tools:
+        message = "Ollama can't be told to call a tool; leave out tool_choice"
+        raise InvalidRequestError(message, "tool_choice")
+    body: JsonObject = {
+        "model": model.id,
+        "messages": list(_messages(session, thinking=model.thinking)),
+        "stream": True,
+        "truncate": False,
+        "options": _options(session, model, max_tokens),
+    }
+    body |= _logprobs(session.sampling.logprobs)
+    if session.tools:
+        body["tools"] = tools
+    if model.thinking:
+        body["think"] = _think(model, on=thinks(session, model))
+    if session.output_format is not None:
+        body["format"] = _format(session.output_format)
+    return body
+
+
+def _options(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
+    """Always sends `num_ctx`: without it Ollama uses its own default, however small."""
+    result: JsonObject = {"num_ctx": model.context_size or DEFAULT_NUM_CTX}
+    if max_tokens:
+        result["num_predict"] = max_tokens
+    return result | sampling_parameters(session.sampling, _NAMES, "Ollama", ("logprobs",))
+
+
+def _logprobs(top: int | None) -> JsonObject:
+    if top is None:
+        return {}
+    return {"logprobs": True} | ({"top_logprobs": top} if top else {})
+
+
+def _think(model: ModelTraits, *, on: bool) -> bool | str:
+    """GPT-OSS always thinks; it has levels, and does not accept `false`."""
+    if "gpt-oss" in model.id:
+        return nearest(model.effort or ("medium" if on else "low"), _LEVELS)
+    return on
+
+
+def _format(output_format: OutputFormat) -> JsonObject | str:
+    if output_format.schema is None:
+        raise InvalidRequestError("Ollama does not support grammars; give a JSON schema", "grammar")
+    return "json" if output_format.schema == _ANY_OBJECT else output_format.schema
+
+
+def tools_json(tools: Sequence[ToolSpec]) -> list[JsonObject]:
+    """The tools in Ollama's form."""
+    return [_tool(tool) for tool in tools]
+
+
+def _tool(tool: ToolSpec) -> JsonObject:
+    """Ollama does not resolve references, and parses properties as objects."""
+    parameters = without_references(tool.parameters)
+    named = as_object(parameters.get("properties"))
+    plain = {name: as_object(part) for name, part in named.items()}
+    schema = parameters | {"type": "object", "properties": plain}
+    return {"type": "function", "function": declaration(tool, "parameters", schema)}
+
+
+def _messages(session: Session, *, thinking: bool) -> Iterator[JsonObject]:
+    conversation = normalise(session.system_message, session.messages, RULES)
+    if conversation.system:
+        yield {"role": "system", "content": conversation.system}
+    for message in conversation.messages:
+        yield _message(message, thinking=thinking)
+
+
+def _message(message: Message, *, thinking: bool) -> JsonObject:
+    result: JsonObject = {"role": message.role.value, "content": message.content}
+    if message.role is Role.TOOL:
+        result["tool_name"] = message.name
+    if message.images:
+        result["images"] = [image.base64 for image in message.images]
+    if message.role is Role.ASSISTANT:
+        if thinking and message.reasoning:
+            result["thinking"] = message.reasoning
+        if message.tool_calls:
+            result["tool_calls"] = _calls(message.tool_calls)
+    return result
+
+
+def _calls(calls: Sequence[ToolCall]) -> list[JsonObject]:
+    return [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
+
+
+_LOAD_REASONS = {"load", "unload"}
+
+
+class OllamaDecoder(AnswerDecoder):
+    """Understands the lines of one answer."""
+
+    def __init__(self) -> None:
+        self._complete = False
+        self._calls = 0
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
+    def feed(self, name: str, data: JsonObject) -> list[Delta]:
+        if "error" in data:
+            self._complete = True
+            return [ErrorDelta(data, as_error_status(data.get("status_code")))]
+        deltas: list[Delta] = []
+        message = as_object(data.get("message"))
+        if thinking := as_text(message.get("thinking")):
+            deltas.append(ThinkingDelta(thinking))
+        content = as_text(message.get("content"))
+        logprobs = ()
+        if "logprobs" in data:
+            logprobs = tuple(map(token_logprob, as_objects(data["logprobs"])))
+        if content or logprobs:
+            deltas.append(TextDelta(content, logprobs))
+        if "tool_calls" in message:
+            deltas += self._call_deltas(as_objects(message["tool_calls"]))
+        if data.get("done") is True and not self._complete:
+            self._complete = True
+            deltas += _usage(data)
+            deltas.append(self._stop(as_text(data.get("done_reason"))))
+        return deltas
+
+    def _call_deltas(self, calls: Iterable[JsonObject]) -> list[CallDelta]:
+        """Calls arrive whole; an entry without a name is not a call."""
+        result: list[CallDelta] = []
+        for call in calls:
+            function = as_object(call.get("function"))
+            if name := as_text(function.get("name")):
+                arguments = _arguments(function.get("arguments"))
+                result.append(CallDelta(self._calls, as_text(call.get("id")), name, arguments))
+                self._calls += 1
+        return result
+
+    def _stop(self, reason: str) -> StopDelta:
+        if reason == "length":
+            return StopDelta(FinishReason.LENGTH)
+        if reason in _LOAD_REASONS:
+            return StopDelta(FinishReason.STOP, f"Ollama did no more than {reason} the model")
+        return StopDelta(FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP)
+
+
+def _usage(data: JsonObject) -> Iterator[UsageDelta]:
+    """Some versions leave out the prompt's count if all of it was cached."""
+    prompt, answer = as_count(data.get("prompt_eval_count")), as_count(data.get("eval_count"))
+    if prompt is not None or answer is not None:
+        yield UsageDelta(prompt, as_count(data.get("prompt_eval_cached_count")), answer)
+
+
+def _arguments(value: Any) -> str | JsonObject:
+    """An object as documented; some models' parsers send its text instead."""
+    return value if isinstance(value, str) else as_object(value)
+
+
+class OllamaEmbeddings(EmbeddingApi):
+    """Takes texts only; shortens them if it is allowed to."""
+
+    def request(self, model: str, request: EmbeddingInput) -> ApiRequest:
+        body: JsonObject = {
+            "model": model,
+            "input": plain_texts(request.inputs),
+            "truncate": request.truncate,
+        }
+        if request.dimensions:
+            body["dimensions"] = request.dimensions
+        return ApiRequest("/api/embed", body, stream=False)
+
+    def parse(self, body: JsonObject) -> EmbeddingAnswer:
+        vectors = as_vectors(as_list(body.get("embeddings")))
+        return EmbeddingAnswer(vectors, as_count(body.get("prompt_eval_count")))
+
 
 _LOADED = "/api/ps"
 _SHOW = "/api/show"

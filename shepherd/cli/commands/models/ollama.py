@@ -10,8 +10,7 @@ import typer
 
 from shepherd.backends.api.http.client import new_http
 from shepherd.backends.api.ollama.adapter import OllamaAdapter
-from shepherd.backends.api.ollama.manage import OllamaManager, pull_on
-from shepherd.backends.api.ollama.models import LocalModel, ModelDetails
+from shepherd.backends.api.ollama.manage import LocalModel, ModelDetails, OllamaManager, pull_on
 from shepherd.backends.connect import endpoint_of
 from shepherd.catalog.ollama import DEFAULT_URL, adding_command, ollama_url
 from shepherd.cli.commands.models.text import PullBars, note, print_rows, print_table, size_text

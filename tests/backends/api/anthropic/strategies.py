@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from shepherd.backends.api.anthropic.replay import keepsake
+from shepherd.backends.api.anthropic.dialect import keepsake
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.session import Session

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
-from shepherd.backends.api.anthropic.formats import enforced
+from shepherd.backends.api.anthropic.request import enforced
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message
 from shepherd.session import Session

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
-from shepherd.backends.api.anthropic.replay import THOUGHTS
+from shepherd.backends.api.anthropic.dialect import THOUGHTS
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.session import Session
 from tests.backends.api.anthropic.schema import check_request

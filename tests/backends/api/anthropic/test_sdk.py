@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
-from shepherd.backends.api.anthropic.replay import assistant_blocks
+from shepherd.backends.api.anthropic.dialect import assistant_blocks
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.base import GenerationStats
 from shepherd.events import FinishReason

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.gemini.adapter import GeminiAdapter
-from shepherd.backends.api.gemini.contents import SKIP_SIGNATURE
+from shepherd.backends.api.gemini.request import SKIP_SIGNATURE
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.base import GenerationStats
 from shepherd.events import ignore_events

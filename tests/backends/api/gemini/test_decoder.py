@@ -16,8 +16,7 @@ from shepherd.backends.api.adapter import (
     ThinkingDelta,
     UsageDelta,
 )
-from shepherd.backends.api.gemini.adapter import GeminiAdapter
-from shepherd.backends.api.gemini.decoder import GeminiDecoder
+from shepherd.backends.api.gemini.adapter import GeminiAdapter, GeminiDecoder
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message
 from shepherd.session import Session

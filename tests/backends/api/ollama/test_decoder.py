@@ -16,7 +16,7 @@ from shepherd.backends.api.adapter import (
     ThinkingDelta,
     UsageDelta,
 )
-from shepherd.backends.api.ollama.decoder import OllamaDecoder
+from shepherd.backends.api.ollama.adapter import OllamaDecoder
 from shepherd.events import FinishReason
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject

@@ -9,8 +9,12 @@ import httpx
 import pytest
 from ollama import AsyncClient, ListResponse
 
-from shepherd.backends.api.ollama.manage import OllamaManager
-from shepherd.backends.api.ollama.models import LocalModel, ModelDetails, PullProgress
+from shepherd.backends.api.ollama.manage import (
+    LocalModel,
+    ModelDetails,
+    OllamaManager,
+    PullProgress,
+)
 from shepherd.errors import AccessError, InvalidRequestError, UnreachableError
 from shepherd.messages import JsonObject
 from tests.backends.api.upstream import Reply, Upstream

@@ -3,8 +3,13 @@
 import httpx
 import pytest
 
-from shepherd.backends.api.ollama.manage import MAX_ATTEMPTS, RESUMED, OllamaManager, pull_on
-from shepherd.backends.api.ollama.models import PullProgress
+from shepherd.backends.api.ollama.manage import (
+    MAX_ATTEMPTS,
+    RESUMED,
+    OllamaManager,
+    PullProgress,
+    pull_on,
+)
 from shepherd.errors import InvalidRequestError, UnreachableError
 from tests.backends.api.ollama.managed import STEPS
 from tests.backends.api.upstream import Reply, Upstream

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 
 from shepherd.backends.api.adapter import ApiRequest, Framing, ModelTraits
-from shepherd.backends.api.ollama.adapter import OllamaAdapter
-from shepherd.backends.api.ollama.window import DEFAULT_NUM_CTX
+from shepherd.backends.api.ollama.adapter import DEFAULT_NUM_CTX, OllamaAdapter
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
