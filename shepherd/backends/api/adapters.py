@@ -96,7 +96,7 @@ def _anthropic(base_url: str, model: str) -> Adapter:
 def _openai(type: str, base_url: str, dialect: str, model: str) -> Adapter:
     from shepherd.backends.api.openai import dialects
     from shepherd.backends.api.openai.chat_adapter import ShepherdChatAdapter, chat_adapter
-    from shepherd.backends.api.openai.models import needs_responses
+    from shepherd.backends.api.openai.dialects import needs_responses
 
     named = {
         "strict": dialects.PLAIN,

@@ -34,7 +34,7 @@ from shepherd.backends.api.coerce import (
 from shepherd.backends.api.embedding import as_vectors
 from shepherd.backends.api.history import Rules, normalise
 from shepherd.backends.api.model_list import listed_model
-from shepherd.backends.api.openai.logprobs import token_logprob
+from shepherd.backends.api.openai.common import token_logprob
 from shepherd.backends.api.parameters import nearest, sampling_parameters, thinks
 from shepherd.backends.api.schemas import PerToolList, declaration, without_references
 from shepherd.backends.embedding import EmbeddingInput, plain_texts

@@ -1,6 +1,7 @@
-"""The adapter to chat completions, and to compatible servers."""
+"""Chat completions, of OpenAI and of compatible servers: the requests."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import ClassVar
 from urllib.parse import quote
 
@@ -12,13 +13,181 @@ from shepherd.backends.api.adapter import (
     ModelEntry,
     ModelTraits,
 )
+from shepherd.backends.api.history import normalise
 from shepherd.backends.api.openai.chat_decoder import ChatDecoder
-from shepherd.backends.api.openai.chat_request import chat_body
-from shepherd.backends.api.openai.dialects import PLAIN, Dialect
-from shepherd.backends.api.openai.embedding import OpenAIEmbeddings
-from shepherd.backends.api.openai.models import parse_models, parse_props
-from shepherd.messages import JsonObject
+from shepherd.backends.api.openai.common import (
+    OpenAIEmbeddings,
+    asking_for_json,
+    response_format,
+    tool_choice,
+)
+from shepherd.backends.api.openai.dialects import (
+    PLAIN,
+    Dialect,
+    Switch,
+    chat_effort,
+    parse_models,
+    parse_props,
+    reasons,
+)
+from shepherd.backends.api.parameters import LIMIT_PARAMETERS, sampling_parameters, thinks
+from shepherd.errors import InvalidRequestError
+from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
+from shepherd.sampling import Sampling
 from shepherd.session import Session
+
+_FIXED = ("temperature", "top_p", "penalty_freq", "penalty_present")
+"""The parameters that OpenAI's reasoning models do not accept."""
+
+_SAMPLERS = {"typical_p": "typ_p"}
+"""llama.cpp's names for samplers, if they differ from ours."""
+
+_ELSEWHERE = ("logit_bias", "logprobs")
+
+
+def chat_sampling(sampling: Sampling, model: str, dialect: Dialect) -> JsonObject:
+    """The fields of a request; raises InvalidRequestError for a parameter that the server lacks.
+
+    OpenAI's reasoning models have fixed sampling: temperature and similar parameters are left out.
+    """
+    if reasons(model):
+        sampling = replace(sampling, **dict.fromkeys(_FIXED))
+        _refuse(sampling, ("stop", "logit_bias", "logprobs"), model)
+    if len(sampling.stop or ()) > dialect.stop_texts:
+        message = f"stop: {dialect.name} takes at most {dialect.stop_texts} texts"
+        raise InvalidRequestError(message, "stop")
+    body = sampling_parameters(sampling, dialect.sampling, dialect.name, _ELSEWHERE)
+    body |= {other: body[name] for name, other in dialect.aliases.items() if name in body}
+    if sampling.samplers and "samplers" in body:
+        body["samplers"] = [_SAMPLERS.get(name, name) for name in sampling.samplers]
+    return body | _biases(sampling, dialect) | _logprobs(sampling)
+
+
+def _refuse(sampling: Sampling, names: tuple[str, ...], model: str) -> None:
+    for name in names:
+        if getattr(sampling, name) not in (None, ()):
+            raise InvalidRequestError(f"{model} has no parameter {name}; leave it out", name)
+
+
+def _biases(sampling: Sampling, dialect: Dialect) -> JsonObject:
+    if not sampling.logit_bias:
+        return {}
+    if not dialect.text_bias and any(isinstance(token, str) for token, _ in sampling.logit_bias):
+        message = f"logit_bias: {dialect.name} knows tokens by their numbers only"
+        raise InvalidRequestError(message, "logit_bias")
+    biases = {str(token): bias for token, bias in sampling.logit_bias}
+    return {"logit_bias": {token: int(b) if b.is_integer() else b for token, b in biases.items()}}
+
+
+def _logprobs(sampling: Sampling) -> JsonObject:
+    if sampling.logprobs is None:
+        return {}
+    top = {"top_logprobs": sampling.logprobs} if sampling.logprobs else {}
+    return {"logprobs": True, **top}
+
+
+def chat_body(
+    session: Session, model: ModelTraits, max_tokens: int, dialect: Dialect, adapter: str
+) -> JsonObject:
+    """The body; `adapter` is the name under which `Message.extra` keeps data to send back.
+
+    Raises InvalidRequestError for a parameter that the server lacks.
+    """
+    messages = _messages(session, dialect, adapter, thinking=thinks(session, model))
+    body: JsonObject = {"model": model.id, "messages": messages, "stream": True}
+    if dialect.usage_option:
+        body["stream_options"] = {"include_usage": True}
+    if max_tokens > 0:
+        body[_limit_parameter(model)] = max_tokens
+    if session.tools:
+        body["tools"] = [_tool(spec) for spec in session.tools]
+    body |= tool_choice(session, _named_choice(session))
+    body |= response_format(session.output_format, dialect)
+    body |= _thinking(session, model, dialect)
+    return body | chat_sampling(session.sampling, model.id, dialect)
+
+
+def _limit_parameter(model: ModelTraits) -> str:
+    """The name of the output limit: the known one, unless the server has refused it."""
+    usual = "max_completion_tokens" if reasons(model.id) else "max_tokens"
+    names = (model.limit_parameter or usual, *LIMIT_PARAMETERS)
+    return next((name for name in names if name not in model.refused), names[0])
+
+
+def _messages(
+    session: Session, dialect: Dialect, adapter: str, *, thinking: bool
+) -> list[JsonObject]:
+    conversation = normalise(session.system_message, session.messages, dialect.rules)
+    system = conversation.system
+    if not dialect.grammar:
+        system = asking_for_json(system, session.output_format)
+    head: list[JsonObject] = [{"role": "system", "content": system}] if system else []
+    thoughts = dialect.thoughts if thinking or not dialect.every_thought else ()
+    return head + [_message(m, dialect, thoughts, adapter) for m in conversation.messages]
+
+
+def _message(
+    message: Message, dialect: Dialect, thoughts: tuple[str, ...], adapter: str
+) -> JsonObject:
+    if message.role is Role.TOOL:
+        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
+    if message.role is not Role.ASSISTANT:
+        return {"role": "user", "content": _content(message)}
+    body: JsonObject = {"role": "assistant", "content": message.content or None}
+    if message.tool_calls:
+        body["tool_calls"] = [_call(call) for call in message.tool_calls]
+    if message.reasoning or dialect.every_thought:
+        body |= dict.fromkeys(thoughts, message.reasoning)
+    kept = message.extra.get(adapter, {})
+    return body | {name: kept[name] for name in dialect.kept if name in kept}
+
+
+def _content(message: Message) -> str | list[JsonObject]:
+    """Plain text without images: text-only servers accept nothing else."""
+    if not message.images:
+        return message.content
+    parts: list[JsonObject] = [
+        {"type": "image_url", "image_url": {"url": image.data_url}} for image in message.images
+    ]
+    return parts + ([{"type": "text", "text": message.content}] if message.content else [])
+
+
+def _call(call: ToolCall) -> JsonObject:
+    function = {"name": call.name, "arguments": call.arguments_json}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _tool(spec: ToolSpec) -> JsonObject:
+    function: JsonObject = {"name": spec.name, "parameters": spec.parameters}
+    if spec.description:
+        function["description"] = spec.description
+    return {"type": "function", "function": function}
+
+
+def _named_choice(session: Session) -> JsonObject:
+    name = session.tool_choice.name if session.tool_choice else ""
+    return {"type": "function", "function": {"name": name}}
+
+
+def _thinking(session: Session, model: ModelTraits, dialect: Dialect) -> JsonObject:
+    """The fields that turn the model's reasoning on or off."""
+    thinking = thinks(session, model)
+    if dialect.switch is Switch.UNSAID:
+        return {}
+    if dialect.switch is Switch.THINKING:
+        return {"thinking": {"type": "enabled" if thinking else "disabled"}}
+    fields: JsonObject = {}
+    if dialect.switch is Switch.TEMPLATE:
+        fields["chat_template_kwargs"] = {"enable_thinking": thinking}
+        if thinking and session.thinking_budget is not None:
+            fields["thinking_budget_tokens"] = session.thinking_budget
+    level = model.effort or ("medium" if thinking else "")
+    effort = chat_effort(model.id, level, tools=bool(session.tools))
+    known = model.thinking or (model.effort and dialect.switch is Switch.TEMPLATE)
+    if effort is None and thinking and known:
+        effort = level
+    return fields | ({"reasoning_effort": effort} if effort else {})
+
 
 _PROPS = "../props"
 _LM_STUDIO = "../api/v0/models"

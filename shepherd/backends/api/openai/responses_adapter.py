@@ -12,9 +12,8 @@ from shepherd.backends.api.adapter import (
     ModelTraits,
 )
 from shepherd.backends.api.openai.chat_adapter import auth_header, models_request, version_query
-from shepherd.backends.api.openai.dialects import OPENAI, Dialect
-from shepherd.backends.api.openai.embedding import OpenAIEmbeddings
-from shepherd.backends.api.openai.models import parse_models
+from shepherd.backends.api.openai.common import OpenAIEmbeddings
+from shepherd.backends.api.openai.dialects import OPENAI, Dialect, parse_models
 from shepherd.backends.api.openai.responses_decoder import ResponsesDecoder
 from shepherd.backends.api.openai.responses_request import API_NAME, responses_body
 from shepherd.messages import JsonObject

@@ -16,8 +16,7 @@ from shepherd.backends.api.adapter import (
 )
 from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
 from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED
-from shepherd.backends.api.openai.errors import error_delta
-from shepherd.backends.api.openai.logprobs import token_logprob
+from shepherd.backends.api.openai.common import error_delta, token_logprob
 from shepherd.backends.api.openai.responses_request import kept_item
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject

@@ -6,8 +6,8 @@ from dataclasses import replace
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
 from shepherd.backends.api.history import Rules, normalise
-from shepherd.backends.api.openai.formats import asking_for_json, text_format, tool_choice
-from shepherd.backends.api.openai.models import effort_of, reasons
+from shepherd.backends.api.openai.common import asking_for_json, text_format, tool_choice
+from shepherd.backends.api.openai.dialects import effort_of, reasons
 from shepherd.backends.api.parameters import sampling_parameters, thinks
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session

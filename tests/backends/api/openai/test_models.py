@@ -16,8 +16,11 @@ from shepherd.backends.api.openai.dialects import (
     XAI,
     Dialect,
     dialect_of,
+    gpt_version,
+    needs_responses,
+    parse_models,
+    reasons,
 )
-from shepherd.backends.api.openai.models import gpt_version, needs_responses, parse_models, reasons
 from shepherd.messages import JsonObject
 
 

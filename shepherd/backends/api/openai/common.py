@@ -1,0 +1,162 @@
+"""What chat completions and responses have in common: formats, errors, log probabilities, embeddings."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from shepherd.backends.api.adapter import ApiRequest, EmbeddingAnswer, EmbeddingApi, ErrorDelta
+from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
+from shepherd.backends.api.embedding import (
+    as_vectors,
+    texts_or_tokens,
+)
+from shepherd.backends.api.openai.dialects import Dialect
+from shepherd.backends.embedding import EmbeddingInput
+from shepherd.errors import InvalidRequestError
+from shepherd.logprobs import TokenLogprob, TokenProbability
+from shepherd.messages import JsonObject
+from shepherd.session import Session
+from shepherd.structure import OutputFormat, ToolChoice
+
+SCHEMA_NAME = "answer"
+ASK_FOR_JSON = "Answer with a JSON object."
+"""OpenAI accepts `json_object` only if the conversation contains the word JSON."""
+
+_ANY_OBJECT: JsonObject = {"type": "object"}
+
+
+def is_any_object(output_format: OutputFormat | None) -> bool:
+    """Whether the answer may be any JSON object."""
+    if output_format is None:
+        return False
+    return output_format.schema == _ANY_OBJECT and not output_format.grammar
+
+
+def response_format(output_format: OutputFormat | None, dialect: Dialect) -> JsonObject:
+    """The fields of a chat request; raises InvalidRequestError if the server has no grammars."""
+    if output_format is None:
+        return {}
+    if output_format.grammar:
+        if not dialect.grammar:
+            raise no_grammar(dialect.name)
+        return {"grammar": output_format.grammar}
+    if is_any_object(output_format):
+        return {"response_format": {"type": "json_object"}}
+    schema = {"name": SCHEMA_NAME, "schema": output_format.schema, "strict": output_format.strict}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def text_format(output_format: OutputFormat | None) -> JsonObject:
+    """The fields of a responses request; raises InvalidRequestError for a grammar."""
+    if output_format is None:
+        return {}
+    if output_format.grammar:
+        raise no_grammar("openai-responses")
+    if is_any_object(output_format):
+        return {"text": {"format": {"type": "json_object"}}}
+    schema = {"name": SCHEMA_NAME, "schema": output_format.schema, "strict": output_format.strict}
+    return {"text": {"format": {"type": "json_schema", **schema}}}
+
+
+def no_grammar(api: str) -> InvalidRequestError:
+    """The error for an API that supports only JSON schemas."""
+    return InvalidRequestError(f"grammar: {api} has none; use a JSON schema", "grammar")
+
+
+def asking_for_json(system: str, output_format: OutputFormat | None) -> str:
+    """The system message, with the word JSON in it if the API requires it."""
+    if not is_any_object(output_format) or "json" in system.lower():
+        return system
+    return f"{system}\n\n{ASK_FOR_JSON}".lstrip()
+
+
+def tool_choice(session: Session, named: JsonObject) -> JsonObject:
+    """The fields that force a call; `named` is the API's form for one certain tool.
+
+    Without tools there are no fields.
+    """
+    choice: ToolChoice | None = session.tool_choice
+    if choice is None or not session.tools:
+        return {}
+    fields: JsonObject = {"tool_choice": named if choice.name else "required"}
+    if choice.single or choice.name:
+        fields["parallel_tool_calls"] = False
+    return fields
+
+
+_STATUSES = (
+    (429, ("rate_limit", "insufficient_quota", "too_many_requests")),
+    (401, ("authentication", "invalid_api_key")),
+    (403, ("permission",)),
+    (404, ("not_found",)),
+    (503, ("overloaded", "unavailable")),
+    (400, ("invalid", "bad_request", "badrequest", "context_length", "exceed_context", "too_long")),
+)
+
+
+def error_delta(body: JsonObject) -> ErrorDelta:
+    """The error of an event that has an `error`, or that is itself one.
+
+    The status is the one in the error, else the usual one for its kind, else 500.
+    """
+    error = as_object(body.get("error")) or body
+    for name in ("code", "status", "http_code"):
+        code = error.get(name)
+        status = as_count(int(code) if isinstance(code, str) and code.isdecimal() else code)
+        if status is not None and 400 <= status < 600:
+            return ErrorDelta(body, status)
+    kinds = f"{as_text(error.get('code'))} {as_text(error.get('type'))}".lower()
+    result = (status for status, words in _STATUSES if any(word in kinds for word in words))
+    return ErrorDelta(body, next(result, 500))
+
+
+def token_logprobs(logprobs: JsonObject) -> tuple[TokenLogprob, ...]:
+    """The tokens of a `logprobs` object; () if there are none."""
+    return tuple(token_logprob(item) for item in as_objects(logprobs.get("content")))
+
+
+def token_logprob(item: JsonObject) -> TokenLogprob:
+    """One token with its alternatives."""
+    top = tuple(
+        TokenProbability(_piece(other), _probability(other))
+        for other in as_objects(item.get("top_logprobs"))
+    )
+    return TokenLogprob(_piece(item), _probability(item), top)
+
+
+def _piece(item: JsonObject) -> bytes:
+    """The token's bytes; without a list of them, those of its text."""
+    listed = item.get("bytes")
+    if isinstance(listed, list):
+        values = cast(list[object], listed)
+        if all(isinstance(value, int) and 0 <= value < 256 for value in values):
+            return bytes(cast(list[int], values))
+    return as_text(item.get("token")).encode("utf-8", "replace")
+
+
+def _probability(item: JsonObject) -> float:
+    value: object = item.get("logprob")
+    return float(value) if isinstance(value, int | float) else float("-inf")
+
+
+class OpenAIEmbeddings(EmbeddingApi):
+    """`embeddings` and `rerank` below the base URL; `query` is Azure's version."""
+
+    def __init__(self, query: str = "") -> None:
+        self._query = query
+
+    def request(self, model: str, request: EmbeddingInput) -> ApiRequest:
+        body: JsonObject = {"model": model, "input": texts_or_tokens(request)}
+        if request.dimensions:
+            body["dimensions"] = request.dimensions
+        return ApiRequest(f"embeddings{self._query}", body, stream=False)
+
+    def parse(self, body: JsonObject) -> EmbeddingAnswer:
+        items = as_objects(body.get("data"))
+        items.sort(key=lambda item: as_count(item.get("index")) or 0)
+        usage = as_object(body.get("usage"))
+        vectors = as_vectors([item.get("embedding") for item in items])
+        return EmbeddingAnswer(vectors, as_count(usage.get("prompt_tokens")))
+
+    def rank_request(self, model: str, query: str, documents: Sequence[str]) -> ApiRequest:
+        body: JsonObject = {"model": model, "query": query, "documents": list(documents)}
+        return ApiRequest("rerank", body, stream=False)
