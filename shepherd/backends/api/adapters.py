@@ -108,7 +108,7 @@ def _openai(type: str, base_url: str, dialect: str, model: str) -> Adapter:
     chosen = named.get(dialect) or named.get(type) or known
     version = parse_qs(urlsplit(base_url).query).get("api-version", [""])[0]
     if type == "openai-responses" or (chosen is dialects.OPENAI and needs_responses(model)):
-        from shepherd.backends.api.openai.responses_adapter import (
+        from shepherd.backends.api.openai.responses import (
             OpenAIResponsesAdapter,
             OtherResponsesAdapter,
         )

@@ -9,7 +9,7 @@ from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.backends.api.gemini.adapter import GeminiAdapter
 from shepherd.backends.api.ollama.adapter import OllamaAdapter
 from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter
-from shepherd.backends.api.openai.responses_adapter import OpenAIResponsesAdapter
+from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter
 from shepherd.backends.embedding import EmbeddingInput
 from shepherd.errors import BackendError, InvalidRequestError
 from tests.backends.api.support import backend_at

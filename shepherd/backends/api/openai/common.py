@@ -1,4 +1,4 @@
-"""What chat completions and responses have in common: formats, errors, log probabilities, embeddings."""
+"""What both of OpenAI's languages have: formats, errors, log probabilities, embeddings."""
 
 from collections.abc import Sequence
 from typing import cast

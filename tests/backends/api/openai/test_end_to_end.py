@@ -11,7 +11,7 @@ from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.openai.chat_adapter import chat_adapter
 from shepherd.backends.api.openai.dialects import EXTENDED, OPENAI
-from shepherd.backends.api.openai.responses_adapter import OpenAIResponsesAdapter
+from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter
 from shepherd.errors import ContextFullError
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import Message

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ModelTraits, StopDelta, TextDelta, UsageDelta
 from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED
-from shepherd.backends.api.openai.responses_adapter import OpenAIResponsesAdapter
-from shepherd.backends.api.openai.responses_decoder import ResponsesDecoder
+from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter, ResponsesDecoder
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message
 from shepherd.session import Session

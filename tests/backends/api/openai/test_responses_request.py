@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.openai.responses_adapter import OpenAIResponsesAdapter
+from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, Role, ToolCall
 from shepherd.sampling import Sampling
