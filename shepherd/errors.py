@@ -121,3 +121,7 @@ class UnreachableError(BackendError):
 
     Another provider may answer instead.
     """
+
+
+class UsageError(ShepherdError):
+    """The command line does not make sense; exit code 2."""

@@ -4,8 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from shepherd.cli.terminal.errors import UsageError
-from shepherd.errors import ShepherdError
+from shepherd.errors import ShepherdError, UsageError
 from shepherd.version import __version__
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130

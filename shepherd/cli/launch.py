@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.cli.request import Launch, load_settings
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import open_conversation
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.model_choice import model_of_flags
-from shepherd.errors import ConfigError
+from shepherd.errors import ConfigError, UsageError
 from shepherd.messages import Message
 
 
@@ -98,7 +97,7 @@ async def _answer(conversation: Conversation, request: Launch) -> int:
 
     images = load_images(request.images)
     if request.prompt is not None and request.prompt.lstrip().startswith("/") and not images:
-        from shepherd.cli.batch.slash import question_command  # imports all commands
+        from shepherd.cli.batch.oneshot import question_command  # imports all commands
 
         command = question_command(conversation, request.prompt)
         if command is not None:

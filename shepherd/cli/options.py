@@ -18,9 +18,9 @@ from shepherd.cli.request import (
     settings_of,
 )
 from shepherd.cli.subcommands import AllCommands
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.providers.book import Ephemeral
 from shepherd.conversation.model_choice import model_from_user
+from shepherd.errors import UsageError
 
 HELP = """An agent in your terminal, with its own model; the same stack as an HTTP server.
 

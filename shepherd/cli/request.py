@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.fields import first_name, parse_text
 from shepherd.config.layers import flag_layer
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
 from shepherd.conversation.session_start import SessionStart
-from shepherd.errors import ConfigError
+from shepherd.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     import typer

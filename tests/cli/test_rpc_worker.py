@@ -12,8 +12,7 @@ from shepherd.backends.llamacpp.rpc.workers import has_rpc
 from shepherd.cli.commands import rpc_worker
 from shepherd.cli.option_groups import ModelOptions
 from shepherd.cli.options import app
-from shepherd.cli.terminal.errors import UsageError
-from shepherd.errors import ConfigError, ShepherdError
+from shepherd.errors import ConfigError, ShepherdError, UsageError
 
 
 def refusal(*options: str) -> ShepherdError:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from shepherd.cli.repl.window.colours import (
+from shepherd.cli.repl.window.terminal import (
     ANSWER_SECONDS,
     QUERY,
     TerminalColours,

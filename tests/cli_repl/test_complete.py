@@ -7,7 +7,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from shepherd.cli.repl.completion.complete import MAX_COMPLETIONS, PromptCompleter
+from shepherd.cli.repl.completion import MAX_COMPLETIONS, PromptCompleter
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from shepherd.cli.repl.completion.complete import PromptCompleter
+from shepherd.cli.repl.completion import PromptCompleter
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from shepherd.cli.approval.dialog import MARKED, Dialog
-from shepherd.cli.approval.dialog_view import lay_out
+from shepherd.cli.approval.dialog import MARKED, Dialog, lay_out
 from shepherd.cli.approval.pager import Gutter, Pager
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, approval_question
 from shepherd.messages import ToolCall

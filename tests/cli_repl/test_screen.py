@@ -18,17 +18,16 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 from pyte import modes
 
-from shepherd.cli.approval.document import Line
-from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Entry, Question
+from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Entry, Line, Question
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.rows import RowWriter
 from shepherd.cli.render.status import Status
 from shepherd.cli.render.surface import Actions, View
 from shepherd.cli.render.text_view import AnswerView
-from shepherd.cli.repl.completion.complete import PromptCompleter
+from shepherd.cli.repl.completion import PromptCompleter
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.screen import REDRAW_SECONDS, Screen
-from shepherd.cli.repl.window.attention import Attention, read_focus_events
+from shepherd.cli.repl.window.terminal import Attention, read_focus_events
 from shepherd.cli.terminal.paint import Painter
 from shepherd.events import CallbackEvent
 from tests.cli_repl.texts import CUTS, MARKDOWN, split

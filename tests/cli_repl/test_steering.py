@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from shepherd.cli.repl.stage import WorkQueue
-from shepherd.cli.repl.steering import WaitingMessages
+from shepherd.cli.repl.queue import WaitingMessages, WorkQueue
 from shepherd.cli.terminal.paint import Painter
 from shepherd.errors import ShepherdError
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from shepherd.cli.repl.stage import WorkQueue
+from shepherd.cli.repl.queue import WorkQueue
 
 
 class Log:

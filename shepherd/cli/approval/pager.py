@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
-from shepherd.cli.approval.document import Line
+from shepherd.cli.approval.question import Line
 
 Row = list[tuple[str, str]]
 """Pieces of text with their styles."""

@@ -8,7 +8,6 @@ import asyncio
 import sys
 from dataclasses import dataclass, field
 
-from shepherd.cli.batch.jsonapproval import JsonApprover
 from shepherd.cli.batch.jsoninput import (
     ApprovalsInput,
     CommandInput,
@@ -16,14 +15,14 @@ from shepherd.cli.batch.jsoninput import (
     Input,
     InputError,
     Interrupt,
+    JsonApprover,
     ModeInput,
     SteeringInput,
     UserInput,
     parse_input,
 )
 from shepherd.cli.batch.jsonprotocol import EventWriter
-from shepherd.cli.batch.oneshot import Denials, exit_code
-from shepherd.cli.batch.slash import question_command
+from shepherd.cli.batch.oneshot import Denials, exit_code, question_command
 from shepherd.cli.terminal.lines import read_lines
 from shepherd.conversation.commands.present import set_mode
 from shepherd.conversation.commands.table import (

@@ -8,15 +8,23 @@ import sys
 import termios
 from dataclasses import dataclass
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TextIO
 
 from shepherd.cli.batch.plain_output import PlainOutput
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.choices import ApproveMode
-from shepherd.conversation.commands.table import ConversationCommand, output_of
+from shepherd.conversation.commands.table import (
+    COMMANDS,
+    TERMINAL_COMMANDS,
+    ConversationCommand,
+    find_command,
+    output_of,
+)
 from shepherd.conversation.conversation import Conversation
-from shepherd.errors import ShepherdError
+from shepherd.errors import ShepherdError, UsageError
 from shepherd.events import FinishReason
+from shepherd.knowledge.commands import parse_line
 from shepherd.messages import Message
 from shepherd.tools.permissions.approval import (
     Approval,
@@ -27,7 +35,9 @@ from shepherd.tools.permissions.approval import (
 )
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision
+from shepherd.tools.text import one_line
 from shepherd.turn import run_turn
+from shepherd.validation import nearest
 
 STDIN = 0
 SILENCE_SECONDS = 3.0
@@ -210,3 +220,37 @@ async def _terminal_line() -> str | None:
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
+
+
+MAX_NAME = 40
+
+
+def question_command(
+    conversation: Conversation, question: str
+) -> tuple[ConversationCommand, str] | None:
+    """The command that a question calls, and its argument; None for a message to the model.
+
+    Raises UsageError for a command that needs the terminal, and for an unknown one. Custom
+    commands, prompts of MCP servers, and paths such as `/etc` are messages.
+    """
+    call, line = find_command(question), parse_line(question)
+    if call is not None or line is None or _is_message(conversation, question, line[0]):
+        return call
+    name = one_line(line[0])[:MAX_NAME]
+    if line[0] in TERMINAL_COMMANDS:
+        other = TERMINAL_COMMANDS[line[0]]
+        advice = f"use `{other}` instead" if other else "start `shepherd` and type it there"
+        raise UsageError(f"/{name} works only in the interactive terminal; {advice}.")
+    names = [*COMMANDS, *(str(c["name"]) for c in conversation.knowledge.command_list())]
+    similar = nearest(line[0], names, cutoff=0.5)
+    advice = f"did you mean /{similar}?" if similar else f"there are /{', /'.join(names)}."
+    raise UsageError(f"There is no command /{name}; {advice}")
+
+
+def _is_message(conversation: Conversation, question: str, name: str) -> bool:
+    knowledge, servers = conversation.knowledge, conversation.servers
+    return (
+        any(command["name"] == name for command in knowledge.command_list())
+        or (servers is not None and servers.is_named_in(question))
+        or Path("/", name).exists()
+    )

@@ -14,9 +14,9 @@ from shepherd.cli.commands import apikey_view
 from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.commands.moments import parse_duration, parse_expiry
 from shepherd.cli.request import loaded_config
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.choices import AuthMode
 from shepherd.config.paths import Paths
+from shepherd.errors import UsageError
 from shepherd.server.access.key import (
     MAX_LIMIT,
     MAX_NOTE,

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from shepherd.cli.request import loaded_config
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.paths import Paths
 from shepherd.config.secrets import Secrets
+from shepherd.errors import UsageError
 
 database = typer.Typer(
     name="database", help="The PostgreSQL database of `server.database`.", no_args_is_help=True

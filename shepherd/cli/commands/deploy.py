@@ -9,8 +9,8 @@ import typer
 
 from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.request import PROVIDER
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.choices import AuthMode
+from shepherd.errors import UsageError
 
 deploy = typer.Typer(name="deploy", help="Serve with many replicas.", no_args_is_help=True)
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.paths import Paths
+from shepherd.errors import UsageError
 
 hooks = typer.Typer(
     name="hooks", help="The hooks of a project, and your consent to them.", no_args_is_help=True

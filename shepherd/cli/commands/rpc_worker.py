@@ -18,10 +18,9 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from shepherd.cli.commands.arguments import with_option_groups
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.paths import Paths
-from shepherd.errors import ConfigError
+from shepherd.errors import ConfigError, UsageError
 from shepherd.tools.program import Program
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.choices import ApproveMode
 from shepherd.config.paths import Paths
+from shepherd.errors import UsageError
 from shepherd.schedule.cron import parse_cron
 from shepherd.schedule.jobs import Job, JobStore, Run, check_name, name_for
 from shepherd.schedule.run import program, run_job

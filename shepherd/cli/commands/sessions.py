@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from shepherd.cli.request import loaded_config
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.paths import Paths
+from shepherd.errors import UsageError
 from shepherd.messages import Message, Role
 from shepherd.tools.deferred.wrapper import open_call
 from shepherd.tools.text import pluralize

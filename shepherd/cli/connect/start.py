@@ -11,13 +11,12 @@ from shepherd.cli.batch.plain_output import PlainOutput
 from shepherd.cli.connect.client import NoSessionError, SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession
 from shepherd.cli.request import Launch
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.commands.table import find_command
 from shepherd.conversation.shared.protocol import Event
-from shepherd.errors import AccessError
+from shepherd.errors import AccessError, UsageError
 from shepherd.images import Image
 
 
@@ -91,7 +90,7 @@ async def _terminal(client: SharedSessionClient, config: Config, cwd: Path) -> i
     try:
         await client.session()
     except (NoSessionError, AccessError) as error:
-        from shepherd.cli.connect.desk import ApprovalDesk
+        from shepherd.cli.connect.repl import ApprovalDesk
 
         try:
             return await ApprovalDesk(client, config, cwd, paths).run()

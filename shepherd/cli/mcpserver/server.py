@@ -14,12 +14,12 @@ from mcp.server import Server
 from shepherd.cli.mcpserver.agent import ASK, ServedAgent, default_names, root_of
 from shepherd.cli.mcpserver.stdio import protocol_streams
 from shepherd.cli.mcpserver.work import Calls, Context
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import backend_opener, build_conversation, unsaved
 from shepherd.conversation.session_start import SessionStart
+from shepherd.errors import UsageError
 from shepherd.messages import ToolSpec
 from shepherd.tools.base import ToolResult
 from shepherd.version import __version__

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from shepherd.cli.terminal.cells import is_wide
+from shepherd.cli.terminal.paint import is_wide
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

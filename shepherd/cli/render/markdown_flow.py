@@ -6,16 +6,19 @@ chunks.
 
 from rich.text import Text
 
-from shepherd.cli.render.code_view import CodeBlock
 from shepherd.cli.render.inline import InlineStream, styled
-from shepherd.cli.render.margins import MAX_DEPTH, OpenItems, quoted, with_margin
 from shepherd.cli.render.markdown_lines import (
+    MAX_DEPTH,
+    CodeBlock,
     Line,
     LineKind,
+    OpenItems,
     closes_fence,
     is_decided,
     is_delimiter_row,
+    quoted,
     read_line,
+    with_margin,
 )
 from shepherd.cli.render.tables import TableStream
 from shepherd.cli.terminal.paint import BLANK_LINE, INDENT, Glyphs, Ink, Piece, Row, Words

@@ -9,10 +9,10 @@ from shepherd.agents import TASK
 from shepherd.cli.render import tool_view
 from shepherd.cli.render.live_calls import LiveCalls
 from shepherd.cli.render.plan_view import PlanView
-from shepherd.cli.render.results import ResultLog
 from shepherd.cli.render.status import Activity, Status
 from shepherd.cli.render.surface import Surface
 from shepherd.cli.render.text_view import AnswerView, ThinkingView
+from shepherd.cli.render.tool_view import ResultLog
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import sanitize

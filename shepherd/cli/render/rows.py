@@ -8,8 +8,15 @@ from operator import itemgetter
 from rich.style import Style
 from rich.text import Text
 
-from shepherd.cli.terminal.cells import character_cells, is_wide, text_cells
-from shepherd.cli.terminal.paint import Ink, Painter, Piece, Row
+from shepherd.cli.terminal.paint import (
+    Ink,
+    Painter,
+    Piece,
+    Row,
+    character_cells,
+    is_wide,
+    text_cells,
+)
 
 Fragment = tuple[str, Style]
 _TOKEN = re.compile(r"\n|[^\S\n]+|\S+")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shepherd.cli.approval.question import Answer, Question
-from shepherd.cli.render.results import FullResult
+from shepherd.cli.render.tool_view import FullResult
 from shepherd.cli.terminal.paint import Ink, Painter, Piece
 
 

@@ -9,8 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from shepherd.cli.render.inline import styled
-from shepherd.cli.terminal.cells import text_cells
-from shepherd.cli.terminal.paint import Piece
+from shepherd.cli.terminal.paint import Piece, text_cells
 
 MEASURED_ROWS = 6
 """The rows that determine the widths of the columns."""

@@ -2,29 +2,23 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from rich.text import Text
 
 from shepherd.backends.base import Backend
-from shepherd.catalog.discovery import Discovery, discover
 from shepherd.cli.render.inline import markdown_parser
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.approve import TerminalApprover, next_mode, note_mode
 from shepherd.cli.repl.commands import CommandContext, fill_table
-from shepherd.cli.repl.completion.complete import Offers, no_offers
+from shepherd.cli.repl.completion import Offers, no_offers
 from shepherd.cli.repl.loop import TerminalLoop
-from shepherd.cli.repl.own_command import run_own_command
-from shepherd.cli.repl.steering import Steering
-from shepherd.cli.repl.turns import NotSentError, Turns
-from shepherd.cli.repl.welcome import is_newcomer, welcome
+from shepherd.cli.repl.queue import Steering
+from shepherd.cli.repl.turns import NotSentError, Turns, run_own_command
+from shepherd.cli.repl.welcome import is_newcomer, suggestions, welcome
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.config.choices import ApproveMode
-from shepherd.config.files import make_private_directory
-from shepherd.config.providers.book import ProviderBook
-from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.commands.present import MODE_TEXT, set_mode
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError
@@ -198,54 +192,3 @@ def _initial_status(conversation: Conversation) -> Status:
         directory=conversation.cwd.name,
         prices=read_prices(conversation.config.terminal.prices),
     )
-
-
-MAX_FILE_BYTES = 65_536
-
-
-def _is_unset(config: Config, providers: ProviderBook) -> bool:
-    """Whether the user has neither chosen a model nor added a provider."""
-    chosen = config.model.provider or config.source("model.name").layer is not LayerName.DEFAULT
-    return not chosen and not providers.all()
-
-
-async def suggestions(
-    config: Config, providers: ProviderBook, env: Mapping[str, str], suggestions_file: Path
-) -> list[str]:
-    """A line for each possible model, for users without a choice so far.
-
-    Each is suggested once: `suggestions_file` keeps them. Raises ConfigError for a broken
-    providers.toml.
-    """
-    if not _is_unset(config, providers):
-        return []
-    available = await discover(env, _models_dir(config))
-    new = await asyncio.to_thread(_new_suggestions, available, suggestions_file)
-    if not new:
-        return []
-    return [
-        "Pup, a small model, answers until you connect another one. On this machine:",
-        *(f"  {item.description}: {item.command}" for item in new),
-    ]
-
-
-def _models_dir(config: Config) -> Path:
-    return Path(config.llamacpp.models_dir).expanduser()
-
-
-def _new_suggestions(available: list[Discovery], suggestions_file: Path) -> list[Discovery]:
-    """The suggestions that are not in the file yet, and saves them; [] if they can't be saved."""
-    try:
-        make_private_directory(suggestions_file.parent)
-        with open(suggestions_file, "a+", encoding="utf-8", opener=_private) as file:
-            file.seek(0)
-            known = file.read(MAX_FILE_BYTES).splitlines()
-            new = [item for item in available if item.command not in known]
-            file.writelines(f"{item.command}\n" for item in new)
-    except (OSError, UnicodeError):
-        return []
-    return new
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

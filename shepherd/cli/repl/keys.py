@@ -25,7 +25,7 @@ from prompt_toolkit.keys import Keys
 
 from shepherd.cli.approval.pager import Pager
 from shepherd.cli.render.surface import Actions
-from shepherd.cli.repl.completion.menu import choose_command, chose_file
+from shepherd.cli.repl.completion import choose_command, chose_file
 from shepherd.cli.repl.prompt import Prompt
 
 _AS_TYPED = {

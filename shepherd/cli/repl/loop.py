@@ -1,9 +1,10 @@
 """The loop around a surface: it runs the inputs in order, and keys stop it."""
 
 import asyncio
+import os
 import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,13 +14,16 @@ from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status, status_text
 from shepherd.cli.render.surface import Actions, View
 from shepherd.cli.repl.commands.base import CommandTable, parse_command, show_lines
-from shepherd.cli.repl.completion.complete import Offers, PromptCompleter
-from shepherd.cli.repl.own_command import is_own_command
+from shepherd.cli.repl.completion import Offers, PromptCompleter
+from shepherd.cli.repl.keys import marks_pastes
 from shepherd.cli.repl.plain import PlainSurface
+from shepherd.cli.repl.prompt import Prompt, open_history
+from shepherd.cli.repl.queue import Steering, WaitingMessages, WorkQueue
 from shepherd.cli.repl.screen import Screen
-from shepherd.cli.repl.stage import WorkQueue, build_surface
-from shepherd.cli.repl.steering import Steering, WaitingMessages
-from shepherd.cli.terminal.paint import Piece
+from shepherd.cli.repl.turns import is_own_command
+from shepherd.cli.repl.window.application import terminal_output
+from shepherd.cli.repl.window.terminal import Attention, can_ask, read_focus_events
+from shepherd.cli.terminal.paint import Painter, Piece
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.cli.terminal.secrets import redact
 from shepherd.config.paths import Paths
@@ -30,6 +34,9 @@ from shepherd.version import __version__
 LONG_SECONDS = 10.0
 """The end of a longer turn draws the user's attention."""
 FRAME_SECONDS = 0.25
+LIGHT_THEME, DARK_THEME = "ansi_light", "ansi_dark"
+LIGHT_BACKGROUNDS = ("7", "15")
+"""The numbers of light colours in COLORFGBG."""
 
 
 class Frontend(Protocol):
@@ -234,3 +241,55 @@ class TerminalLoop:
 
     def _status_line(self, width: int) -> str:
         return status_text(self.status, width, self.surface.painter.glyphs.dot)
+
+
+def can_redraw(env: Mapping[str, str]) -> bool:
+    """Whether input and output are a terminal that understands cursor movements."""
+    if env.get("TERM", "") in ("", "dumb", "unknown"):
+        return False
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def code_theme(name: str, env: Mapping[str, str]) -> str:
+    """The Pygments style; for `auto`, the terminal's own colours on its background."""
+    if name != "auto":
+        return name
+    background = env.get("COLORFGBG", "").rpartition(";")[2]
+    return LIGHT_THEME if background in LIGHT_BACKGROUNDS else DARK_THEME
+
+
+def build_surface(
+    terminal: TerminalSection,
+    history_file: Path,
+    completer: PromptCompleter,
+    actions: Actions,
+    place: str,
+) -> Screen | PlainSurface:
+    """The surface that fits this terminal; `place` is in the title of its window."""
+    encoding = sys.stdout.encoding or "utf-8"
+    if not can_redraw(os.environ):
+        return PlainSurface(Painter(styled=False, encoding=encoding), actions)
+    theme = code_theme(terminal.code_theme, os.environ)
+    painter = Painter(encoding=encoding, code_theme=theme)
+    prompt = Prompt(
+        open_history(history_file),
+        completer,
+        painter.glyphs.user,
+        bursts_are_pastes=not marks_pastes(os.environ),
+    )
+    title = f"Shepherd: {place}" if terminal.title else ""
+    read_focus_events()
+    screen = Screen(
+        painter,
+        prompt,
+        actions,
+        Attention(terminal_output(painter), os.environ, title=title, alerts=terminal.notify),
+        vi_mode=terminal.edit_mode == "vi",
+    )
+    if terminal.code_theme == "auto" and can_ask(os.environ):
+
+        def set_theme(*, light: bool) -> None:
+            painter.code_theme = LIGHT_THEME if light else DARK_THEME
+
+        screen.ask_background(set_theme)
+    return screen

@@ -17,7 +17,7 @@ from prompt_toolkit.layout import BufferControl, Dimension, Window
 from prompt_toolkit.layout.processors import AfterInput, ConditionalProcessor
 from prompt_toolkit.widgets import SearchToolbar
 
-from shepherd.cli.repl.completion.menu import mark_first_command
+from shepherd.cli.repl.completion import mark_first_command
 from shepherd.cli.terminal.secrets import redact
 from shepherd.config.files import write_private
 from shepherd.conversation.own_commands import SIGN

@@ -15,8 +15,7 @@ from prompt_toolkit.utils import get_cwidth
 from rich.cells import get_character_cell_size
 from rich.text import Text
 
-from shepherd.cli.approval.dialog import SENT, Dialog
-from shepherd.cli.approval.dialog_view import Frame, lay_out, preferred_rows
+from shepherd.cli.approval.dialog import SENT, Dialog, Frame, lay_out, preferred_rows
 from shepherd.cli.approval.pager import Gutter, Pager, Row
 from shepherd.cli.approval.question import Answer, Question
 from shepherd.cli.repl.keys import bind, input_waiting, more_follows

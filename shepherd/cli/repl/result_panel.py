@@ -7,9 +7,9 @@ from prompt_toolkit.key_binding import KeyBindings, KeyBindingsBase
 from prompt_toolkit.layout import UIContent, UIControl, Window
 from prompt_toolkit.layout.controls import GetLinePrefixCallable
 
-from shepherd.cli.approval.document import fact, text_lines
 from shepherd.cli.approval.pager import Gutter, Pager, fold, row_text
-from shepherd.cli.render.results import FullResult
+from shepherd.cli.approval.question import fact, text_lines
+from shepherd.cli.render.tool_view import FullResult
 from shepherd.cli.repl.keys import bind
 from shepherd.cli.repl.question_panel import cells, painted_lines
 from shepherd.cli.terminal.paint import UNICODE, Painter

@@ -27,16 +27,17 @@ from shepherd.cli.repl.keys import bind, global_keys, leave_prompt_keys, prompt_
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.question_panel import ESCAPE_SECONDS, QuestionPanel
 from shepherd.cli.repl.result_panel import ResultPanel
-from shepherd.cli.repl.window.attention import FOCUS_IN, FOCUS_OUT, Attention
-from shepherd.cli.repl.window.colours import (
+from shepherd.cli.repl.window.application import STYLE, ResizingApplication
+from shepherd.cli.repl.window.ink_writer import InkWriter
+from shepherd.cli.repl.window.terminal import (
+    FOCUS_IN,
+    FOCUS_OUT,
     AnswerReader,
+    Attention,
     BackgroundListener,
     TerminalColours,
     read_answers,
 )
-from shepherd.cli.repl.window.ink_writer import InkWriter
-from shepherd.cli.repl.window.output import STYLE
-from shepherd.cli.repl.window.resize import ResizingApplication
 from shepherd.cli.terminal.paint import Ink, Painter
 
 REDRAW_SECONDS = 0.04

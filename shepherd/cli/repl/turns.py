@@ -1,11 +1,16 @@
-"""One message from the prompt to its answer."""
+"""One input from the prompt to its answer: a message, or a command line of the user."""
 
+import asyncio
 from dataclasses import dataclass
+
+from rich.text import Text
 
 from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
-from shepherd.cli.render.renderer import Renderer
+from shepherd.cli.render.renderer import EXPAND_HINT, Renderer
 from shepherd.cli.render.status import Status
+from shepherd.cli.render.surface import Surface
+from shepherd.cli.render.tool_view import counted
 from shepherd.cli.render.totals import Totals
 from shepherd.cli.terminal.attachments import (
     Attached,
@@ -14,7 +19,11 @@ from shepherd.cli.terminal.attachments import (
     mentioned_paths,
     missing_paths,
 )
+from shepherd.cli.terminal.paint import Piece
+from shepherd.cli.terminal.sanitize import one_line, sanitize
+from shepherd.cli.terminal.secrets import redact
 from shepherd.conversation.conversation import Conversation
+from shepherd.conversation.own_commands import ALONE, SIGN, OwnCommand, OwnCommands
 from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Message, ToolCall
@@ -128,3 +137,50 @@ class Turns:
         for image in attached.images:
             self._renderer.notice(f"attached {described(image)}")
         return attached
+
+
+MAX_LINES = 40
+"""The last lines of an output that stay on the screen."""
+
+
+def is_own_command(text: str) -> bool:
+    """Whether the user's text is a command; text after a space is a message."""
+    return text.startswith(SIGN) and bool(text.lstrip(SIGN).strip())
+
+
+async def run_own_command(
+    text: str, commands: OwnCommands, surface: Surface, renderer: Renderer
+) -> None:
+    """Run `!LINE`, whose output the model reads with the next prompt, or `!!LINE`.
+
+    Raises ShepherdError.
+    """
+    line = text.removeprefix(ALONE).removeprefix(SIGN).strip()
+    renderer.user(redact(text))
+    renderer.activity.start(f"running {one_line(redact(line), 40)}")
+    try:
+        command = await commands.run(line, renderer, shared=not text.startswith(ALONE))
+    except asyncio.CancelledError:
+        if commands.interrupted is not None:
+            _show(commands.interrupted, surface, renderer)
+        raise
+    finally:
+        renderer.end_output("")
+    _show(command, surface, renderer)
+
+
+def _show(command: OwnCommand, surface: Surface, renderer: Renderer) -> None:
+    lines = sanitize(command.output).split("\n") if command.output else []
+    visible = lines[-MAX_LINES:]
+    if len(lines) > len(visible):
+        earlier = counted(len(lines) - len(visible), "earlier line")
+        hint = f"; {EXPAND_HINT}" if surface.has_live_area else ""
+        visible.insert(0, f"({earlier}{hint})")
+    if visible:
+        text = Text("\n".join(f"  {line}" for line in visible))
+        surface.show(Piece(text, soft_wrap=True))
+    if not command.ok:
+        renderer.notice(f"({command.end})", "warn")
+    elif not visible:
+        renderer.notice("(no output)")
+    renderer.results.add(f"{SIGN}{one_line(redact(command.line), 200)}", command.output)

@@ -13,7 +13,6 @@ from shepherd.backends.base import Concurrency
 from shepherd.backends.connect import far_address
 from shepherd.cli.serve.database import prepared_database, server_keys, unchecked_keys
 from shepherd.cli.serve.reload import Reloader
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.choices import LogFormat
 from shepherd.config.paths import Paths
 from shepherd.config.providers.book import ProviderBook
@@ -21,7 +20,7 @@ from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.build import backend_opener, unsaved
 from shepherd.conversation.session_start import Notices, default_system_message
 from shepherd.conversation.toolbox import ToolOffer, Workspace, build_workspace
-from shepherd.errors import ConfigError
+from shepherd.errors import ConfigError, UsageError
 from shepherd.knowledge.instructions import USE_SKILL
 from shepherd.plugins import Plugins
 from shepherd.server.access.keys import Keys

@@ -4,7 +4,7 @@ import re
 import shlex
 import sys
 
-from shepherd.cli.terminal.errors import UsageError
+from shepherd.errors import UsageError
 
 STDIN = "-"
 """Stands for a key that is read from a terminal without an echo, or from a line of stdin."""

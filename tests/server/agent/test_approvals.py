@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from shepherd.cli.connect.questions import approval_request
+from shepherd.cli.connect.remote import approval_request
 from shepherd.messages import Role
 from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import KeyStore

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shepherd.cli.connect.questions import approval_request
+from shepherd.cli.connect.remote import approval_request
 from shepherd.conversation.shared.approvals import AWAY_SECONDS
 from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import KeyStore

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from shepherd.cli.commands.arguments import with_option_groups
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.paths import Paths
+from shepherd.errors import UsageError
 
 if TYPE_CHECKING:
     from shepherd.mcp.settings.files import ServerStore

@@ -8,7 +8,7 @@ from typing import Annotated, cast
 
 import typer
 
-from shepherd.cli.terminal.errors import UsageError
+from shepherd.errors import UsageError
 
 
 def serve(

@@ -14,10 +14,10 @@ from shepherd.backends.api.ollama.manage import LocalModel, ModelDetails, Ollama
 from shepherd.backends.connect import endpoint_of
 from shepherd.catalog.ollama import DEFAULT_URL, adding_command, ollama_url
 from shepherd.cli.commands.models.text import PullBars, note, print_rows, print_table, size_text
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.providers.provider import Provider, make_provider
+from shepherd.errors import UsageError
 
 OLLAMA = "ollama"
 """The type, and the name of the server at OLLAMA_HOST unless a provider has it."""

@@ -9,13 +9,13 @@ from shepherd.cli.commands.providers.console import Console, ask_key
 from shepherd.cli.commands.providers.parsing import changed, checked, with_key
 from shepherd.cli.commands.providers.view import HOW_TO_ADD, details, key_advice, summary
 from shepherd.cli.request import load_settings
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.secrets import STDIN
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.providers.provider import LOCAL, Provider
 from shepherd.config.providers.vendors import vendor_of
+from shepherd.errors import UsageError
 
 SETTING = "model.provider"
 KEY = "api_key"

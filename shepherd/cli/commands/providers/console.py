@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Protocol, TypeAlias
 
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.cli.terminal.secrets import read_key
 from shepherd.config.providers.book import ProviderBook
+from shepherd.errors import UsageError
 
 
 class Console(Protocol):

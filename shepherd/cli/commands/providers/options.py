@@ -14,11 +14,11 @@ from typer.main import get_command
 from shepherd.cli.commands.arguments import ValueCommand, with_option_groups
 from shepherd.cli.commands.providers import actions
 from shepherd.cli.commands.providers.console import Action, ShellConsole
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.config.choices import Effort
 from shepherd.config.providers.provider import LOCAL, Provider
 from shepherd.config.providers.type_names import PROVIDER_TYPES
 from shepherd.config.secrets import ENVIRONMENT
+from shepherd.errors import UsageError
 
 provider = typer.Typer(
     name="provider", help="APIs and servers whose models can answer.", no_args_is_help=True

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.fields import bare_type, parse_bool
 from shepherd.config.providers.book import Ephemeral, ProviderBook
 from shepherd.config.providers.provider import Provider, make_provider
 from shepherd.config.secrets import ENVIRONMENT
 from shepherd.conversation.model_choice import override_model
-from shepherd.errors import ConfigError
+from shepherd.errors import ConfigError, UsageError
 from shepherd.validation import did_you_mean
 
 _PLACES = ("", "none", "file", "keyring")

@@ -9,13 +9,12 @@ from rich.text import Text
 from shepherd.cli.commands.providers.view import ADD_OPTIONS, summary
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.repl.commands.model import switch
-from shepherd.cli.terminal.errors import UsageError
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.providers.provider import LOCAL, Provider
 from shepherd.conversation.commands.command import Lines, Note, Row
-from shepherd.errors import ConfigError
+from shepherd.errors import ConfigError, UsageError
 from shepherd.validation import did_you_mean, nearest
 
 OF_ONE = ("use", "set", "show", "test", "remove")

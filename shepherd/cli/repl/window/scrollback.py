@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from prompt_toolkit.output import Output
 
-from shepherd.cli.terminal.cells import character_cells, text_cells, width_varies
+from shepherd.cli.terminal.paint import character_cells, text_cells, width_varies
 
 BEGIN_UPDATE, END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
 MAX_UNSYNCHRONISED = 500

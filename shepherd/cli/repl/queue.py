@@ -1,16 +1,94 @@
-"""Messages that wait while the model works: for its next step, or for the end of the turn."""
+"""Inputs that wait while the model works: for its next step, or for the end of the turn."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from rich.text import Text
 
-from shepherd.cli.repl.stage import WorkQueue
 from shepherd.cli.terminal.paint import Piece
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.cli.terminal.secrets import redact
 from shepherd.errors import ShepherdError
+
+
+class WorkQueue:
+    """Messages and commands in the order in which they were sent.
+
+    `handle` runs one; `interrupted` is called if it was stopped, `idle` when the queue is empty.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[str], Awaitable[None]],
+        interrupted: Callable[[], None],
+        idle: Callable[[], None],
+    ) -> None:
+        self.waiting: list[str] = []
+        self._is_held = False
+        self._handle = handle
+        self._interrupted = interrupted
+        self._idle = idle
+        self._arrived = asyncio.Event()
+        self._current: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether an entry is running."""
+        return self._current is not None
+
+    def add(self, text: str) -> None:
+        """Put `text` at the end, or before the texts that `hold` keeps back; these follow it."""
+        self.waiting.insert(0 if self._is_held else len(self.waiting), text)
+        self._is_held = False
+        self._arrived.set()
+
+    def hold(self, texts: list[str]) -> None:
+        """Keep `texts` until the next one is added."""
+        self.waiting += texts
+        self._is_held = bool(self.waiting)
+
+    def put_first(self, texts: list[str]) -> None:
+        """Put `texts` at the front."""
+        if texts:
+            self.waiting[:0] = texts
+            self._arrived.set()
+
+    def stop(self) -> list[str]:
+        """Stop the running entry; returns the waiting ones, which are dropped too."""
+        if self._current is None or self._current.cancelling():
+            return []
+        waiting, self.waiting = self.waiting, []
+        self._current.cancel()
+        return waiting
+
+    async def run(self) -> None:
+        """Run entries until cancelled; raises the errors of `handle`."""
+        while True:
+            while self.waiting and not self._is_held:
+                await self._do(self.waiting.pop(0))
+            self._arrived.clear()
+            self._idle()
+            await self._arrived.wait()
+
+    async def _do(self, text: str) -> None:
+        task = self._current = asyncio.ensure_future(self._run_one(text))
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            raise
+        finally:
+            self._current = None
+        if task.cancelled():
+            self._interrupted()
+        else:
+            task.result()
+
+    async def _run_one(self, text: str) -> None:
+        await self._handle(text)
+
 
 MAX_SHOWN = 60
 WHILE_TYPING = "  Enter: after this turn. Tab: now, at the next step of the model."

@@ -1,28 +1,28 @@
-"""Completion of slash commands, their arguments, `@file` paths and lines after `!`."""
+"""Completion of commands, arguments, `@file` paths and lines after `!`, and its menu."""
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from shepherd.cli.repl.completion.complete_shell import shell_completions
-from shepherd.cli.repl.completion.file_list import FileList, scan
+from shepherd.cli.repl.file_list import FileList, scan
 from shepherd.tools.search.ignore import Ignored
 
 MAX_COMPLETIONS = 50
+_MENTION = re.compile(r'(?:^|(?<=\s))@("?)([^\s"]*|(?<=@")[^"]*)$')
+
 Offers: TypeAlias = tuple[list[tuple[str, str]], list[str]]
 
 
 def no_offers() -> Offers:
     """The offers of no server."""
     return [], []
-
-
-_MENTION = re.compile(r'(?:^|(?<=\s))@("?)([^\s"]*|(?<=@")[^"]*)$')
 
 
 class CommandEntry(Protocol):
@@ -123,3 +123,81 @@ def _next_words(choices: Iterable[str], typed: int) -> list[str]:
     """The choices up to the end of word number `typed`, each once."""
     ends = ((choice, choice.find(" ", typed)) for choice in choices)
     return list(dict.fromkeys(choice if end < 0 else choice[:end] for choice, end in ends))
+
+
+_WORD = re.compile(r"(?:\\.|[^\s\\|;&()<>])*$")
+_COMMAND_FOLLOWS = re.compile(r"(?:^|[|;&(])\s*$")
+
+
+def shell_completions(cwd: Path, text: str) -> Iterator[Completion]:
+    """Completions of the last word of a shell line: a program, else a path."""
+    match = _WORD.search(text)
+    word = match[0] if match else ""
+    is_program = _COMMAND_FOLLOWS.search(text[: len(text) - len(word)]) is not None
+    if is_program and "/" not in word:
+        names = islice(programs(word), MAX_COMPLETIONS) if word else ()
+        yield from (Completion(name, -len(word)) for name in names)
+    else:
+        yield from islice(_paths(cwd, word), MAX_COMPLETIONS)
+
+
+def programs(prefix: str) -> Iterator[str]:
+    """The names of the programs on the PATH that begin with `prefix`."""
+    names: set[str] = set()
+    for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        for entry in scan(Path(directory or ".")):
+            if entry.name.startswith(prefix) and os.access(entry.path, os.X_OK):
+                names.add(entry.name)
+    yield from sorted(names)
+
+
+def _paths(cwd: Path, word: str) -> Iterator[Completion]:
+    typed = re.sub(r"\\(.)", r"\1", word)
+    folder, _, start = typed.rpartition("/")
+    prefix = typed[: len(typed) - len(start)]
+    base = cwd / Path(folder or ("/" if prefix else ".")).expanduser()
+    for entry in scan(base):
+        is_hidden = entry.name.startswith(".") and not start
+        if not entry.name.startswith(start) or is_hidden or not entry.name.isprintable():
+            continue
+        end = "/" if entry.is_dir() else ""
+        name = f"{entry.name}{end}"
+        yield Completion(_escaped(prefix + name), -len(word), name)
+
+
+def _escaped(path: str) -> str:
+    """The path as one word of a shell line."""
+    head = "~" if path.startswith("~/") else ""
+    return head + re.sub(r"([^\w@%+=:,./~-])", r"\\\1", path[len(head) :])
+
+
+def mark_first_command(buffer: Buffer) -> None:
+    """Mark the first command of the menu, or the one that is typed whole; Enter runs it."""
+    state = buffer.complete_state
+    if state is None or state.complete_index is not None or not _is_command_name(buffer):
+        return
+    names = [completion.text for completion in state.completions]
+    typed = buffer.text.removeprefix("/")
+    if names not in ([], [typed]):
+        state.go_to_index(names.index(typed) if typed in names else 0)
+
+
+def _is_command_name(buffer: Buffer) -> bool:
+    return buffer.text.startswith("/") and not any(map(str.isspace, buffer.text))
+
+
+def choose_command(buffer: Buffer) -> bool:
+    """Complete the marked command; False if none is marked or it is there already."""
+    state = buffer.complete_state
+    marked = state.current_completion if state is not None else None
+    if marked is None or not _is_command_name(buffer) or buffer.text == f"/{marked.text}":
+        return False
+    buffer.apply_completion(marked)
+    return True
+
+
+def chose_file(buffer: Buffer) -> bool:
+    """Whether an entry that is not a command was chosen."""
+    state = buffer.complete_state
+    chosen = state is not None and state.current_completion is not None
+    return chosen and not buffer.text.startswith("/")

@@ -1,13 +1,19 @@
-"""Keeps the live area in place when the terminal's width changes."""
+"""The application on a terminal: its output, its colours, and what a resize does."""
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.layout.screen import Screen as Cells
+from prompt_toolkit.output import ColorDepth, Output
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.styles import Style
+
+from shepherd.cli.terminal.paint import Painter
 
 _REFLOWING = frozenset(
     {"TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "WT_SESSION", "KONSOLE_VERSION", "ALACRITTY_LOG"}
@@ -81,3 +87,32 @@ class ResizingApplication(Application[None]):
             cursor = cells.get_cursor_position(self.layout.current_window)
             self.output.cursor_up(rows_added(cells, cursor.y, columns))
         super()._on_resize()
+
+
+STYLE = Style.from_dict(
+    {
+        "prompt": "bold ansicyan",
+        "placeholder": "ansibrightblack",
+        "status": "ansibrightblack",
+        "completion-menu": "noinherit",
+        "completion-menu.completion": "noinherit",
+        "completion-menu.completion.current": "noinherit reverse",
+        "completion-menu.meta.completion": "noinherit ansibrightblack",
+        "completion-menu.meta.completion.current": "noinherit reverse",
+        "scrollbar.background": "noinherit",
+        "scrollbar.button": "noinherit reverse",
+    }
+)
+_DEPTHS = {
+    None: ColorDepth.MONOCHROME,
+    "standard": ColorDepth.DEFAULT,
+    "256": ColorDepth.DEPTH_8_BIT,
+    "truecolor": ColorDepth.TRUE_COLOR,
+}
+
+
+def terminal_output(painter: Painter) -> Output:
+    """Standard output as a terminal; the cursor's position is never queried."""
+    size = Vt100_Output.from_pty(sys.stdout).get_size
+    depth = _DEPTHS.get(painter.color_system, ColorDepth.DEPTH_4_BIT)
+    return Vt100_Output(sys.stdout, size, default_color_depth=depth, enable_cpr=False)

@@ -11,7 +11,7 @@ from shepherd.own_programs import own_program
 
 MAX_FILES = 50_000
 MAX_SCANNED = 5000
-"""Directory entries that are read where there is no git repository."""
+"""Directory entries that are read of one directory, or where there is no git repository."""
 MAX_DEPTH = 4
 MAX_LIST_BYTES = 8_388_608
 GIT_SECONDS = 2.0

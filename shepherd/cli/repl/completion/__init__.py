@@ -1,1 +1,0 @@
-"""Completion in the prompt: commands, files, shell commands, and the menu that shows them."""
