@@ -8,7 +8,8 @@ from typing import Any
 
 from shepherd.backends.base import Concurrency, Generation
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint, Constraint
-from shepherd.backends.inprocess.grammar.lark import Rules, add_gbnf
+from shepherd.backends.inprocess.grammar.gbnf import add_gbnf
+from shepherd.backends.inprocess.grammar.lark import Rules
 from shepherd.backends.inprocess.grammar.matcher import compile_grammar, tokenizer_for
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.native.vocab import Vocab

@@ -6,13 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from shepherd.backends.inprocess.grammar.lark import (
-    Rules,
-    characters,
-    json_value,
-    literal,
-    through,
-)
+from shepherd.backends.inprocess.grammar.gbnf import add_gbnf
+from shepherd.backends.inprocess.grammar.lark import Rules, characters, json_value, literal, through
 from shepherd.backends.inprocess.grammar.schema import prepare
 from shepherd.backends.output import CallFormat, OutputFilter, OutputStyle
 from shepherd.backends.output.style import ThinkMarkers
@@ -208,8 +203,6 @@ class Constrainer:
         if output_format.schema is None:
             if session.tools:
                 raise InvalidRequestError("A grammar and tools can't be combined.")
-            from shepherd.backends.inprocess.grammar.lark import add_gbnf
-
             return add_gbnf(rules, output_format.grammar), ()
         try:
             schema = prepare(output_format.schema, strict=output_format.strict)

@@ -1,9 +1,18 @@
-"""GBNF, the grammars of llama.cpp, as a tree."""
+"""GBNF, the grammars of llama.cpp, written for llguidance with the same meaning.
+
+llguidance splits a text into the longest matching lexemes. A grammar without recursion is therefore
+one regular expression, that is one lexeme. In any other grammar every character is a lexeme. Its
+own converter (`gbnf_to_lark`) makes a lexeme of each rule that could be one: `("a" | "ab") "bc"`
+then takes nothing.
+"""
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import TypeAlias
 
+from shepherd.backends.inprocess.grammar.lark import Rules, characters, escaped, literal
 from shepherd.errors import InvalidRequestError
 
 MAX_TEXT = 65_536
@@ -260,3 +269,105 @@ class GbnfParser:
         return InvalidRequestError(
             f"The grammar can't be parsed: {reason} in line {line} at {near!r}."
         )
+
+
+def add_gbnf(rules: Rules, text: str) -> str:
+    """Add a grammar in GBNF; returns the name of its root.
+
+    Raises InvalidRequestError for a grammar that can't be parsed.
+    """
+    bodies = _reachable(GbnfParser(text).parse())
+    regular = not _is_recursive(bodies) and not any(
+        isinstance(node, Token) for body in bodies.values() for node in _within(body)
+    )
+    prefix = "G" if regular else "g"
+    writer = _Writer({name: f"{prefix}{i}" for i, name in enumerate(bodies)}, regular=regular)
+    for name, body in bodies.items():
+        rules.add(writer.names[name], writer.write(body))
+    return writer.names["root"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    names: Mapping[str, str]
+    regular: bool
+
+    def write(self, node: Node) -> str:
+        match node:
+            case Literal(text=text):
+                return literal(text) if self.regular else characters(text)
+            case CharacterClass():
+                return _character_class(node)
+            case Token(number=number, others=others):
+                return f"<[{'^' if others else ''}{number}]>"
+            case Name(name=name):
+                return self.names[name]
+            case Concatenation(parts=parts):
+                return " ".join(map(self._inner, parts)) or '""'
+            case Alternation(alternatives=alternatives):
+                return " | ".join(map(self._inner, alternatives))
+            case Repeat():
+                return self._repeat(node)
+
+    def _inner(self, node: Node) -> str:
+        text = self.write(node)
+        return text if isinstance(node, CharacterClass | Token | Name | Repeat) else f"({text})"
+
+    def _repeat(self, node: Repeat) -> str:
+        inner = f"({self.write(node.node)})"
+        if node.high == 0:
+            return '""'
+        symbols = {(0, None): "*", (1, None): "+", (0, 1): "?", (1, 1): ""}
+        high = "" if node.high is None else node.high
+        return inner + symbols.get((node.low, node.high), f"{{{node.low},{high}}}")
+
+
+def _character_class(node: CharacterClass) -> str:
+    if not node.ranges:
+        return "/(?s:.)/"
+    inside = "".join(
+        escaped(first) if first == last else f"{escaped(first)}-{escaped(last)}"
+        for first, last in node.ranges
+    )
+    return f"/[{'^' if node.others else ''}{inside}]/"
+
+
+def _reachable(rules: Mapping[str, Node]) -> dict[str, Node]:
+    result: dict[str, Node] = {}
+    waiting = ["root"]
+    while waiting:
+        name = waiting.pop()
+        if name in result:
+            continue
+        if name not in rules:
+            raise InvalidRequestError(
+                f"The grammar can't be parsed: Undefined rule identifier {name[:80]!r}."
+            )
+        result[name] = rules[name]
+        waiting.extend(_names(rules[name]))
+    return result
+
+
+def _within(node: Node) -> Iterator[Node]:
+    yield node
+    match node:
+        case Concatenation(parts=inner) | Alternation(alternatives=inner):
+            for part in inner:
+                yield from _within(part)
+        case Repeat(node=part):
+            yield from _within(part)
+        case _:
+            pass
+
+
+def _names(node: Node) -> list[str]:
+    return [part.name for part in _within(node) if isinstance(part, Name)]
+
+
+def _is_recursive(rules: Mapping[str, Node]) -> bool:
+    """Whether some rule contains itself."""
+    try:
+        TopologicalSorter({name: _names(body) for name, body in rules.items()}).prepare()
+    except CycleError:
+        return True
+    return False

@@ -29,6 +29,8 @@ states (llguidance's own figures). All but the states and the size are its defau
 
 _PLACE = re.compile(r"at \d+\(\d+\): |failed to compile JSON schema: ")
 
+_WIDE = re.compile(r"Current row has (\d+) items; max is (\d+)")
+
 _DEAD_END = "NoExtension"
 """llguidance's message if no token can follow."""
 
@@ -137,6 +139,11 @@ def _reason(matcher: "LLMatcher") -> str:
     text = kept[0] if kept else "llguidance gives no reason"
     while (match := _PLACE.match(text)) is not None:
         text = text[match.end() :]
+    if wide := _WIDE.search(text):
+        return (
+            f"it is too ambiguous: {wide[1]} of its places can be open at once, and {wide[2]} are "
+            "the most. It has too many optional parts or alternatives."
+        )
     if text.startswith("oneOf"):
         return "more than one choice of a oneOf may fit."
     below = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
