@@ -92,7 +92,11 @@ _TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean",
 
 
 class Closing:
-    """Collects the names in one whole schema."""
+    """Collects the names of properties in one whole schema.
+
+    A schema that names some properties usually allows others too. A model should write only the
+    named ones. If several schemas apply at once, the names of all of them are allowed.
+    """
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
@@ -108,51 +112,32 @@ class Closing:
         return key in ("anyOf", "oneOf") and bool(schema.keys() - _NOTES - {key})
 
     def names(self, schema: JsonObject) -> list[str] | None:
-        """The names of all properties; None if other names are allowed or none is named."""
-        parts = self._parts(schema, set())
+        """The names of all properties; None if other names are allowed or none is named.
+
+        A lone choice or reference has none: each of its schemas is closed separately.
+        """
+        if not _is_plain(schema) or _is_lone(schema):
+            return None
+        parts = self._parts(schema, frozenset())
         if parts is None:
             return None
         names = [name for part in parts for name in part.get("properties", {})]
         required = [name for part in parts for name in cast(Any, part.get("required") or [])]
-        says = any("properties" in part for part in parts) or any(
-            part.get("required") for part in parts
-        )
+        says = required or any("properties" in part for part in parts)
         return list(dict.fromkeys([*names, *map(str, required)])) if says else None
 
-    def _parts(self, schema: Any, seen: set[int]) -> list[JsonObject] | None:
+    def _parts(self, schema: Any, seen: frozenset[int]) -> list[JsonObject] | None:
         """All schemas that apply together or by choice; None if one is open or too unusual."""
         if not isinstance(schema, dict) or id(cast(Any, schema)) in seen:
             return None
         node = cast(JsonObject, schema)
         self._count()
-        if any(key in node for key in _OPEN) or not _is_plain(node):
+        is_plain = _is_plain(node)
+        if any(key in node for key in _OPEN) or not (is_plain or node.keys() & set(_COMBINING)):
             return None
-        if not node.keys() & set(_COMBINING):
-            return [node]
-        if len(node.keys() - _NOTES) == 1 and "allOf" not in node:
-            return None  # each choice or reference is closed separately
-        result = [node]
+        result = [node] if is_plain else []
         for inner in self._combined(node):
             parts = self._parts(inner, seen | {id(node)})
-            if parts is None:
-                parts = self._single(inner, seen | {id(node)})
-            if parts is None:
-                return None
-            result += parts
-        return result
-
-    def _single(self, schema: Any, seen: set[int]) -> list[JsonObject] | None:
-        """The parts of a schema that is only a reference or a choice."""
-        if not isinstance(schema, dict) or id(cast(Any, schema)) in seen:
-            return None
-        node = cast(JsonObject, schema)
-        self._count()
-        if any(key in node for key in _OPEN) or not node.keys() & set(_COMBINING):
-            return None
-        result: list[JsonObject] = []
-        for inner in self._combined(node):
-            below = seen | {id(node)}
-            parts = self._parts(inner, below) or self._single(inner, below)
             if parts is None:
                 return None
             result += parts
@@ -201,7 +186,14 @@ class Closing:
         return result
 
 
+def _is_lone(schema: JsonObject) -> bool:
+    """Whether it is only a reference or a choice."""
+    combining = schema.keys() & {"anyOf", "oneOf", "$ref"}
+    return bool(combining) and len(schema.keys() - _NOTES) == 1
+
+
 def _is_plain(schema: JsonObject) -> bool:
+    """Whether it can describe an object with named properties."""
     properties: Any = schema.get("properties", {})
     required: Any = schema.get("required") or []
     kind = schema.get("type", "object")
