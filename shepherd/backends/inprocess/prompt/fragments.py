@@ -12,6 +12,7 @@ from shepherd.backends.inprocess.prompt.special import (
     SEAL,
     SpecialTexts,
     Vocabulary,
+    without_marks,
 )
 
 MAX_BYTES = 40_000_000
@@ -66,9 +67,9 @@ class FragmentTokenizer:
         """Whether joined pieces equal llama.cpp's tokens of the whole text.
 
         llama.cpp searches long special tokens first, not from left to right. If a vocabulary has
-        overlapping tokens, the result may differ.
+        overlapping tokens, the result may differ. It would see the text without our marks.
         """
-        return self.tokenize(rendered)[0] == self.tokenize_whole(_key(rendered).replace(CUT, ""))[0]
+        return self.tokenize(rendered)[0] == self.tokenize_whole(without_marks(rendered))[0]
 
     def tokenize_whole(self, rendered: str, *, begins: bool = True) -> tuple[list[int], Tail]:
         """Tokenize as llama.cpp does, without memory; sealed text keeps its seals."""
@@ -165,6 +166,7 @@ class FragmentTokenizer:
 
 
 def _key(fragment: str) -> str:
+    """The text under which tokens are remembered: as it is written in an answer, without seals."""
     return fragment.replace(SEAL, "")
 
 

@@ -14,7 +14,7 @@ from shepherd.backends.inprocess.grammar.constraint import (
 )
 from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.backends.inprocess.prompt.fragments import FragmentTokenizer, Tail
-from shepherd.backends.inprocess.prompt.special import CUT, SEAL, SpecialTexts, TemplateModel
+from shepherd.backends.inprocess.prompt.special import SpecialTexts, TemplateModel, without_marks
 from shepherd.backends.inprocess.prompt.template import CHATML, ChatTemplate, TemplateFailedError
 from shepherd.backends.output import (
     CallFormat,
@@ -104,12 +104,12 @@ class PromptBuilder:
         if check is not None:
             check(rendered)
         tokens, tail = self._with_images(rendered, images) if images else self._tokenize(rendered)
-        text_tail = rendered[-_TAIL_CHARACTERS:].replace(SEAL, "").replace(CUT, "")
+        text_tail = without_marks(rendered[-_TAIL_CHARACTERS:])
         return Prompt(tokens, tail, text_tail, warning)
 
     def rendered(self, conversation: Conversation, *, answer: bool = True) -> str:
         """The prompt as text, as it would be without control tokens in its content."""
-        return self._render(conversation, answer=answer)[0].replace(SEAL, "").replace(CUT, "")
+        return without_marks(self._render(conversation, answer=answer)[0])
 
     def output_style(self) -> OutputStyle:
         """How this model writes reasoning and calls, by its template and special tokens."""
@@ -133,8 +133,9 @@ class PromptBuilder:
             rendered = self._tool_use.render(Conversation("", PROBE), answer=False)
         except TemplateFailedError:
             return None
-        text = rendered.replace(SEAL, "").replace(CUT, "")
-        syntax = learn_syntax(text, [self.vocab.text(token) for token in self.vocab.ends])
+        syntax = learn_syntax(
+            without_marks(rendered), [self.vocab.text(token) for token in self.vocab.ends]
+        )
         return syntax if syntax is not None and is_understood(syntax, style) else None
 
     def remember_generated(self, tail: Tail, tokens: Sequence[int], characters: int) -> None:

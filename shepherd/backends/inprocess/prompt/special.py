@@ -120,21 +120,31 @@ class SpecialTexts:
         return self._markers.sub(_put(CUT), self.seal(text))
 
     def _seal_end(self, text: str) -> str:
+        """Seal the shortest ending that begins a control token, whose rest a template may write.
+
+        The seal is inside of all longer endings too.
+        """
         end = len(text.rstrip())
         for length in range(1, min(self._max_length, end) + 1):
-            at = end - length
-            if text[at:end].replace(SEAL, "") in self._begun:
-                text = f"{text[: at + 1]}{SEAL}{text[at + 1 :]}"
-                end += 1
+            if text[end - length : end] in self._begun:
+                behind_first = end - length + 1
+                return f"{text[:behind_first]}{SEAL}{text[behind_first:]}"
         return text
 
 
 def _put(mark: str) -> Callable[[re.Match[str]], str]:
+    """A replacement that puts the mark behind the first character: the rest is no token then."""
+
     def replacement(match: re.Match[str]) -> str:
         result = match.group()
         return result[0] + mark + result[1:]
 
     return replacement
+
+
+def without_marks(text: str) -> str:
+    """Rendered text as it would be without seals and cuts."""
+    return text.replace(SEAL, "").replace(CUT, "")
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:

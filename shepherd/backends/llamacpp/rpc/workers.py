@@ -5,16 +5,14 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import Device, describe_device, gpu_handles
+from shepherd.backends.llamacpp.rpc.probe import Address, WorkerError, parse_addresses, probe
+from shepherd.backends.llamacpp.rpc.relay import Relay
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BackendError, ConfigError
-
-if TYPE_CHECKING:  # models without workers need none of it
-    from shepherd.backends.llamacpp.rpc.probe import Address
-    from shepherd.backends.llamacpp.rpc.relay import Relay
 
 BUILD_COMMAND = "make chat RPC=1"
 
@@ -35,7 +33,7 @@ class Workers:
     The `devices` are theirs, then the GPUs of this machine.
     """
 
-    relays: "tuple[Relay, ...]"
+    relays: tuple[Relay, ...]
     devices: tuple[Device, ...]
     handles: tuple[int, ...]
     _listeners: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
@@ -93,8 +91,6 @@ def open_workers(settings: LlamaCppSection) -> Workers | None:
     """
     if not settings.rpc_servers:
         return None
-    from shepherd.backends.llamacpp.rpc.probe import WorkerError, parse_addresses
-
     addresses = parse_addresses(settings.rpc_servers)
     if max(settings.tensor_parallel, settings.pipeline_parallel) > 1:
         raise ConfigError(
@@ -102,7 +98,7 @@ def open_workers(settings: LlamaCppSection) -> Workers | None:
             "and llamacpp.pipeline_parallel."
         )
     library = rpc_library()
-    relays = tuple(_registry().open(address, settings.rpc_timeout) for address in addresses)
+    relays = tuple(_registry.open(address, settings.rpc_timeout) for address in addresses)
     devices, handles = list[Device](), list[int]()
     for relay in relays:
         for handle in _handles(library, relay):
@@ -127,9 +123,7 @@ def memory_shares(devices: Sequence[Device]) -> list[float]:
     return [device.free / total if total else 1 / len(devices) for device in devices]
 
 
-def _handles(library: Any, relay: "Relay") -> Sequence[int]:
-    from shepherd.backends.llamacpp.rpc.probe import WorkerError
-
+def _handles(library: Any, relay: Relay) -> Sequence[int]:
     register = library.ggml_backend_rpc_add_server(relay.endpoint.encode())
     if not register:
         raise WorkerError(relay.lost or f"The RPC worker at {relay.address} has no devices.")
@@ -171,11 +165,8 @@ class _Registry:
         self._relays: dict[Address, Relay] = {}
         self._lock = threading.Lock()
 
-    def open(self, address: "Address", timeout: float) -> "Relay":
+    def open(self, address: Address, timeout: float) -> Relay:
         """A relay to a worker that answers; raises WorkerError."""
-        from shepherd.backends.llamacpp.rpc.probe import probe
-        from shepherd.backends.llamacpp.rpc.relay import Relay
-
         with self._lock:
             relay = self._relays.get(address)
             if relay is not None and relay.connected and not relay.lost:
@@ -188,6 +179,4 @@ class _Registry:
             return relay
 
 
-@functools.cache
-def _registry() -> _Registry:
-    return _Registry()
+_registry = _Registry()

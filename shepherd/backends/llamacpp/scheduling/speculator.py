@@ -189,20 +189,19 @@ def open_speculator(
     settings: LlamaCppSection, model: NativeModel, context: NativeContext
 ) -> Speculator | None:
     """The speculator that the settings ask for, or None; raises ModelLoadError."""
-    mode = settings.speculation
-    if mode == "draft" and not settings.draft_model:
+    lookup = settings.speculation in ("auto", "lookup")
+    if settings.speculation == "draft" and not settings.draft_model:
         raise ModelLoadError(
             'llamacpp.speculation = "draft" needs a model in llamacpp.draft_model; "lookup" '
             "needs none."
         )
-    lookup = mode in ("auto", "lookup")
-    if not settings.draft_model or mode not in ("auto", "draft"):
-        if not lookup:
-            return None
-        return Speculator(model.vocab, exact=settings.deterministic, limits=context.limits)
+    if not (lookup or _drafts_by_model(settings)):
+        return None
     with ExitStack() as resources:
-        draft = _open_draft(settings, model, context)
-        resources.callback(draft.close)
+        draft: DraftModel | None = None
+        if _drafts_by_model(settings):
+            draft = _open_draft(settings, model, context)
+            resources.callback(draft.close)
         speculator = Speculator(
             model.vocab,
             lookup=lookup,
@@ -216,7 +215,7 @@ def open_speculator(
 
 def draft_bytes(settings: LlamaCppSection) -> int:
     """The size of the draft model that the settings ask for; 0 without one."""
-    if not settings.draft_model or settings.speculation not in ("auto", "draft"):
+    if not _drafts_by_model(settings):
         return 0
     directory = Path(settings.models_dir).expanduser()
     try:
@@ -224,6 +223,10 @@ def draft_bytes(settings: LlamaCppSection) -> int:
         return sum(part.stat().st_size for part in parts_of(path))
     except (ModelLoadError, OSError):  # opening it reports it
         return 0
+
+
+def _drafts_by_model(settings: LlamaCppSection) -> bool:
+    return bool(settings.draft_model) and settings.speculation in ("auto", "draft")
 
 
 def _open_draft(

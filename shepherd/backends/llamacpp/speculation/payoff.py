@@ -31,6 +31,9 @@ class AcceptanceRate:
 
     def note(self, accepted: int, drafted: int) -> None:
         """Learn from a draft whose first `accepted` tokens were right."""
+        # A moving average over single tokens. An accepted one counts as 1 and moves the value by
+        # r * (1 - value); so many of them multiply the distance to 1 by (1 - r)**accepted. The
+        # first wrong one counts as 0. Nothing is known of the tokens behind it.
         self.value = 1 - (1 - self.value) * (1 - self._learning_rate) ** accepted
         if accepted < drafted:
             self.value *= 1 - self._learning_rate
