@@ -83,19 +83,19 @@ class Engine:
         )
 
         def load(fit: Fit) -> "Engine":
-            order = _Order(path, fit.applied(settings), workers, choice)
-            return cls._load(order, parallel, post, cache)
+            return cls._load(
+                _Order(path, fit.applied(settings), parallel, post, cache, workers, choice)
+            )
 
         engine, engine_fit = load_fitted(fit, load)
         engine.fit_notice = engine_fit.notice
         return engine
 
     @classmethod
-    def _load(
-        cls, order: "_Order", parallel: Concurrency, post: Post, cache: Path | None
-    ) -> "Engine":
+    def _load(cls, order: "_Order") -> "Engine":
         """As `load`, exactly with these settings."""
         path, settings, workers = order.path, order.settings, order.workers
+        parallel = order.parallel
         adapters = configured_adapters(settings)
         with ExitStack() as resources:
             params = model_params(settings, os.environ, workers)
@@ -113,7 +113,7 @@ class Engine:
             context = NativeContext(model, params)
             resources.callback(context.close)
             loaded.apply(context.handle)
-            disk = open_disk_cache(cache, settings, path, params)
+            disk = open_disk_cache(order.cache, settings, path, params)
             if settings.deterministic:
                 _make_deterministic(model, context)
             pool = _sequence_pool(model, context, settings, disk)
@@ -128,20 +128,26 @@ class Engine:
                 context,
                 pool,
                 model.vocab,
-                post,
+                order.post,
                 speculator,
                 jumps_ahead=settings.jump_ahead,
             )
             scheduler.images = images
-            engine = cls(model, context, scheduler, settings.check_calls, speculator)
-            engine.images, engine.image_notice = images, order.choice.notice
-            engine.max_queue = settings.max_queue
-            engine.max_thinking_tokens = settings.max_thinking_tokens
-            engine.gpu_notice = gpu_notice(settings)
             if workers is not None:
                 workers.check()
             resources.pop_all()  # the engine frees them from here on
-            return engine
+            return cls(
+                model,
+                context,
+                scheduler,
+                checks_calls=settings.check_calls,
+                speculator=speculator,
+                max_queue=settings.max_queue,
+                max_thinking_tokens=settings.max_thinking_tokens,
+                gpu_notice=gpu_notice(settings),
+                images=images,
+                image_notice=order.choice.notice,
+            )
 
     def notices(self) -> list[str]:
         """Notices for the user about how the model was loaded."""
@@ -201,6 +207,9 @@ class _Order:
 
     path: Path
     settings: LlamaCppSection
+    parallel: Concurrency
+    post: Post
+    cache: Path | None
     workers: Workers | None
     choice: ProjectorChoice
 

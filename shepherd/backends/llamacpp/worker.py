@@ -1,4 +1,11 @@
-"""The thread that owns llama.cpp: commands come through a queue, updates leave in batches."""
+"""The thread that owns llama.cpp.
+
+A context of llama.cpp serves one caller at a time, and one batch for all requests is faster than
+one for each. So one thread owns everything native, and `Worker._serve` is its loop: take commands
+(a request, a start, a cancel), run one step of the scheduler, deliver the new text. Commands come
+through a queue, because no other thread may touch the engine. Updates of all requests leave in one
+call, because waking the event loop costs as much as a token of a small model.
+"""
 
 import asyncio
 import logging

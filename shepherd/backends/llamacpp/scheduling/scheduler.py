@@ -1,4 +1,15 @@
-"""Continuous batching: each step decodes one batch with tokens of many requests."""
+"""One step of the engine: a batch with tokens of many requests (continuous batching).
+
+Weights are read once per batch, so a batch of many tokens takes hardly longer than one of a single
+token. `Scheduler.step` joins what all requests need next: it ends cancelled jobs, gives sequences
+to waiting ones, plans a batch, decodes it, and samples for each job whose tokens are all in memory.
+While only answers run, `DecodeLoop` decodes and samples again and again.
+
+A job is WAITING for a sequence, then its prompt is read in several steps (PREFILL). The first token
+is sampled at once, but the job is PARKED until somebody starts it: the caller learns that the
+prompt fits before it promises an answer. Then it is GENERATING, until it is DONE. llama.cpp's
+memory is changed only through the pool, whose mirror knows every token in it.
+"""
 
 from collections.abc import Callable
 from time import perf_counter
