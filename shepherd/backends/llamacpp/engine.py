@@ -133,10 +133,7 @@ class Engine:
                 jumps_ahead=settings.jump_ahead,
             )
             scheduler.images = images
-            if workers is not None:
-                workers.check()
-            resources.pop_all()  # the engine frees them from here on
-            return cls(
+            engine = cls(
                 model,
                 context,
                 scheduler,
@@ -148,6 +145,10 @@ class Engine:
                 images=images,
                 image_notice=order.choice.notice,
             )
+            if workers is not None:
+                workers.check()
+            resources.pop_all()  # the engine frees them from here on
+            return engine
 
     def notices(self) -> list[str]:
         """Notices for the user about how the model was loaded."""
