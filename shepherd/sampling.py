@@ -1,8 +1,9 @@
-"""Sampling parameters of a request, with the range of each."""
+"""Sampling parameters of a request, and all that is known of each."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from shepherd.errors import InvalidRequestError
 
@@ -24,43 +25,108 @@ EXTRA_SAMPLERS = ("infill",)
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """A number of `Sampling`: its inclusive range, its default in local backends, and its names.
+
+    `help` describes it in the settings and in requests, which call it by one of `names`; `llamacpp`
+    is its name in llama.cpp's reports.
+    """
+
+    low: float
+    high: float
+    default: Any
+    help: str
+    names: tuple[str, ...]
+    llamacpp: str
+
+    @property
+    def kind(self) -> type[int] | type[float]:
+        """The type of its values."""
+        return type(self.low)
+
+
+def _number(
+    low: float, high: float, default: float | None, help: str, names: str = "", llamacpp: str = ""
+) -> Any:
+    """A field of `Sampling` that is a number; `names` are those that differ from the field's."""
+    return field(default=None, metadata={"number": (low, high, default, help, names, llamacpp)})
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """Sampling parameters of one request; None leaves a parameter to the backend's settings.
 
     `samplers` are applied in their order. `logit_bias` pairs a token's number, or a text, with a
     number that is added to its logit. `logprobs` requests log probabilities with this number of
-    alternatives.
+    alternatives. A parameter is added here: settings, requests, checks and reports follow.
     """
 
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    min_keep: int | None = None
-    typical_p: float | None = None
-    top_n_sigma: float | None = None
-    xtc_probability: float | None = None
-    xtc_threshold: float | None = None
-    dynatemp_range: float | None = None
-    dynatemp_exponent: float | None = None
-    penalty_repeat: float | None = None
-    penalty_freq: float | None = None
-    penalty_present: float | None = None
-    penalty_last_n: int | None = None
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_penalty_last_n: int | None = None
+    temperature: float | None = _number(
+        0.0, 10.0, 0.7, "Randomness; 0 = always the likeliest token."
+    )
+    top_p: float | None = _number(
+        0.0, 1.0, 0.9, "Keep the likeliest tokens up to this probability; 1 = off."
+    )
+    top_k: int | None = _number(0, 1_000_000, 40, "Keep the K likeliest tokens; 0 = all.")
+    min_p: float | None = _number(
+        0.0, 1.0, 0.0, "Drop tokens below this share of the likeliest; 0 = off."
+    )
+    min_keep: int | None = _number(0, 1_000_000, 1, "Minimum tokens that top_p and min_p keep.")
+    typical_p: float | None = _number(
+        *(0.0, 1.0, 1.0),
+        "Keep the most typical tokens up to this probability; 1 = off.",
+        "typical_p typ_p",
+    )
+    top_n_sigma: float | None = _number(
+        -1.0, 100.0, 0.0, "Drop tokens this many deviations below the best logit; 0 = off."
+    )
+    xtc_probability: float | None = _number(
+        0.0, 1.0, 0.0, "How often XTC drops the likeliest tokens; 0 = off."
+    )
+    xtc_threshold: float | None = _number(
+        0.0, 1.0, 0.1, "XTC drops tokens above this probability, except one; > 0.5 = off."
+    )
+    dynatemp_range: float | None = _number(
+        0.0, 10.0, 0.0, "Range in which the entropy moves the temperature; 0 = off."
+    )
+    dynatemp_exponent: float | None = _number(
+        0.0, 10.0, 1.0, "Dynamic temperature: the power of the entropy."
+    )
+    penalty_repeat: float | None = _number(
+        *(0.01, 10.0, 1.0),
+        "Repetition penalty; 1 = off.",
+        "repetition_penalty repeat_penalty",
+        "repeat_penalty",
+    )
+    penalty_freq: float | None = _number(
+        -10.0, 10.0, 0.0, "Frequency penalty; 0 = off.", "frequency_penalty"
+    )
+    penalty_present: float | None = _number(
+        -10.0, 10.0, 0.0, "Presence penalty; 0 = off.", "presence_penalty"
+    )
+    penalty_last_n: int | None = _number(
+        -1, 1_000_000, 64, "Last tokens that penalties count; -1 = the context.", "repeat_last_n"
+    )
+    dry_multiplier: float | None = _number(
+        0.0, 100.0, 0.0, "Strength of DRY, against repeated phrases; 0 = off."
+    )
+    dry_base: float | None = _number(1.0, 100.0, 1.75, "Growth of DRY with each repeated token.")
+    dry_allowed_length: int | None = _number(0, 1_000_000, 2, "Repeated tokens that DRY allows.")
+    dry_penalty_last_n: int | None = _number(
+        -1, 1_000_000, -1, "Last tokens that DRY checks; -1 = the context."
+    )
     dry_sequence_breakers: tuple[str, ...] | None = None
-    mirostat: int | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
+    mirostat: int | None = _number(
+        0, 2, 0, "Mirostat 1 or 2, instead of the other samplers; 0 = off."
+    )
+    mirostat_tau: float | None = _number(0.0, 100.0, 5.0, "Mirostat: the target surprise.")
+    mirostat_eta: float | None = _number(0.0, 10.0, 0.1, "Mirostat: how fast it learns.")
     samplers: tuple[str, ...] | None = None
-    seed: int | None = None
+    seed: int | None = _number(0, 2**32 - 1, None, "Random seed; unset = a new one each time.")
     stop: tuple[str, ...] | None = None
     logit_bias: tuple[tuple[int | str, float], ...] | None = None
     ignore_eos: bool | None = None
-    logprobs: int | None = None
+    logprobs: int | None = _number(0, 20, None, "Tell so many of the likeliest tokens too.")
 
     def over(self, defaults: "Sampling") -> "Sampling":
         """These parameters, with `defaults` where one is None."""
@@ -70,62 +136,24 @@ class Sampling:
         return replace(defaults, **parameters)
 
 
+def _parameter(name: str, number: tuple[Any, ...]) -> Parameter:
+    low, high, default, text, names, llamacpp = number
+    requested = tuple(names.split()) or (name,)
+    return Parameter(low, high, default, text, requested, llamacpp or requested[0])
+
+
+PARAMETERS: Mapping[str, Parameter] = {
+    f.name: _parameter(f.name, f.metadata["number"]) for f in fields(Sampling) if f.metadata
+}
+"""The numbers of `Sampling` by its fields."""
+
 DEFAULT_SAMPLING = Sampling(
-    temperature=0.7,
-    top_p=0.9,
-    top_k=40,
-    min_p=0.0,
-    min_keep=1,
-    typical_p=1.0,
-    top_n_sigma=0.0,
-    xtc_probability=0.0,
-    xtc_threshold=0.1,
-    dynatemp_range=0.0,
-    dynatemp_exponent=1.0,
-    penalty_repeat=1.0,
-    penalty_freq=0.0,
-    penalty_present=0.0,
-    penalty_last_n=64,
-    dry_multiplier=0.0,
-    dry_base=1.75,
-    dry_allowed_length=2,
-    dry_penalty_last_n=-1,
+    **{name: parameter.default for name, parameter in PARAMETERS.items()},
     dry_sequence_breakers=("\n", ":", '"', "*"),
-    mirostat=0,
-    mirostat_tau=5.0,
-    mirostat_eta=0.1,
     samplers=SAMPLERS,
     stop=(),
 )
 """The default sampling of local backends; `seed` None means random."""
-
-RANGES: dict[str, tuple[float, float]] = {
-    "temperature": (0.0, 10.0),
-    "top_p": (0.0, 1.0),
-    "top_k": (0, 1_000_000),
-    "min_p": (0.0, 1.0),
-    "min_keep": (0, 1_000_000),
-    "typical_p": (0.0, 1.0),
-    "top_n_sigma": (-1.0, 100.0),
-    "xtc_probability": (0.0, 1.0),
-    "xtc_threshold": (0.0, 1.0),
-    "dynatemp_range": (0.0, 10.0),
-    "dynatemp_exponent": (0.0, 10.0),
-    "penalty_repeat": (0.01, 10.0),
-    "penalty_freq": (-10.0, 10.0),
-    "penalty_present": (-10.0, 10.0),
-    "penalty_last_n": (-1, 1_000_000),
-    "dry_multiplier": (0.0, 100.0),
-    "dry_base": (1.0, 100.0),
-    "dry_allowed_length": (0, 1_000_000),
-    "dry_penalty_last_n": (-1, 1_000_000),
-    "mirostat": (0, 2),
-    "mirostat_tau": (0.0, 100.0),
-    "mirostat_eta": (0.0, 10.0),
-    "seed": (0, 2**32 - 1),
-    "logprobs": (0, 20),
-}
-"""Inclusive range of each numeric parameter."""
 
 BIAS_RANGE = (-100.0, 100.0)
 
@@ -141,8 +169,8 @@ _SEEDS = 2**32 - 1
 
 def check_sampling(sampling: Sampling) -> Sampling:
     """Return `sampling` unchanged; raise InvalidRequestError for a value out of its range."""
-    for name, (low, high) in RANGES.items():
-        _check_range(name, getattr(sampling, name), low, high)
+    for name, parameter in PARAMETERS.items():
+        _check_range(name, getattr(sampling, name), parameter.low, parameter.high)
     stop = sampling.stop or ()
     if len(stop) > MAX_STOP_STRINGS or any(not s for s in stop):
         message = f"stop takes at most {MAX_STOP_STRINGS} non-empty strings"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shepherd.errors import InvalidRequestError
 from shepherd.images import MEDIA_TYPES, Image
 from shepherd.messages import Message, Role, ToolCall, message_from_json, message_to_json
-from shepherd.sampling import DEFAULT_SAMPLING, RANGES, Sampling, check_sampling
+from shepherd.sampling import DEFAULT_SAMPLING, PARAMETERS, Sampling, check_sampling
 from shepherd.session import Session, TokenLedger
 
 JSON = st.recursive(
@@ -47,9 +47,9 @@ def test_damaged_messages_are_refused(data: dict[str, str]) -> None:
         message_from_json(data)
 
 
-@pytest.mark.parametrize("name", RANGES)
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_a_value_out_of_range_is_refused_by_name(name: str) -> None:
-    low, high = RANGES[name]
+    low, high = PARAMETERS[name].low, PARAMETERS[name].high
     check_sampling(Sampling(**{name: low}))  # pyright: ignore[reportArgumentType] # by name
     check_sampling(Sampling(**{name: high}))  # pyright: ignore[reportArgumentType] # by name
     for bad in (low - 1, high + 1, float("nan"), float("inf")):

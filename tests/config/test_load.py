@@ -30,7 +30,7 @@ def test_the_highest_layer_that_sets_a_value_wins(
     env = {VARIABLE: "3"} if environment else {}
     config = places.load(env, {KEY: 4} if flag else {})
     highest = max((n for n, is_given in enumerate(given, start=1) if is_given), default=None)
-    assert config.sampling.top_k == highest
+    assert config.sampling.to_sampling().top_k == highest
     assert config.source(KEY).layer is list(LayerName)[highest or 0]
 
 
@@ -116,17 +116,17 @@ def test_the_projects_file_is_looked_for_up_to_the_repository(places: Places) ->
     places.project_file.write_text("[sampling]\ntop_k = 7\n")
     deep = places.project / "a" / "b"
     deep.mkdir(parents=True)
-    assert places.load(cwd=deep).sampling.top_k == 7
+    assert places.load(cwd=deep).sampling.to_sampling().top_k == 7
     (places.project / "a" / ".git").write_text("gitdir: elsewhere")
-    assert places.load(cwd=deep).sampling.top_k is None
+    assert places.load(cwd=deep).sampling.to_sampling().top_k is None
 
 
 def test_outside_a_repository_only_the_directory_itself_counts(tmp_path: Path) -> None:
     places = Places(tmp_path, tmp_path / "x" / "y")
     places.project.mkdir(parents=True)
     (tmp_path / "x" / ".shepherd.toml").write_text("[sampling]\ntop_k = 7\n")
-    assert places.load().sampling.top_k is None
-    assert places.load(cwd=tmp_path / "x").sampling.top_k == 7
+    assert places.load().sampling.to_sampling().top_k is None
+    assert places.load(cwd=tmp_path / "x").sampling.to_sampling().top_k == 7
 
 
 def test_xdg_directories_are_used_when_absolute(places: Places, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_xdg_directories_are_used_when_absolute(places: Places, tmp_path: Path) 
     file.write_text("[sampling]\ntop_k = 9\n")
     env = {"XDG_CONFIG_HOME": str(tmp_path / "xdg"), "XDG_DATA_HOME": "relative"}
     config = places.load(env)
-    assert config.sampling.top_k == 9
+    assert config.sampling.to_sampling().top_k == 9
     assert config.llamacpp.models_dir == str(places.home / ".local/share/shepherd/models")
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
 from shepherd.messages import JsonObject
-from shepherd.sampling import MAX_STOP_STRINGS, RANGES
+from shepherd.sampling import MAX_STOP_STRINGS, PARAMETERS
 from shepherd.server.anthropic.blocks import Block, block_of, blocks_or_text, system_text
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.fields import MAX_TOOLS, ModelName, few_messages, list_or_empty
@@ -23,8 +23,8 @@ def _is_list(value: object) -> bool:
 
 def _ranged(name: str, description: str) -> Any:
     """A number in the range of the sampling parameter `name`; true and false are not numbers."""
-    low, high = RANGES[name]
-    return Field(default=None, ge=low, le=high, strict=True, description=description)
+    number = PARAMETERS[name]
+    return Field(default=None, ge=number.low, le=number.high, strict=True, description=description)
 
 
 class WireMessage(RequestModel):

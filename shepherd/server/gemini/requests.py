@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from shepherd.errors import ImageError
 from shepherd.images import Image, decode_image
 from shepherd.messages import JsonObject
-from shepherd.sampling import MAX_STOP_STRINGS, RANGES
+from shepherd.sampling import MAX_STOP_STRINGS, PARAMETERS
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.content import arguments_object
 from shepherd.server.wire.fields import MAX_TOOLS
@@ -206,8 +206,8 @@ Word: TypeAlias = Annotated[str | None, BeforeValidator(_upper)]
 
 
 def _ranged(name: str, description: str) -> Any:
-    low, high = RANGES[name]
-    return Field(ge=low, le=high, description=description)
+    number = PARAMETERS[name]
+    return Field(ge=number.low, le=number.high, description=description)
 
 
 class ThinkingConfig(GeminiModel):

@@ -8,7 +8,7 @@ from shepherd.durations import parse_duration
 from shepherd.errors import ImageError
 from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import JsonObject
-from shepherd.sampling import RANGES
+from shepherd.sampling import PARAMETERS
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.content import arguments_object
 from shepherd.server.wire.fields import MAX_TOOLS, few_messages, list_or_empty
@@ -17,7 +17,7 @@ from shepherd.server.wire.translation import token_limit
 from shepherd.server.wire.unsupported import check_fields
 
 _LEVELS = ("low", "medium", "high", "max")
-_LOW_LOGPROBS, _HIGH_LOGPROBS = RANGES["logprobs"]
+_LOGPROBS = PARAMETERS["logprobs"]
 
 
 def _seconds(value: object) -> float | None:
@@ -170,8 +170,8 @@ class OllamaRequest(RequestModel):
     top_logprobs: Annotated[
         int | None,
         Field(
-            ge=_LOW_LOGPROBS,
-            le=_HIGH_LOGPROBS,
+            ge=_LOGPROBS.low,
+            le=_LOGPROBS.high,
             description="Tell so many of the likeliest tokens too; `logprobs` must be true.",
         ),
         BeforeValidator(_no_boolean),

@@ -1,13 +1,14 @@
 """The fields of a request that control sampling, with the names of OpenAI and llama.cpp."""
 
 from functools import cache
-from typing import Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 from pydantic import (
     AliasChoices,
     BaseModel,
     BeforeValidator,
     Field,
+    create_model,
     model_validator,
 )
 
@@ -15,8 +16,9 @@ from shepherd.sampling import (
     EXTRA_SAMPLERS,
     MAX_BIASES,
     MAX_STOP_STRINGS,
-    RANGES,
+    PARAMETERS,
     SAMPLERS,
+    Parameter,
     Sampling,
 )
 from shepherd.server.body import RequestModel
@@ -30,36 +32,10 @@ _BIAS_FORM = (
     f"must map tokens, by number or text of at most {MAX_BIAS_CHARACTERS} characters, to numbers"
 )
 
-_SAME_NAMES = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "min_keep",
-    "typical_p",
-    "top_n_sigma",
-    "xtc_probability",
-    "xtc_threshold",
-    "dynatemp_range",
-    "dynatemp_exponent",
-    "dry_multiplier",
-    "dry_base",
-    "dry_allowed_length",
-    "dry_penalty_last_n",
-    "mirostat",
-    "mirostat_tau",
-    "mirostat_eta",
-    "logit_bias",
-    "ignore_eos",
-    "seed",
-)
 _TEXTS = ("stop", "samplers", "dry_sequence_breakers")
 _PARAMETERS = {
-    **{name: name for name in (*_SAME_NAMES, *_TEXTS)},
-    "repetition_penalty": "penalty_repeat",
-    "frequency_penalty": "penalty_freq",
-    "presence_penalty": "penalty_present",
-    "repeat_last_n": "penalty_last_n",
+    **{p.names[0]: name for name, p in PARAMETERS.items() if name != "logprobs"},
+    **{name: name for name in (*_TEXTS, "logit_bias", "ignore_eos")},
 }
 """The names in `Sampling` by the names of fields."""
 
@@ -89,9 +65,15 @@ def _number_names(model: type[BaseModel]) -> frozenset[str]:
 
 def ranged(name: str, description: str, *aliases: str) -> Any:
     """A number in the range of the sampling parameter `name`."""
-    low, high = RANGES[name]
+    parameter = PARAMETERS[name]
     alias = AliasChoices(*aliases) if aliases else None
-    return Field(default=None, ge=low, le=high, validation_alias=alias, description=description)
+    return Field(
+        default=None,
+        ge=parameter.low,
+        le=parameter.high,
+        validation_alias=alias,
+        description=description,
+    )
 
 
 def _stop_strings(value: object) -> object:
@@ -147,57 +129,34 @@ def _bias(bias: object) -> float:
     return float(bias)
 
 
-class DecodingFields(RequestModel):
+_OTHERS = ("seed", "logprobs")
+"""Numbers that requests write in another way."""
+
+
+def _number(name: str, parameter: Parameter) -> Any:
+    """The field of a parameter; it may be called by any of the parameter's names."""
+    names = parameter.names if len(parameter.names) > 1 else ()
+    also = "".join(f" Also `{other}`." for other in names[1:])
+    return ranged(name, parameter.help + also, *names)
+
+
+_FIELDS: Any = {
+    parameter.names[0]: (parameter.kind | None, _number(name, parameter))
+    for name, parameter in PARAMETERS.items()
+    if name not in _OTHERS
+}
+if TYPE_CHECKING:
+    _Numbers = RequestModel
+else:  # a field for each number of `Sampling`
+    _Numbers = create_model("_Numbers", __base__=RequestModel, **_FIELDS)
+
+
+class DecodingFields(_Numbers):
     """The sampling parameters of a request; the settings supply missing ones."""
 
-    temperature: float | None = ranged("temperature", "Randomness; 0: the likeliest token.")
-    top_p: float | None = ranged("top_p", "Keep the likeliest tokens up to this probability.")
-    top_k: int | None = ranged("top_k", "Keep the K likeliest tokens; 0: all.")
-    min_p: float | None = ranged("min_p", "Drop tokens below this share of the likeliest.")
-    min_keep: int | None = ranged("min_keep", "Tokens that are kept at least.")
-    typical_p: float | None = ranged(
-        "typical_p", "Keep the most typical tokens up to this probability.", "typical_p", "typ_p"
-    )
-    top_n_sigma: float | None = ranged(
-        "top_n_sigma", "Drop tokens so many deviations below the best logit; 0: off."
-    )
-    xtc_probability: float | None = ranged("xtc_probability", "How often XTC is applied; 0: off.")
-    xtc_threshold: float | None = ranged(
-        "xtc_threshold", "XTC drops tokens above this probability, but for the last of them."
-    )
-    dynatemp_range: float | None = ranged(
-        "dynatemp_range", "The temperature follows the entropy, up and down by this; 0: off."
-    )
-    dynatemp_exponent: float | None = ranged("dynatemp_exponent", "The power of the entropy.")
-    repetition_penalty: float | None = ranged(
-        "penalty_repeat",
-        "Repetition penalty, also `repeat_penalty`; 1: off.",
-        "repetition_penalty",
-        "repeat_penalty",
-    )
-    frequency_penalty: float | None = ranged("penalty_freq", "Frequency penalty; 0: off.")
-    presence_penalty: float | None = ranged("penalty_present", "Presence penalty; 0: off.")
-    repeat_last_n: int | None = ranged(
-        "penalty_last_n", "Tokens that the penalties look back; -1: the context."
-    )
-    dry_multiplier: float | None = ranged(
-        "dry_multiplier", "Strength of DRY, against repeated phrases; 0: off."
-    )
-    dry_base: float | None = ranged("dry_base", "How DRY grows with each repeated token.")
-    dry_allowed_length: int | None = ranged(
-        "dry_allowed_length", "Repeated tokens that DRY lets pass."
-    )
-    dry_penalty_last_n: int | None = ranged(
-        "dry_penalty_last_n", "Tokens that DRY looks back; -1: the context."
-    )
     dry_sequence_breakers: Annotated[
         list[str] | None, Field(description="Texts across which DRY sees no repetition.")
     ] = None
-    mirostat: int | None = ranged(
-        "mirostat", "1 or 2: mirostat in place of the other samplers; 0: off."
-    )
-    mirostat_tau: float | None = ranged("mirostat_tau", "The surprise that mirostat aims at.")
-    mirostat_eta: float | None = ranged("mirostat_eta", "How fast mirostat learns.")
     samplers: Annotated[
         list[str] | None,
         BeforeValidator(_sampler_names),

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from pydantic import AliasChoices, BaseModel
 
+from shepherd.sampling import PARAMETERS
 from shepherd.server.errors import unsupported
 
 _NEUTRAL: tuple[Any, ...] = (None, False, 0, "", [], {})
@@ -39,17 +40,14 @@ _LIMITS: dict[str, str] = {
 """Fields that a negative number turns off."""
 
 _NAMES = """
-temperature top_p top_k min_p min_keep typical_p typ_p top_n_sigma xtc_probability xtc_threshold
-dynatemp_range dynatemp_exponent repeat_penalty repetition_penalty repeat_last_n frequency_penalty
-presence_penalty dry_multiplier dry_base dry_allowed_length dry_penalty_last_n dry_sequence_breakers
-mirostat mirostat_tau mirostat_eta samplers seed stop stop_sequences logit_bias ignore_eos logprobs
-top_logprobs n_probs n n_cmpl best_of max_tokens max_completion_tokens max_output_tokens n_predict
-num_predict grammar json_schema response_format format output_config system instructions suffix echo
-input_prefix input_suffix raw think reasoning_effort chat_template_kwargs continue_final_message
-tools tool_choice functions function_call options generationConfig generation_config
-systemInstruction system_instruction toolConfig tool_config
+samplers stop stop_sequences dry_sequence_breakers logit_bias ignore_eos top_logprobs n_probs n
+n_cmpl best_of max_tokens max_completion_tokens max_output_tokens n_predict num_predict grammar
+json_schema response_format format output_config system instructions suffix echo input_prefix
+input_suffix raw think reasoning_effort chat_template_kwargs continue_final_message tools
+tool_choice functions function_call options generationConfig generation_config systemInstruction
+system_instruction toolConfig tool_config
 """
-CONTROLS = frozenset(_NAMES.split())
+CONTROLS = frozenset(_NAMES.split()).union(*(p.names for p in PARAMETERS.values()))
 """Names that control an answer in one of the APIs."""
 
 _EMPTY: tuple[Any, ...] = ("", [], {})
