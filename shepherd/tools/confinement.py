@@ -16,7 +16,7 @@ from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.refusal import Refusal, Refused
 from shepherd.tools.sandbox.sandbox import Confinement, Sandbox
-from shepherd.tools.shell.programs.git import changes_repository, is_git_line
+from shepherd.tools.shell.git import changes_repository, is_git_line
 from shepherd.tools.shielding import NO_RIGHTS, Rights, Shielding
 
 _SHELL_SOCKETS = ("/dev/tcp/", "/dev/udp/")
@@ -48,7 +48,18 @@ class Command:
     def opening(self, kind: AccessKind) -> tuple[Access, ...]:
         """The accesses of the programs, with network or outside of the sandbox."""
         shell = (access for access in self.accesses if access.kind is AccessKind.SHELL)
-        return tuple(replace(access, kind=kind) for access in shell)
+        opened = (replace(access, kind=kind) for access in shell)
+        if kind is AccessKind.SHELL_NETWORK:  # it stays in the sandbox, whatever its options are
+            opened = (replace(access, named=0) for access in opened)
+        return tuple(opened)
+
+    def held_accesses(self) -> tuple[Access, ...]:
+        """The accesses to decide on if a sandbox holds the call: it hides all secrets in trees."""
+        return tuple(
+            replace(access, named=0)
+            for access in self.accesses
+            if access.claim not in (Claim.TREE, Claim.VISIBLE_TREE, Claim.UNIGNORED_TREE)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +142,16 @@ class Confiner:
         accesses = command.accesses
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
         plan = Plan(verdict, self._policy, self._policy)
-        if verdict.decision is Decision.DENY:
+        is_held = verdict.decision is not Decision.ALLOW and await self._is_held(command)
+        if verdict.decision is Decision.DENY and not is_held:
             return plan
         box = (await self._sandbox.find()).box
         if box is None:
             await self._without_box(command.on_event)
             return plan
         plan = replace(plan, rights=self._rights_by_rule(command), box=box)
+        if is_held and not plan.rights.outside:
+            return await self._held(plan, command)
         if verdict.decision is Decision.ASK and self._can_contain(plan, command):
             return await self._contained(plan, command)
         files = tuple(a for a in accesses if a.kind in (AccessKind.READ, AccessKind.WRITE))
@@ -190,6 +204,27 @@ class Confiner:
         opening = command.opening(kind)
         exact = any(access.claim is Claim.EXACT for access in opening)
         return exact and self._policy.decide(command.tool, opening).decision is Decision.ALLOW
+
+    async def _is_held(self, command: Command) -> bool:
+        """Whether the rules allow the call if a sandbox holds what its options may do."""
+        accesses = command.held_accesses()
+        here = command.place.is_relative_to(self._policy.cwd)
+        if not here or changes_repository(command.accesses):
+            return False
+        verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
+        return verdict.decision is Decision.ALLOW
+
+    async def _held(self, plan: Plan, command: Command) -> Plan:
+        """The plan of a command whose program a rule allows, but not each of its words."""
+        _, holds = await asyncio.to_thread(self._shielding.profile, command.place, plan.rights)
+        if not holds:
+            self._notify(command.on_event, TOO_LARGE)
+            return plan
+        verdict = await asyncio.to_thread(
+            self._policy.decide, command.tool, command.held_accesses()
+        )
+        rights = replace(plan.rights, environments=True)
+        return replace(plan, verdict=verdict, rights=rights, is_contained=True)
 
     def _can_contain(self, plan: Plan, command: Command) -> bool:
         if self._policy.mode is not ApproveMode.AUTO or plan.rights.outside:

@@ -11,10 +11,9 @@ from shepherd.tools.permissions.command_pattern import exact_pattern
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 
-_SUBCOMMANDS = {
-    "git": "status log diff show blame ls-files describe add commit",
-    "docker": "ps images logs inspect",
-}
+_GIT_SUBCOMMANDS = frozenset(
+    {"status", "log", "diff", "show", "blame", "ls-files", "describe", "add", "commit"}
+)
 """Harmless with all options, except those of `runs_more`, which no rule allows."""
 
 _LISTERS = frozenset({"ls", "pwd", "du", "df", "which"})
@@ -80,7 +79,7 @@ def command_rule(command: str, named: int = 0) -> str:
     program, rest = words[0], words[1:]
     if program in _LISTERS and not named:
         return f"{program} *"
-    if not named and rest and rest[0] in _SUBCOMMANDS.get(program, "").split():
+    if not named and program == "git" and rest[:1] and rest[0] in _GIT_SUBCOMMANDS:
         return f"{program} {rest[0]} *"
     name = program.rsplit("/", 1)[-1]
     if name.rstrip("0123456789.") in _READS_STDIN and all(w.startswith("-") for w in rest[:1]):

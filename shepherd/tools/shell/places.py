@@ -7,8 +7,8 @@ from pathlib import Path
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.paths import expand_home, resolve_path
-from shepherd.tools.shell.programs.git import git_places
-from shepherd.tools.shell.programs.risks import name_of, trees, words_to_name
+from shepherd.tools.shell.git import git_places
+from shepherd.tools.shell.programs import name_of, trees, words_to_name
 from shepherd.tools.shell.syntax import Command, Word
 from shepherd.tools.shell.wrappers import inner_commands
 

@@ -32,7 +32,7 @@ def texts(
         ("git -C x log", ["git -C x log"]),
         ("cargo test --all", ["cargo test --all"]),
         ("git fetch origin", ["git fetch origin"]),
-        ("docker ps -a", ["docker ps *"]),
+        ("docker ps -a", ["docker ps -a"]),
         ("git log --output=x", []),
         ("git commit -m =x --only a", ["git commit *"]),
         ("npm run build", ["npm run build"]),

@@ -141,7 +141,7 @@ async def test_a_change_is_asked_about_once(tmp_path: Path) -> None:
 
 
 def test_a_rule_may_name_what_a_wildcard_may_not_stand_for(root: Path) -> None:
-    named = ("git -c user.name=x commit *", "git lfs *", "timeout 60 pytest *")
+    named = ("git -c user.name=x commit *", "git lfs *", "timeout 60 pytest -q")
     rules = [f"allow shell {command}" for command in (*named, "git rebase -x make main")]
     policy = policy_in(root, *rules)
     for line in ("git -c user.name=x commit -m y", "git lfs pull", "timeout 60 pytest -q",
@@ -218,17 +218,24 @@ rg -n needle sub
 rg -t py needle
 find . -name '*.py'
 find . -type f -newer a.txt
-tar czf x.tgz sub
-tar xzf x.tgz
 cp -r sub other
 cp a.txt .
 mv a.txt sub
 rm -rf sub
 wc -l a.txt
 sort -u a.txt
+diff a.txt sub/b.txt
+echo hello
+tree .
+du -sh .
+"""
+
+
+HELD = """
+tar czf x.tgz sub
+tar xzf x.tgz
 sed -n 1,5p a.txt
 sed -i s/a/b/ a.txt
-diff a.txt sub/b.txt
 pytest -q tests
 pytest -x -k name
 python -m pytest
@@ -244,10 +251,8 @@ docker ps -a
 curl -fsSL https://example.com/
 timeout 60 pytest -q
 env PYTHONPATH=. pytest -q
-echo hello
-tree .
-du -sh .
 """
+"""A wide rule lets them run in a sandbox; without one they ask."""
 
 
 PROGRAMS = """
@@ -256,8 +261,14 @@ docker curl echo tree du
 """
 
 
-@pytest.mark.parametrize("line", EVERYDAY.strip().split("\n"))
-def test_everyday_lines_still_run_by_a_rule(root: Path, line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "decision"),
+    [
+        *((line, "allow") for line in EVERYDAY.strip().split("\n")),
+        *((line, "ask") for line in HELD.strip().split("\n")),
+    ],
+)
+def test_everyday_lines_by_a_rule(root: Path, line: str, decision: str) -> None:
     (root / ".gitignore").write_text(".env\nnode_modules/\n")
     (root / ".env").write_text("PASSWORD=x\n")
     (root / "sub/b.txt").write_text("b\n")
@@ -265,7 +276,7 @@ def test_everyday_lines_still_run_by_a_rule(root: Path, line: str) -> None:
     rules += ["allow shell timeout 60 pytest *", "allow shell env PYTHONPATH=. pytest *"]
     policy = policy_in(root, *rules)
     verdict = policy.decide("execute_command", line_accesses(line, policy.cwd))
-    assert verdict.decision.value == "allow", verdict.cause
+    assert verdict.decision.value == decision, verdict.cause
 
 
 @pytest.mark.parametrize(
@@ -285,9 +296,9 @@ def test_everyday_lines_still_run_by_a_rule(root: Path, line: str) -> None:
 )
 def test_reading_a_directory_with_a_secret_asks(root: Path, line: str, decision: str) -> None:
     (root / ".env").write_text("PASSWORD=x\n")
-    policy = policy_in(root, "allow shell *")
-    assert decided(policy, line) == decision
-    assert decided(policy_in(root, "allow shell *", "allow read .env"), line) == "allow"
+    rule = f"allow shell {line}"
+    assert decided(policy_in(root, rule), line) == decision
+    assert decided(policy_in(root, rule, "allow read .env"), line) == "allow"
 
 
 def test_a_file_that_says_what_is_hidden_asks(root: Path) -> None:

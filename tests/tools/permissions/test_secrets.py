@@ -249,7 +249,7 @@ async def test_the_mode_answers_for_a_private_key(
 
 @pytest.mark.parametrize("line", ["tail -n +3 deploy.txt", "base64 deploy.txt", "cp deploy.txt x"])
 async def test_a_file_that_is_a_key_asks_before_it_is_touched(tmp_path: Path, line: str) -> None:
-    rules = ["allow shell *"]
+    rules = ["allow shell *", f"allow shell {line}"]
     shop = open_workshop(tmp_path, mode=ApproveMode.ASK, rules=rules)
     (shop.root / "deploy.txt").write_text(OPENSSH + "AAAA\nBBBB\n")
     (shop.root / "test_keys.py").write_text(f'"""Keys."""\nKEY = """\n{OPENSSH}"""\n')

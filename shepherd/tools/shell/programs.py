@@ -1,0 +1,229 @@
+"""The programs for whose words a wildcard of a rule may stand: those that only read, and git.
+
+Of these programs the forms are known. What any other program does depends on its options and on
+files of the project, so a rule must name all of its words, or the sandbox has to hold it.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from shepherd.tools.base import Claim
+from shepherd.tools.paths import expand_home
+from shepherd.tools.shell.git import Options, git_words_to_name
+
+_ANY_FORM = """
+: [ b2sum basename cat cd chmod cksum cmp comm command cp df dirname echo exit expr factor false
+groups head id kill ls md5sum mkdir mv nl nproc paste printf pwd readlink realpath rev rm rmdir
+seq sha1sum sha224sum sha256sum sha384sum sha512sum sleep stat sum tac tail test touch tr true
+type uname wait which whoami
+"""
+_KNOWN = frozenset(_ANY_FORM.split())
+"""None of their options runs a program, or writes a file that the words do not show."""
+
+_FORMS = """
+column: -tnx -sco
+cut: -nsz -bcdf bytes characters complement delimiter fields only-delimited output-delimiter
+date: -uR -dI date iso-8601 rfc-3339 rfc-email universal utc
+diff: -abBcdeEinNpqrstTuvwWyZ -CFIULx brief context color ignore-all-space ignore-blank-lines
+  ignore-case ignore-space-change new-file recursive report-identical-files side-by-side unified
+du: -0abcDhHklLmPsSx -Bdt all apparent-size bytes dereference exclude human-readable max-depth
+  one-file-system separate-dirs summarize threshold total
+egrep: GREP
+fgrep: GREP
+file: -0bcEhikLNnprsSvz -F brief dereference mime mime-encoding mime-type no-dereference
+fold: -bcs -w
+grep: GREP
+join: -i -12aejotv
+od: -abcdfhilosvx -AjNStw
+rg: -abcFhHiIlLnNopPsSUvVwxu.0 -ABCdegmMrtT after-context before-context case-sensitive color
+  colors column context count count-matches crlf fixed-strings files files-with-matches
+  files-without-match glob heading hidden iglob ignore-case invert-match json line-number
+  line-regexp max-columns max-count max-depth multiline no-filename no-heading no-ignore
+  no-ignore-vcs no-line-number no-messages null only-matching pcre2 pretty quiet regexp replace
+  smart-case sort sortr stats text trim type type-list type-not unrestricted vimgrep with-filename
+  word-regexp
+sort: -bdfgiMhnRrVcCmsuz -kt check dictionary-order field-separator general-numeric-sort
+  human-numeric-sort ignore-case ignore-leading-blanks key merge month-sort numeric-sort reverse
+  stable unique version-sort zero-terminated
+tree: -adfiFlnNpsSDhCrtuUvx -ILP dirsfirst du gitignore noreport prune
+uniq: -cdDiuz -fsw all-repeated count ignore-case repeated skip-chars skip-fields unique
+wc: -cmlLw - bytes chars lines max-line-length words
+"""
+_GREP = """
+-abcEFGhHiIlLnoPqRrsTUuvVwxyZz0123456789 -ABCemdD after-context basic-regexp before-context binary
+binary-files byte-offset color colour context count dereference-recursive devices directories
+exclude exclude-dir extended-regexp files-with-matches files-without-match fixed-strings
+ignore-case include initial-tab invert-match label line-buffered line-number line-regexp max-count
+no-filename no-ignore-case no-messages null null-data only-matching perl-regexp quiet recursive
+regexp silent text with-filename word-regexp
+"""
+"""As in git's table: short options, short options with a value, and long options."""
+
+_TESTS = """
+-H -L -P -a -amin -anewer -and -atime -cmin -cnewer -ctime -d -daystart -depth -empty -executable
+-false -follow -gid -group -iname -inum -ipath -iregex -links -ls -maxdepth -mindepth -mmin -mount
+-mtime -name -newer -newermt -nogroup -not -nouser -o -or -path -perm -print -print0 -printf -prune
+-quit -readable -regex -regextype -samefile -size -true -type -uid -user -wholename -writable -xdev
+-xtype
+"""
+_FIND_TESTS = frozenset(_TESTS.split())
+
+_WRAPPER_NAMES = """
+env nice ionice timeout sudo doas stdbuf nohup setsid chrt watch strace flock taskset
+"""
+_WRAPPERS = frozenset(_WRAPPER_NAMES.split())
+_GREPS = frozenset({"grep", "egrep", "fgrep", "zgrep", "ugrep", "ggrep"})
+_SEARCHERS = frozenset({"rg", "ag", "ack"})
+_INDIRECT = frozenset({"xargs", "parallel", "cpio", "pax"})
+_SHOWS_HIDDEN = re.compile(
+    r"--hidden|--no-ignore.*|--unrestricted|-[a-zA-Z]*[.u].*|-g.*|--i?glob.*|-a|--all.*"
+    r"|--ignore-file.*"
+)
+_QUIET = """
+ls cd pwd mkdir rmdir rm mv ln chmod chown touch stat du df test [ echo printf basename dirname
+realpath readlink tree which type exit true false pushd popd make cmake ninja meson cargo rustc
+go gofmt npm npx pnpm yarn bun node deno python python3 pip pip3 uv poetry tox nox pytest ruff
+mypy pyright black isort flake8 pylint eslint prettier tsc jest vitest mocha mvn gradle java
+javac dotnet swift ruby bundle rake rspec php composer phpunit perl prove cabal stack mix ctest
+sbt scala kotlinc zig nim dart flutter terraform helm kubectl pre-commit coverage shellcheck
+shfmt actionlint hadolint cc gcc clang ld install unzip gunzip docker-compose sphinx-build mkdocs
+
+"""
+_READS_NOTHING = frozenset(_QUIET.split())
+"""Programs with directory arguments that do not show the content of files in them."""
+
+_COPIERS = frozenset({"cp", "scp"})
+_RECURSIVE = re.compile(r"-[a-zA-Z]*[rRa]|--recursive|--archive|--dereference-recursive")
+
+
+def words_to_name(words: Sequence[str], exists: Callable[[str], bool]) -> int:
+    """The number of a command's words that a rule must name; no wildcard may stand for them."""
+    if words[0] == "git":
+        return git_words_to_name(words, exists)
+    return 0 if is_known_form(words) else len(words)
+
+
+def is_known_form(words: Sequence[str]) -> bool:
+    """Whether the command does no more than its words show; it runs no other program."""
+    program, arguments = words[0], words[1:]
+    if program in _KNOWN:
+        return True
+    if program == "find":
+        return all(word in _FIND_TESTS for word in arguments if word.startswith("-"))
+    options = _forms().get(program)
+    if options is None:
+        return False
+    operands = [word for word in arguments if not word.startswith("-") or word == "-"]
+    if program == "uniq" and len(operands) > 1:
+        return False  # it writes to its second operand
+    if program == "date" and not all(word.startswith("+") for word in operands):
+        return False  # it sets the clock
+    return all(map(options.knows, set(arguments).difference(operands, {"--"})))
+
+
+@lru_cache(maxsize=1)
+def _forms() -> dict[str, Options]:
+    entries = _FORMS.replace("\n  ", " ").replace("GREP", _GREP.replace("\n", " "))
+    named = (entry.partition(": ") for entry in entries.strip().split("\n"))
+    return {name: Options.parse(text.split()) for name, _, text in named}
+
+
+def trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:
+    """The directories of which a command may read all files, each with the claim on those files."""
+    program = name_of(words[0])
+    if program in _READS_NOTHING:
+        return
+    if program == "git":
+        yield from _git_trees(words, place)
+    elif program in _WRAPPERS:
+        inner = _behind_wrapper(words)
+        yield from trees(inner, place) if inner else iter([(place, Claim.TREE)])
+    elif program in _INDIRECT:
+        inner = _behind_wrapper(words)
+        if program != "xargs" or not inner or name_of(inner[0]) not in _READS_NOTHING:
+            yield place, Claim.TREE
+    else:
+        yield from _argument_trees(program, words, place)
+
+
+def name_of(program: str) -> str:
+    """The name of a program without its directory and version."""
+    return program.rpartition("/")[2]
+
+
+def _behind_wrapper(words: Sequence[str]) -> Sequence[str]:
+    """The words from the first on that may be the program; none for a line in one word."""
+    for index, word in enumerate(words[1:], 1):
+        if " " in word:
+            break
+        if not word.startswith("-") and "=" not in word and not word[:1].isdigit():
+            return words[index:]
+    return []
+
+
+def _argument_trees(
+    program: str, words: Sequence[str], place: Path
+) -> Iterator[tuple[Path, Claim]]:
+    folders = list(_folders(words[1:], place))
+    claim = Claim.TREE
+    if program in _GREPS:
+        if not any(_is_recursive_grep(word) for word in words[1:]):
+            return
+        folders = folders or [place]
+    elif program in ("find", "fd"):
+        if is_known_form(words) or (program == "fd" and not _runs_programs(words)):
+            return
+        folders = folders or [place]
+    elif program in _SEARCHERS or program == "rgrep":
+        hidden = any(_SHOWS_HIDDEN.fullmatch(word) for word in words[1:]) or program == "rgrep"
+        claim = Claim.TREE if hidden else Claim.VISIBLE_TREE
+        folders = folders or [place]
+    elif program in _COPIERS:
+        folders = folders if any(map(_RECURSIVE.match, words[1:])) else []
+    elif program in ("tar", "bsdtar", "gtar") and not _is_packing(words):
+        return
+    yield from ((folder, claim) for folder in folders)
+
+
+def _runs_programs(words: Sequence[str]) -> bool:
+    return any(re.match(r"-[a-zA-Z]*[xX]|--e", word) for word in words[1:])
+
+
+def _git_trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:
+    if "add" not in words[1:] and "stage" not in words[1:]:
+        return
+    names = [word for word in words[2:] if not word.startswith("-")]
+    every = any(word in ("-A", "--all") or re.match(r"-[a-zA-Z]*A", word) for word in words)
+    patterns = any(word[:1] == ":" or any(c in word for c in "*?[") for word in names)
+    if every or patterns or any(_folders(names, place)):
+        forced = any(re.match(r"-[a-zA-Z]*f|--f", word) for word in words)
+        yield place, Claim.TREE if forced else Claim.UNIGNORED_TREE
+
+
+def _folders(words: Sequence[str], place: Path) -> Iterator[Path]:
+    for word in words:
+        for text in (word, word.partition("=")[2], word[2:] if word[:1] == "-" else ""):
+            if not text:
+                continue
+            path = Path(place, expand_home(text))
+            try:
+                is_folder = path.is_dir()
+            except (OSError, ValueError):
+                continue
+            if is_folder:
+                yield path.resolve()
+
+
+def _is_recursive_grep(word: str) -> bool:
+    return re.match(r"-[a-zA-Z]*[rR]|--r|--dereference-r|-[a-zA-Z]*d|--dir", word) is not None
+
+
+def _is_packing(words: Sequence[str]) -> bool:
+    first = words[1] if len(words) > 1 else ""
+    short = [first, *(w for w in words[2:] if re.match(r"-[a-zA-Z]", w))]
+    longs = ("--c", "--app", "--u", "--a")
+    return any(re.match(r"-?[a-zA-Z]*[cruA]", w) for w in short if not w.startswith("--")) or any(
+        w.startswith(longs) for w in words
+    )

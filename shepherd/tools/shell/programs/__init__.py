@@ -1,1 +1,0 @@
-"""The effects of programs' arguments: reading, writing, and running other programs."""
