@@ -75,9 +75,8 @@ class OwnCommands:
         `on_event` receives the last lines while it runs. Raises ToolError if there is no shell. If
         the task is cancelled, the output so far is shared, and CancelledError is raised.
         """
-        from shepherd.tools.shell.confined import ConfinedProgram, merged
-        from shepherd.tools.shell.output import CappedOutput
-        from shepherd.tools.shell.tail import LiveTail
+        from shepherd.tools.shell.output import CappedOutput, LiveTail
+        from shepherd.tools.shell.process import ConfinedProgram, merged
 
         output, tail = CappedOutput(MAX_SHOWN, self.spill_dir), LiveTail(on_event, self.secrets)
 

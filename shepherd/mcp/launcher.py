@@ -21,7 +21,7 @@ from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.profile import Limits, Profile
 from shepherd.tools.sandbox.sandbox import Sandbox
-from shepherd.tools.shell.guard import Guard
+from shepherd.tools.shell.process import Guard
 from shepherd.tools.shielding import Rights, Shielding
 
 _LIMITS = Limits(cpu_seconds=None)

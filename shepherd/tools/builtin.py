@@ -9,8 +9,7 @@ from shepherd.tools.files.write import DeleteFile, WriteFile
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.glob import Glob
 from shepherd.tools.search.grep import Grep
-from shepherd.tools.shell.check import CheckCommand
-from shepherd.tools.shell.execute import ExecuteCommand
+from shepherd.tools.shell.execute import CheckCommand, ExecuteCommand
 from shepherd.tools.web.http import HttpGet, HttpRequest
 
 

@@ -13,7 +13,7 @@ from shepherd.conversation.context_use import (
 )
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import InvalidRequestError, ToolError
-from shepherd.tools.shell.check import command_list
+from shepherd.tools.shell.execute import command_list
 from shepherd.tools.text import one_line, pluralize
 
 if TYPE_CHECKING:

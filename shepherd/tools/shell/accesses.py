@@ -9,8 +9,8 @@ from pathlib import Path
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.shell.doubts import is_doubtful, opens_file
-from shepherd.tools.shell.globs import expand_glob
 from shepherd.tools.shell.places import Places, directory_accesses, named_words, resolved
+from shepherd.tools.shell.programs import inner_commands, runs_code, writes_files
 from shepherd.tools.shell.split import split_line
 from shepherd.tools.shell.syntax import (
     Command,
@@ -19,9 +19,9 @@ from shepherd.tools.shell.syntax import (
     UnreadableError,
     Word,
     command_text,
+    expand_glob,
     literal,
 )
-from shepherd.tools.shell.wrappers import inner_commands, runs_code, writes_files
 
 _MAX_CLUSTER = 40
 _FRAGMENTS = re.compile(r"[=:,@]+")

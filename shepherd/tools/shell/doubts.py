@@ -3,15 +3,9 @@
 import re
 from collections.abc import Sequence
 
-from shepherd.tools.shell.globs import is_wide
 from shepherd.tools.shell.places import Places
-from shepherd.tools.shell.syntax import Command, Direction, Redirect, Word
-from shepherd.tools.shell.wrappers import (
-    inner_commands,
-    is_interpreter,
-    reads_program,
-    runs_more,
-)
+from shepherd.tools.shell.programs import inner_commands, is_interpreter, reads_program, runs_more
+from shepherd.tools.shell.syntax import Command, Direction, Redirect, Word, is_wide
 
 _CHANGES_NAMES = """
 . source eval exec builtin command alias unalias bind caller compgen complete compopt declare

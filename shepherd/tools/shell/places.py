@@ -8,9 +8,8 @@ from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.paths import expand_home, resolve_path
 from shepherd.tools.shell.git import git_places
-from shepherd.tools.shell.programs import name_of, trees, words_to_name
+from shepherd.tools.shell.programs import inner_commands, name_of, trees, words_to_name
 from shepherd.tools.shell.syntax import Command, Word
-from shepherd.tools.shell.wrappers import inner_commands
 
 _CHANGES_PLACE = frozenset({"cd", "pushd", "popd", "chdir", "dirs"})
 _MAKES_LINKS = frozenset({"ln", "cp", "mv", "tar", "unzip", "cpio", "rsync", "install", "patch"})

@@ -19,9 +19,8 @@ from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.program import Program
 from shepherd.tools.redactor import Redactor
-from shepherd.tools.shell.background import MAX_KEPT, MAX_RUNNING, BackgroundCommands
-from shepherd.tools.shell.command_log import CommandLog
-from shepherd.tools.shell.confined import ConfinedProgram
+from shepherd.tools.shell.background import MAX_KEPT, MAX_RUNNING, BackgroundCommands, CommandLog
+from shepherd.tools.shell.process import ConfinedProgram
 from tests.examples import examples
 from tests.patience import PATIENCE
 from tests.tools.workshop import Workshop, is_running, open_workshop, until
@@ -253,7 +252,7 @@ from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.probe import probe
 from shepherd.tools.sandbox.sandbox import Confinement
 from shepherd.tools.shell.background import BackgroundCommands
-from shepherd.tools.shell.confined import ConfinedProgram
+from shepherd.tools.shell.process import ConfinedProgram
 
 async def main():
     base, mark = Path(sys.argv[1]), sys.argv[2]

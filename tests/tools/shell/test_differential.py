@@ -13,9 +13,8 @@ from random import Random
 
 import pytest
 
-from shepherd.tools.shell.globs import expand_glob, is_wide
 from shepherd.tools.shell.split import split_line
-from shepherd.tools.shell.syntax import UnreadableError, Word
+from shepherd.tools.shell.syntax import UnreadableError, Word, expand_glob, is_wide
 from tests.examples import examples
 from tests.tools.shell.lines import LineMaker
 from tests.tools.shell.oracle import HOME, run_in_bash

@@ -11,8 +11,8 @@ import pytest
 from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
-from shepherd.tools.shell import tail
-from shepherd.tools.shell.tail import LINES, LiveTail
+from shepherd.tools.shell import output
+from shepherd.tools.shell.output import LINES, LiveTail
 from tests.tools.workshop import Workshop, open_workshop, until
 
 
@@ -47,7 +47,7 @@ async def test_the_last_lines_are_sent_while_the_command_runs(tmp_path: Path) ->
     (workshop.root / "go").write_text("")
     assert (await task).content.endswith("60%done")
     count = len(tails.texts)
-    await asyncio.sleep(2 * tail.SECONDS)
+    await asyncio.sleep(2 * output.SECONDS)
     assert len(tails.texts) == count
 
 
@@ -59,7 +59,7 @@ async def test_fast_output_sends_no_more_than_a_few_lines_a_second(tmp_path: Pat
     with pytest.raises(asyncio.CancelledError):
         await task
     gaps = [later - earlier for earlier, later in pairwise(tails.times)]
-    assert all(gap > tail.SECONDS / 2 for gap in gaps)
+    assert all(gap > output.SECONDS / 2 for gap in gaps)
 
 
 async def test_a_callback_that_refuses_stops_the_command(tmp_path: Path) -> None:
