@@ -47,17 +47,12 @@ class DatabaseFile:
         self._identity: tuple[int, int] | None = None
 
     def run(
-        self,
-        work: Callable[[sqlite3.Connection], T],
-        *,
-        write: bool = True,
-        lock: str = "",
-        once: str = "",
+        self, work: Callable[[sqlite3.Connection], T], *, write: bool = True, lock: str = ""
     ) -> T:
         """Do `work` in one transaction; a damaged file is renamed and replaced by a new one.
 
         Raises `failure`; the transaction is then rolled back. All that write wait for each other,
-        whatever their `lock`, and no failure leaves open what was committed: `once` has no effect.
+        whatever their `lock`.
         """
         try:
             try:

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from shepherd.storage.address import Address
+from shepherd.storage.postgres import Address
 from tests.patience import PATIENCE, POLL
 
 PASSWORD = "pass word:/@%"

@@ -1,43 +1,40 @@
-"""A PostgreSQL database: connections, transactions that are done once, and migrations."""
+"""A PostgreSQL database: its connections, transactions and migrations."""
 
-import secrets
+import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, LiteralString, TypeVar, cast
+from urllib.parse import parse_qsl, urlsplit
 
 from shepherd.errors import ConfigError, ShepherdError
-from shepherd.storage.address import Address
-from shepherd.storage.rows import Cursor, Rows, Values
-from shepherd.storage.schema import prepare
-from shepherd.storage.statements import one_line, storable, translated
+from shepherd.storage.rows import Cursor, Rows, Values, one_line, storable, translated
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg_pool import ConnectionPool
 
 T = TypeVar("T")
 
+
 INSTALL = "server.database needs psycopg: run `pip install 'shepherd[postgres]'`."
 
-RETRY_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
-"""The pauses between the attempts of one transaction."""
+MAX_CONNECTIONS = 12
+WAIT_SECONDS = 1.5
+"""The time that a transaction waits for a connection."""
 
-MAX_ATTEMPT_SECONDS = 3.0
-"""No attempt begins later than this after the first one."""
+RETRY_SECONDS = (0.05, 0.2, 0.5)
+"""The pauses between the attempts of one transaction whose connection was lost."""
 
-MAX_PAUSE_SECONDS = 2.0
-"""The maximum time without any attempt after a transaction has failed."""
+PAUSE_SECONDS = 1.0
+"""The time without any attempt after the database did not answer."""
 
-LEDGER_MINUTES = 60
-"""The time for which a transaction that may have been committed can be asked about."""
-
-WRITES_PER_PRUNING = 500
-MAX_IDLE = 8
-"""Connections that are kept open for the next transactions."""
+SCHEMA = "shepherd"
+_MIGRATION_LOCK = 0x5348_4550
+"""The advisory lock of migrations: one process migrates at a time."""
 
 _OPTIONS = {
     "connect_timeout": 3,
@@ -46,18 +43,37 @@ _OPTIONS = {
     "application_name": "shepherd",
 }
 _SESSION = "SET search_path TO shepherd; SET statement_timeout TO '10s'; SET lock_timeout TO '5s'"
-
-_BEGIN = "INSERT INTO ledger (id) VALUES (%s) ON CONFLICT DO NOTHING"
-_BEGIN_LOCKED = """
-INSERT INTO ledger (id)
-SELECT %s FROM (SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))) AS locked
-ON CONFLICT DO NOTHING
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+_BASE = f"""
+CREATE SCHEMA IF NOT EXISTS {SCHEMA};
+CREATE TABLE IF NOT EXISTS {SCHEMA}.versions (store TEXT PRIMARY KEY, version BIGINT NOT NULL);
 """
-_PRUNE = "DELETE FROM ledger WHERE moment < now() - make_interval(mins => %s)"
+_EXISTS = f"SELECT to_regclass('{SCHEMA}.versions') IS NOT NULL"
+_VERSION = f"SELECT version FROM {SCHEMA}.versions WHERE store = %s"
+_SET_VERSION = (
+    f"INSERT INTO {SCHEMA}.versions VALUES (%s, %s) "
+    "ON CONFLICT (store) DO UPDATE SET version = excluded.version"
+)
 
 
 class DatabaseError(ShepherdError):
     """The database can't be reached or used; the message never holds the password."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the database is; `password` is "" if libpq finds one itself, or none is needed."""
+
+    url: str
+    password: str = field(default="", repr=False)
+
+    def __str__(self) -> str:
+        """The host and the name of the database, for messages."""
+        parts = urlsplit(self.url)
+        host = parts.netloc.rpartition("@")[2]
+        if not host:
+            host = dict(parse_qsl(parts.query)).get("host", "")
+        return f"PostgreSQL ({host}{parts.path})"
 
 
 class PostgresRows:
@@ -77,31 +93,19 @@ class PostgresRows:
         return cursor
 
 
-@dataclass(frozen=True, slots=True)
-class _Transaction:
-    """What a transaction is to do."""
-
-    write: bool
-    lock: str
-    once: str
-
-
 class PostgresServer:
     """One database, and the connections of this process to it; for all threads.
 
-    A lost connection is made again with growing pauses. When that fails, all transactions fail at
-    once for a moment, and then the next ones try again.
+    When the database does not answer, all transactions fail at once for a moment, and then the next
+    ones try again.
     """
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._idle: list[psycopg.Connection] = []
         self._lock = threading.Lock()
-        self._failures = 0
+        self._pool: ConnectionPool[psycopg.Connection] | None = None
         self._paused_until = 0.0
         self._problem = ""
-        self._writes = 0
-        weakref.finalize(self, _close_all, self._idle)
 
     def database(
         self, store: str, migrations: Sequence[str], failure: type[ShepherdError]
@@ -111,35 +115,37 @@ class PostgresServer:
 
     def check(self) -> None:
         """Raise DatabaseError if the database does not answer."""
-        transaction = _Transaction(write=False, lock="", once="")
-        self.run(lambda rows: rows.execute("SELECT 1"), transaction, lambda _connection: None)
+        self.run(lambda rows: rows.execute("SELECT 1"))
 
     def run(
         self,
         work: Callable[[Rows], T],
-        transaction: _Transaction,
-        prepare: Callable[["psycopg.Connection"], object],
+        lock: str = "",
+        prepare: Callable[["psycopg.Connection"], None] = lambda _connection: None,
     ) -> T:
-        """Do a transaction, for which `prepare` gets each connection first.
+        """Do `work` in a transaction, for which `prepare` gets the connection first.
 
-        Raises DatabaseError, and ConfigError without psycopg.
+        Of transactions with the same `lock`, one runs at a time. If a connection is lost, `work`
+        runs again. Raises DatabaseError, and ConfigError without psycopg.
         """
         check_installed()
         import psycopg
+        from psycopg_pool import PoolTimeout
 
         if time.monotonic() < self._paused_until:
             raise DatabaseError(self._problem)
-        attempt = _Attempt(work, transaction)
-        latest = time.monotonic() + MAX_ATTEMPT_SECONDS
         for pause in (*RETRY_SECONDS, None):
             try:
-                with self._connection() as connection:
+                with self._opened().connection() as connection:
                     prepare(connection)
-                    result = attempt.run(connection)
-                self._failures = 0
-                return result
-            except psycopg.OperationalError as error:  # lost, refused, or a deadlock
-                if pause is None or time.monotonic() > latest:
+                    with connection.transaction():
+                        if lock:
+                            connection.execute(_LOCK, (lock,))
+                        return work(PostgresRows(connection))
+            except PoolTimeout as error:
+                raise self._pause(error) from error
+            except psycopg.OperationalError as error:  # lost, or a deadlock
+                if pause is None:
                     raise self._pause(error) from error
                 time.sleep(pause)
             except psycopg.Error as error:
@@ -147,64 +153,64 @@ class PostgresServer:
         raise AssertionError("the last attempt returns or raises")
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the connections; the next transaction opens new ones."""
         with self._lock:
-            _close_all(self._idle)
-
-    def count_write(self) -> bool:
-        """Whether the ledger should be pruned with this write."""
-        with self._lock:
-            self._writes += 1
-            return self._writes % WRITES_PER_PRUNING == 1
-
-    def _pause(self, error: Exception) -> DatabaseError:
-        pause = min(MAX_PAUSE_SECONDS, 0.25 * 2 ** min(self._failures, 8))
-        self._failures += 1
-        self._problem = f"{self.address}: {_with_advice(one_line(error))}"
-        self._paused_until = time.monotonic() + pause
-        self.close()
-        return DatabaseError(self._problem)
-
-    @contextmanager
-    def _connection(self) -> Generator["psycopg.Connection"]:
-        with self._lock:
-            connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            connection = self.connect()
-        try:
-            yield connection
-        finally:
-            self._give_back(connection)
-
-    def _give_back(self, connection: "psycopg.Connection") -> None:
-        """Keep a connection for the next transaction; if it is lost, close all idle ones."""
-        if connection.closed:
-            self.close()
-            return
-        is_idle = connection.info.transaction_status.name == "IDLE"
-        with self._lock:
-            keeps = is_idle and len(self._idle) < MAX_IDLE
-            if keeps:
-                self._idle.append(connection)
-        if not keeps:
-            connection.close()
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
 
     def connect(self) -> "psycopg.Connection":
         """A new connection, which the caller closes; raises psycopg's OperationalError."""
         import psycopg
-        from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-        secret = {"password": self.address.password} if self.address.password else {}
-        parameters = _OPTIONS | conninfo_to_dict(self.address.url) | secret
-        connection = psycopg.connect(
-            make_conninfo("", **parameters), autocommit=True, prepare_threshold=None
-        )
+        connection = psycopg.connect(self._parameters(), autocommit=True, prepare_threshold=None)
         try:
             connection.execute(_SESSION)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _opened(self) -> "ConnectionPool[psycopg.Connection]":
+        from psycopg_pool import ConnectionPool
+
+        with self._lock:
+            if self._pool is None:
+                logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # `_pause` tells it
+                self._pool = ConnectionPool(
+                    self._parameters(),
+                    kwargs={"autocommit": True, "prepare_threshold": None},
+                    min_size=0,
+                    max_size=MAX_CONNECTIONS,
+                    open=True,
+                    configure=_configure,
+                    check=ConnectionPool.check_connection,
+                    timeout=WAIT_SECONDS,
+                    reconnect_timeout=WAIT_SECONDS,
+                )
+                weakref.finalize(self, self._pool.close)
+            return self._pool
+
+    def _parameters(self) -> str:
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+        secret = {"password": self.address.password} if self.address.password else {}
+        return make_conninfo("", **(_OPTIONS | conninfo_to_dict(self.address.url) | secret))
+
+    def _pause(self, error: Exception) -> DatabaseError:
+        """The error for the user; the pool does not tell why it has no connection, so ask again."""
+        import psycopg
+
+        try:
+            self.connect().close()
+        except psycopg.OperationalError as reason:
+            error = reason
+        problem = one_line(error)
+        if "password authentication failed" in problem or "no password supplied" in problem:
+            problem += ". `shepherd database password` stores the password."
+        self._problem = f"{self.address}: {problem}"
+        self._paused_until = time.monotonic() + PAUSE_SECONDS
+        return DatabaseError(self._problem)
 
 
 class PostgresDatabase:
@@ -227,13 +233,11 @@ class PostgresDatabase:
         self._failure = failure
         self._is_prepared = False
 
-    def run(
-        self, work: Callable[[Rows], T], *, write: bool = True, lock: str = "", once: str = ""
-    ) -> T:
+    def run(self, work: Callable[[Rows], T], *, write: bool = True, lock: str = "") -> T:
         """See `Database`."""
-        transaction = _Transaction(write, f"{self._store}:{lock}" if lock else "", once)
+        del write
         try:
-            return self.server.run(work, transaction, self._prepare)
+            return self.server.run(work, f"{self._store}:{lock}" if lock else "", self._prepare)
         except DatabaseError as error:
             raise self._failure(str(error)) from error
 
@@ -245,63 +249,49 @@ class PostgresDatabase:
         """The connections stay open for the other stores."""
 
     def _prepare(self, connection: "psycopg.Connection") -> None:
-        if not self._is_prepared:
-            if not prepare(connection, self._store, self._migrations):
-                raise DatabaseError(
-                    f"{self.server.address}: the tables were written by a newer Shepherd; "
-                    "update this one too"
-                )
-            self._is_prepared = True
-        if self.server.count_write():
-            connection.execute(_PRUNE, (LEDGER_MINUTES,))
+        """Bring the tables to the current version.
 
+        A role that may not make tables can use those that are current.
+        """
+        if self._is_prepared:
+            return
+        version, current = self._version(connection), len(self._migrations)
+        if version < current:
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+                if not _exists(connection):
+                    connection.execute(_BASE)
+                version = self._version(connection)
+                for migration in self._migrations[version:]:
+                    connection.execute(cast(LiteralString, migration))
+                version = max(version, current)
+                connection.execute(_SET_VERSION, (self._store, version))
+        if version > current:
+            raise DatabaseError(
+                f"{self.server.address}: the tables were written by a newer Shepherd; "
+                "update this one too"
+            )
+        self._is_prepared = True
 
-class _Attempt(Generic[T]):
-    """The attempts of one transaction, of which at most one is committed.
-
-    Each puts its id into the ledger first. If the id is there already, an earlier attempt was
-    committed, and only the answer was lost.
-    """
-
-    def __init__(self, work: Callable[[Rows], T], transaction: _Transaction) -> None:
-        self._work = work
-        self._transaction = transaction
-        self._id = transaction.once or secrets.token_hex(16)
-        self._result: T | None = None
-
-    def run(self, connection: "psycopg.Connection") -> T:
-        """The result of the work, None if an earlier transaction has done it."""
-        with connection.transaction():
-            if self._begin(connection):
-                self._result = self._work(PostgresRows(connection))
-        return cast(T, self._result)
-
-    def _begin(self, connection: "psycopg.Connection") -> bool:
-        lock = self._transaction.lock
-        if not self._transaction.write:
-            return True
-        if lock:
-            cursor = connection.execute(_BEGIN_LOCKED, (self._id, lock))
-        else:
-            cursor = connection.execute(_BEGIN, (self._id,))
-        return cursor.rowcount == 1
-
-
-def _close_all(connections: "list[psycopg.Connection]") -> None:
-    while connections:
-        connections.pop().close()
-
-
-def _with_advice(problem: str) -> str:
-    """The problem of a connection, and what helps if the password is wrong or missing."""
-    if "password authentication failed" in problem or "no password supplied" in problem:
-        return f"{problem}. `shepherd database password` stores the password."
-    return problem
+    def _version(self, connection: "psycopg.Connection") -> int:
+        """The version of the existing tables; 0 if there are none."""
+        known = _exists(connection)
+        row = connection.execute(_VERSION, (self._store,)).fetchone() if known else None
+        return 0 if row is None else int(row[0])
 
 
 def check_installed() -> None:
     """Raise ConfigError if psycopg can't be imported."""
     try:
-        import_module("psycopg")
+        import_module("psycopg_pool")
     except ImportError as error:
         raise ConfigError(INSTALL) from error
+
+
+def _configure(connection: "psycopg.Connection") -> None:
+    connection.execute(_SESSION)
+
+
+def _exists(connection: "psycopg.Connection") -> bool:
+    row = connection.execute(_EXISTS).fetchone()
+    return row is not None and bool(row[0])

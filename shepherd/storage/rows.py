@@ -3,8 +3,10 @@
 Statements have `?` or `:name` in place of values, and are SQL that both databases understand.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from functools import lru_cache
+from typing import Any, LiteralString, Protocol, TypeAlias, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -40,17 +42,51 @@ class Rows(Protocol):
 class Database(Protocol):
     """The tables of one store; a `DatabaseFile` is one."""
 
-    def run(
-        self, work: Callable[[Rows], T], *, write: bool = True, lock: str = "", once: str = ""
-    ) -> T:
+    def run(self, work: Callable[[Rows], T], *, write: bool = True, lock: str = "") -> T:
         """Do `work` in one transaction; it may run again after a failure.
 
-        Of transactions with the same `lock`, one runs at a time. A further call with the same
-        `once` does nothing if an earlier one was committed, even where that one has failed because
-        nobody could tell; it then returns None. Raises the error of the store.
+        Of transactions with the same `lock`, one runs at a time. Raises the error of the store.
         """
         ...
 
     def close(self) -> None:
         """Close the connection of this store; the next `run` opens it again."""
         ...
+
+
+_PLACE = re.compile(r"\?|%|(?<![:\w]):([a-z_]+)")
+_NUL, _VISIBLE_NUL = "\x00", "\N{SYMBOL FOR NULL}"
+
+
+@lru_cache(maxsize=256)
+def translated(statement: str) -> LiteralString:
+    """A statement with `?` or `:name` for its values, as psycopg wants it.
+
+    It is literal in the sense of psycopg: values never become parts of statements.
+    """
+    return cast(LiteralString, _PLACE.sub(_placeholder, statement))
+
+
+def _placeholder(match: re.Match[str]) -> str:
+    if match[1]:
+        return f"%({match[1]})s"
+    return "%%" if match[0] == "%" else "%s"
+
+
+def storable(values: Values) -> Sequence[Any] | Mapping[str, Any]:
+    """Values without characters that PostgreSQL can't store, which then match no other text."""
+    if isinstance(values, Mapping):
+        return {name: _storable(value) for name, value in values.items()}
+    return [_storable(value) for value in values]
+
+
+def _storable(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    value = value.replace(_NUL, _VISIBLE_NUL)
+    return value.encode("utf-8", "backslashreplace").decode() if not value.isascii() else value
+
+
+def one_line(error: Exception) -> str:
+    """The message of an error of psycopg, which can have several lines."""
+    return " ".join(str(error).split()) or type(error).__name__

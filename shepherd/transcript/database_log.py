@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from shepherd.errors import SessionError, SessionStorageError
 from shepherd.storage.postgres import PostgresServer
-from shepherd.storage.statements import one_line
+from shepherd.storage.rows import one_line
 from shepherd.transcript.hold import SessionHold
 
 CHECK_SECONDS = 3.0

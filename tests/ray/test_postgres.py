@@ -16,8 +16,7 @@ from shepherd.config.paths import Paths
 from shepherd.server.access.key import KeyLimits, KeyScope
 from shepherd.server.access.keys import Keys
 from shepherd.server.access.shared import keys_in
-from shepherd.storage.address import Address
-from shepherd.storage.postgres import PostgresServer
+from shepherd.storage.postgres import Address, PostgresServer
 from tests import postgres as real
 from tests.ray.deployment import CHAT, MODEL, Deployment, chat, deployed, together, until
 

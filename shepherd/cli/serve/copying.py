@@ -3,8 +3,10 @@
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from shepherd.config.paths import Paths
 from shepherd.errors import SessionError
@@ -14,12 +16,38 @@ from shepherd.server.access.limiter import Resource
 from shepherd.server.access.shared_windows import KeyWindows, database_clock
 from shepherd.server.access.usage import Charge, UsageStore, open_usage
 from shepherd.server.openai_responses.store import open_responses, responses_in
-from shepherd.storage.copying import Table, copy_table
 from shepherd.storage.postgres import PostgresServer
-from shepherd.storage.rows import Rows
+from shepherd.storage.rows import Database, Rows
 from shepherd.transcript.database import SessionDatabase
 from shepherd.transcript.files import SessionFiles
 from shepherd.transcript.reading import parse_session
+
+PAGE = 500
+"""Rows of one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with its columns, of which the first `key` ones are its primary key."""
+
+    name: str
+    columns: Sequence[str]
+    key: int = 1
+
+    def read(self, rows: Rows, offset: int) -> list[Sequence[Any]]:
+        """A page of the rows, in the order of their keys."""
+        order = ", ".join(self.columns[: self.key])
+        names = ", ".join(self.columns)
+        statement = f"SELECT {names} FROM {self.name} ORDER BY {order} LIMIT ? OFFSET ?"
+        return rows.execute(statement, (PAGE, offset)).fetchall()
+
+    def add(self, rows: Rows, page: Sequence[Sequence[Any]]) -> None:
+        """Add rows whose keys are new."""
+        places = ", ".join("?" * len(self.columns))
+        names = ", ".join(self.columns)
+        statement = f"INSERT INTO {self.name} ({names}) VALUES ({places}) ON CONFLICT DO NOTHING"
+        rows.executemany(statement, page)
+
 
 _ALL_DAYS = 36_500
 _TOKENS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
@@ -90,3 +118,15 @@ def _add_charges(rows: Rows, charges: Mapping[str, Sequence[Charge]]) -> None:
         for use in uses:
             windows.limiter.restore(key, Resource(use.resource), use.amount, use.moment)
         windows.save(rows)
+
+
+def copy_table(source: Database, target: Database, table: Table) -> int:
+    """Copy a table page by page; returns the number of its rows.
+
+    Raises the errors of the stores. After an error it can be called again.
+    """
+    offset = 0
+    while page := source.run(partial(table.read, offset=offset), write=False):
+        target.run(partial(table.add, page=page))
+        offset += len(page)
+    return offset

@@ -10,8 +10,7 @@ from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
 from shepherd.server.access.keys import Keys
 from shepherd.server.access.usage import UsageStore
-from shepherd.storage.address import Address
-from shepherd.storage.postgres import PostgresDatabase, PostgresServer, check_installed
+from shepherd.storage.postgres import Address, PostgresDatabase, PostgresServer, check_installed
 from shepherd.transcript import SessionStore
 
 PASSWORD_NAME = "server.database"

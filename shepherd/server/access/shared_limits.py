@@ -39,13 +39,12 @@ class LimitsError(ShepherdError):
     """The limits can't be read or written; the message names the database."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Batch:
-    """What is settled in one transaction, which is done once."""
+    """What is settled in one transaction."""
 
     reserved: int
     used: int
-    id: str = field(default_factory=lambda: secrets.token_hex(16))
 
 
 @dataclass(slots=True)
@@ -62,7 +61,7 @@ class SharedLimits:
     """`Limits` in a database; one transaction decides about each request.
 
     Held tokens count for all servers until they are settled, or until their server is silent for
-    too long. What is settled while the database can't be used is written later, once. An SQLite
+    too long. What is settled while the database can't be used is written later. An SQLite
     file allows only one of the `threads`.
     """
 
@@ -174,7 +173,7 @@ class SharedLimits:
             return result
 
     def _transact(
-        self, name: str, state: _KeyState, work: Callable[[KeyWindows], T], once: str = ""
+        self, name: str, state: _KeyState, work: Callable[[KeyWindows], T]
     ) -> tuple[T, Limiter]:
         def change(rows: Rows) -> tuple[T, Limiter]:
             windows = KeyWindows.load(rows, name, self._clock)
@@ -185,7 +184,7 @@ class SharedLimits:
             windows.limiter.clock = lambda: windows.now + time.monotonic() - started
             return result, windows.limiter
 
-        result = self._database.run(change, lock=name, once=once)
+        result = self._database.run(change, lock=name)
         state.renewed = time.monotonic()
         return result
 
@@ -198,7 +197,7 @@ class SharedLimits:
                 windows.limiter.settle(name, Resource.TOKENS, 0, batch.used)
                 windows.hold(self.id, state.held - batch.reserved)
 
-            self._transact(name, state, settle, batch.id)
+            self._transact(name, state, settle)
             state.held -= batch.reserved
             state.batches.pop(0)
 

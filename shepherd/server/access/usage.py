@@ -1,7 +1,6 @@
 """Who used how much: a database that is written by a thread of its own."""
 
 import logging
-import secrets
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -89,7 +88,7 @@ class UsageStore:
         self._database = open_usage(place) if isinstance(place, Path) else place
         self._days = days
         self._thread = ThreadPoolExecutor(1, "usage")
-        self._waiting: deque[tuple[str, Write]] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[Write] = deque(maxlen=MAX_WAITING)
         self._failed = False
         closing = weakref.finalize(self, _close, self._thread, self._database)
         closing.atexit = False
@@ -134,7 +133,7 @@ class UsageStore:
 
     def _write(self, write: Write) -> None:
         """Runs in the thread."""
-        self._waiting.append((secrets.token_hex(16), write))
+        self._waiting.append(write)
         try:
             self._write_waiting()
         except UsageError as error:
@@ -151,8 +150,7 @@ class UsageStore:
 
     def _write_waiting(self) -> None:
         while self._waiting:
-            once, write = self._waiting[0]
-            self._database.run(write, once=once)
+            self._database.run(self._waiting[0])
             self._waiting.popleft()
 
 

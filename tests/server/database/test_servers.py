@@ -16,8 +16,7 @@ from shepherd.server.access.key import ApiKey, KeyLimits, KeyScope
 from shepherd.server.access.keys import Keys, KeyStoreError
 from shepherd.server.access.shared import keys_in
 from shepherd.server.settings import ServerSettings
-from shepherd.storage.address import Address
-from shepherd.storage.postgres import PostgresServer
+from shepherd.storage.postgres import Address, PostgresServer
 from tests.patience import PATIENCE, POLL
 from tests.postgres import RealPostgres
 from tests.server.harness import CHAT, HI, RunningServer, Scripted

@@ -11,8 +11,7 @@ import pytest
 from shepherd.errors import SessionError
 from shepherd.messages import Message
 from shepherd.session import Session
-from shepherd.storage.address import Address
-from shepherd.storage.postgres import PostgresServer
+from shepherd.storage.postgres import Address, PostgresServer
 from shepherd.transcript import SessionStore
 from shepherd.transcript.database import SessionDatabase
 from shepherd.transcript.hold import SessionHold
@@ -161,7 +160,7 @@ import itertools, sys
 from pathlib import Path
 from shepherd.messages import Message
 from shepherd.session import Session
-from shepherd.storage.address import Address
+from shepherd.storage.postgres import Address
 from shepherd.storage.postgres import PostgresServer
 from shepherd.transcript import SessionStore
 from shepherd.transcript.database import SessionDatabase
