@@ -1,7 +1,14 @@
 """Where the lines of sessions are kept: files, or rows of a database."""
 
+import fcntl
+import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
+
+from shepherd.config.files import make_private_directory
+from shepherd.errors import SessionError
 
 
 class SessionLog(Protocol):
@@ -74,3 +81,145 @@ class SessionStorage(Protocol):
 def open_elsewhere(id: str) -> str:
     """The message for a session that another process holds."""
     return f"Session {id} is open in another Shepherd."
+
+
+MAX_HEADER = 1 << 24
+"""The limit of the first line in bytes; it holds the system message."""
+
+
+class SessionFiles:
+    """The `SessionStorage` in a directory, which need not exist."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def name(self, id: str) -> str:
+        """The path."""
+        return str(self._path(id))
+
+    def ids(self) -> list[str]:
+        """See `SessionStorage`; file systems store times coarsely, so ids decide between equals.
+
+        Empty files are left out: their processes ended before the first message.
+        """
+        files = [path for path in self._directory.glob("*.jsonl") if _size(path) != 0]
+        files.sort(key=lambda path: (_modified(path), path.stem), reverse=True)
+        return [path.stem for path in files]
+
+    def headers(self) -> Iterator[tuple[str, bytes]]:
+        """See `SessionStorage`."""
+        for session_id in self.ids():
+            try:
+                with self._path(session_id).open("rb") as file:
+                    yield session_id, file.readline(MAX_HEADER)
+            except OSError:
+                yield session_id, b""
+
+    def read(self, id: str) -> bytes:
+        """See `SessionStorage`."""
+        path = self._path(id)
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise SessionError(f"{path}: can't be read: {error.strerror}") from error
+
+    def modified(self, id: str) -> float:
+        """See `SessionStorage`."""
+        return _modified(self._path(id)) / 1e9
+
+    def create(self, id: str, notify: Callable[[str], None]) -> "FileLog":
+        """See `SessionStorage`; also raises OSError."""
+        make_private_directory(self._directory)
+        return FileLog(self._path(id), os.O_CREAT | os.O_EXCL)
+
+    def open(self, id: str, notify: Callable[[str], None]) -> "FileLog":
+        """See `SessionStorage`."""
+        return FileLog(self._path(id))
+
+    def delete(self, id: str) -> None:
+        """See `SessionStorage`."""
+        log = FileLog(self._path(id))
+        try:
+            self._path(id).unlink(missing_ok=True)
+        finally:
+            log.release()
+
+    def _path(self, id: str) -> Path:
+        return self._directory / f"{id}.jsonl"
+
+
+class FileLog:
+    """The `SessionLog` in a file, which is locked until `release`.
+
+    The kernel has each line when `append` returns. Only a power failure before `sync` loses more.
+    """
+
+    def __init__(self, path: Path, flags: int = 0) -> None:
+        self._path = path
+        self._descriptor = _locked(path, os.O_RDWR | os.O_APPEND | flags)
+
+    def read(self) -> bytes:
+        """See `SessionLog`."""
+        with os.fdopen(os.dup(self._descriptor), "rb") as file:
+            return file.read()
+
+    def cut(self, length: int) -> None:
+        """See `SessionLog`."""
+        os.ftruncate(self._descriptor, length)
+
+    def append(self, data: bytes) -> None:
+        """See `SessionLog`."""
+        before = os.fstat(self._descriptor).st_size
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError:
+            with suppress(OSError):  # readers skip an incomplete last line
+                self.cut(before)
+            raise
+
+    def replace_header(self, change: Callable[[bytes], bytes]) -> None:
+        """See `SessionLog`; a torn write is harmless, because few bytes differ."""
+        with self._path.open("r+b", buffering=0) as file:
+            line = file.read(MAX_HEADER).partition(b"\n")[0]
+            changed = change(line)
+            if len(changed) == len(line):
+                file.seek(0)
+                file.write(changed)
+
+    def sync(self) -> None:
+        """See `SessionLog`."""
+        os.fsync(self._descriptor)
+
+    def release(self) -> None:
+        """See `SessionLog`."""
+        os.close(self._descriptor)
+
+
+def _locked(path: Path, flags: int) -> int:
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise SessionError(f"{path}: can't be opened: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise SessionError(open_elsewhere(path.stem)) from error
+    return descriptor
+
+
+def _size(path: Path) -> int | None:
+    """The size in bytes; None if it is unknown, and opening the file then reports the error."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
+def _modified(path: Path) -> int:
+    """The time of the last change in nanoseconds."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:  # deleted since the directory was listed
+        return 0

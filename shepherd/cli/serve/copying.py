@@ -19,8 +19,8 @@ from shepherd.server.openai_responses.store import open_responses, responses_in
 from shepherd.storage.postgres import PostgresServer
 from shepherd.storage.rows import Database, Rows
 from shepherd.transcript.database import SessionDatabase
-from shepherd.transcript.files import SessionFiles
 from shepherd.transcript.reading import parse_session
+from shepherd.transcript.storage import SessionFiles
 
 PAGE = 500
 """Rows of one transaction."""
