@@ -40,7 +40,7 @@ from shepherd.turn import TurnLimits
 if TYPE_CHECKING:
     from shepherd.hooks.hooks import Hooks
     from shepherd.mcp.questions import SamplingRequest
-    from shepherd.mcp.settings.definition import Server
+    from shepherd.mcp.servers import Server
 
 
 class Conversation:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from shepherd.errors import ConfigError, ToolError
 from shepherd.mcp.questions import Questions
-from shepherd.mcp.settings.definition import Server, ServerState
+from shepherd.mcp.servers import Server, ServerState
 from shepherd.tasks import end_tasks
 from shepherd.version import __version__
 

@@ -17,10 +17,8 @@ from shepherd.config.providers.store import ProviderStore
 from shepherd.config.secrets import ENVIRONMENT, Secrets
 from shepherd.errors import ConfigError
 from shepherd.mcp.launcher import Launcher
-from shepherd.mcp.settings.consent import Consents, description
-from shepherd.mcp.settings.definition import Server, ServerState
-from shepherd.mcp.settings.files import all_servers
-from shepherd.mcp.settings.secrets import ServerSecrets
+from shepherd.mcp.secrets import ServerSecrets
+from shepherd.mcp.servers import Consents, Server, ServerState, all_servers, description
 from shepherd.messages import ToolCall
 from shepherd.tasks import end_tasks
 from shepherd.tools.base import AnyTool

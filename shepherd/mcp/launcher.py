@@ -14,8 +14,8 @@ from typing import TypeVar
 from shepherd.config.choices import SandboxMode
 from shepherd.errors import ConfigError, ToolError
 from shepherd.mcp.process import ServerLog, ServerProcess
-from shepherd.mcp.settings.definition import Server
-from shepherd.mcp.settings.secrets import ServerSecrets
+from shepherd.mcp.secrets import ServerSecrets
+from shepherd.mcp.servers import Server
 from shepherd.own_programs import path_outside
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.program import Program, Startable

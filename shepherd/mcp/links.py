@@ -22,8 +22,8 @@ from shepherd.mcp.launcher import Launcher
 from shepherd.mcp.login import Login
 from shepherd.mcp.process import MAX_MESSAGE_BYTES, ServerProcess
 from shepherd.mcp.questions import Questions, Sampler
-from shepherd.mcp.settings.definition import Server
-from shepherd.mcp.settings.secrets import ServerSecrets
+from shepherd.mcp.secrets import ServerSecrets
+from shepherd.mcp.servers import Server
 from shepherd.tools.invisible import reveal
 from shepherd.tools.text import one_line, plain_text
 

@@ -24,8 +24,8 @@ from mcp.shared.exceptions import MCPError
 from pydantic import AnyUrl, BaseModel, ValidationError
 
 from shepherd.errors import ConfigError
-from shepherd.mcp.settings.definition import Server
-from shepherd.mcp.settings.secrets import ServerSecrets
+from shepherd.mcp.secrets import ServerSecrets
+from shepherd.mcp.servers import Server
 
 TOKENS, CLIENT = "oauth-tokens", "oauth-client"
 """The names under which a login is kept among the secrets of a server."""

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from shepherd.errors import InvalidRequestError, ToolError
 from shepherd.images import Image
 from shepherd.mcp.hub import Entry, ServerHub
-from shepherd.mcp.settings.definition import ServerState
+from shepherd.mcp.servers import ServerState
 from shepherd.mcp.tool import content, tool_names
 from shepherd.messages import Message
 from shepherd.tools.text import cap_text, plain_text

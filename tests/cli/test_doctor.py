@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from shepherd.cli.commands import checks
-from shepherd.cli.commands.checks import State, check_all
+from shepherd.cli.commands import doctor
+from shepherd.cli.commands.doctor import State, check_all
 from shepherd.tools.sandbox.sandbox import Attempt, Finding
 from tests.cli.program import Program
 from tests.forked import SHEPHERD
@@ -94,7 +94,7 @@ def test_without_a_box_it_says_what_to_install(
     program: Program, monkeypatch: pytest.MonkeyPatch, mode: str, state: State
 ) -> None:
     attempt = Attempt("bubblewrap", ok=False, reason="not there", advice="install bubblewrap")
-    monkeypatch.setattr(checks, "find_box", lambda: Finding(None, (attempt,)))
+    monkeypatch.setattr(doctor, "find_box", lambda: Finding(None, (attempt,)))
     all_checks = check_all(program.work, program.env, {"tools.sandbox": mode})
     (sandbox,) = [check for check in all_checks if check.name == "sandbox"]
     assert sandbox.state is state

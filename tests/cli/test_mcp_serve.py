@@ -17,7 +17,7 @@ from mcp import Client, MCPError, types
 from mcp.server.stdio import stdio_server
 from pydantic import FileUrl
 
-from shepherd.cli.mcpserver.questions import (
+from shepherd.cli.mcpserver.work import (
     MAX_CHARACTERS,
     NO_ANSWER,
     TOO_LONG,

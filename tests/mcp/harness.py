@@ -15,9 +15,8 @@ from shepherd.config.secrets import Secrets
 from shepherd.events import EventCallback, ignore_events
 from shepherd.mcp.hub import Entry, ServerHub
 from shepherd.mcp.launcher import Launcher
-from shepherd.mcp.settings.consent import Consents
-from shepherd.mcp.settings.definition import Origin, Server, make_server
-from shepherd.mcp.settings.secrets import ServerSecrets
+from shepherd.mcp.secrets import ServerSecrets
+from shepherd.mcp.servers import Consents, Origin, Server, make_server
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolContext, ToolResult
 from shepherd.tools.permissions.approval import Approval, Approver, Choice, ScriptedApprover

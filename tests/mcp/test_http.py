@@ -29,9 +29,8 @@ from pydantic import AnyHttpUrl
 from shepherd.config.secrets import Secrets
 from shepherd.errors import ConfigError
 from shepherd.mcp.login import TOKENS, Login
-from shepherd.mcp.settings.definition import ServerState
-from shepherd.mcp.settings.files import ServerStore
-from shepherd.mcp.settings.secrets import ServerSecrets
+from shepherd.mcp.secrets import ServerSecrets
+from shepherd.mcp.servers import ServerState, ServerStore
 from tests.mcp.harness import open_office, paths_below, server, until
 
 

@@ -16,9 +16,8 @@ from shepherd.config.secrets import Secrets
 from shepherd.mcp import links, process
 from shepherd.mcp.links import MAX_BURST, Quota
 from shepherd.mcp.questions import SamplingRequest
-from shepherd.mcp.settings.definition import Origin, Server, ServerState, make_server
-from shepherd.mcp.settings.files import ServerStore
-from shepherd.mcp.settings.secrets import ServerSecrets
+from shepherd.mcp.secrets import ServerSecrets
+from shepherd.mcp.servers import Origin, Server, ServerState, ServerStore, make_server
 from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
 from tests.forked import SHEPHERD, start_forked
 from tests.mcp.harness import ROOT, is_alive, open_office, paths_below, script, until

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from shepherd.config.choices import SandboxMode
-from shepherd.mcp.settings.definition import Server, ServerState
+from shepherd.mcp.servers import Server, ServerState
 from shepherd.tools.deferred.offer import listed_tools
 from shepherd.tools.deferred.search import FindTools
 from tests.mcp.harness import Office, open_office, server

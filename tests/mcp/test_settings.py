@@ -11,9 +11,8 @@ from shepherd.config.paths import Paths
 from shepherd.config.secrets import Secrets
 from shepherd.errors import ConfigError
 from shepherd.mcp.schema import MAX_SCHEMA_BYTES, arguments_model, model_schema
-from shepherd.mcp.settings.definition import Origin
-from shepherd.mcp.settings.files import ServerStore, all_servers
-from shepherd.mcp.settings.secrets import ServerSecrets
+from shepherd.mcp.secrets import ServerSecrets
+from shepherd.mcp.servers import Origin, ServerStore, all_servers
 from shepherd.mcp.tool import MAX_NAME, access_target, tool_names
 from tests.cli.program import Program
 from tests.mcp.harness import paths_below, server

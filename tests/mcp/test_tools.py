@@ -11,7 +11,7 @@ import pytest_asyncio
 from shepherd.errors import InvalidRequestError
 from shepherd.events import CallbackEvent, Topic
 from shepherd.mcp.prompts import completions, with_servers
-from shepherd.mcp.settings.definition import ServerState
+from shepherd.mcp.servers import ServerState
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import AccessKind
 from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover

@@ -8,7 +8,7 @@ from acp.schema import AcpMcpServer, HttpMcpServer, McpServerStdio, SseMcpServer
 from pydantic import ValidationError
 
 from shepherd.errors import ConfigError
-from shepherd.mcp.settings.definition import Origin, Server, ServerDefinition, check_name
+from shepherd.mcp.servers import Origin, Server, ServerDefinition, check_name
 from shepherd.validation import problems_of
 
 EditorServer = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio

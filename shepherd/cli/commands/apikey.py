@@ -3,17 +3,16 @@
 import os
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shepherd.cli.commands import apikey_view
 from shepherd.cli.commands.arguments import with_option_groups
-from shepherd.cli.commands.moments import parse_duration, parse_expiry
 from shepherd.cli.request import loaded_config
+from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.choices import AuthMode
 from shepherd.config.paths import Paths
 from shepherd.errors import UsageError
@@ -25,11 +24,18 @@ from shepherd.server.access.key import (
     ApiKey,
     KeyLimits,
     KeyScope,
+    format_time,
 )
 
 if TYPE_CHECKING:
     from shepherd.server.access.keys import Keys
     from shepherd.storage.postgres import PostgresServer
+
+
+NOTE_WIDTH = 60
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DURATION = re.compile(r"([0-9]{1,5})([mhdw])")
+_EXAMPLES = "write 30m, 12h, 30d, 8w"
 
 apikey = typer.Typer(
     name="apikey", help="API keys for `shepherd --server --auth-mode json`.", no_args_is_help=True
@@ -94,7 +100,7 @@ def list_keys(context: typer.Context) -> None:
     """Name, beginning, age, scopes and end of all keys."""
     now = datetime.now(UTC)
     keys = _keys(context).keys()
-    for line in apikey_view.table(keys, now, _last_uses(context)):
+    for line in table(keys, now, _last_uses(context)):
         typer.echo(line)
     if not keys:
         sys.stderr.write("No keys yet; make one with `shepherd apikey add NAME`.\n")
@@ -103,9 +109,7 @@ def list_keys(context: typer.Context) -> None:
 @apikey.command("show")
 def show_key(context: typer.Context, name: Name) -> None:
     """What a key may do, its limits, and when it was made and last used."""
-    for line in apikey_view.details(
-        _keys(context).get(name), datetime.now(UTC), _last_uses(context)
-    ):
+    for line in details(_keys(context).get(name), datetime.now(UTC), _last_uses(context)):
         typer.echo(line)
 
 
@@ -168,3 +172,88 @@ def _database(context: typer.Context) -> "PostgresServer | None":
     from shepherd.cli.serve.database import configured_database
 
     return configured_database(loaded_config(context), os.environ)
+
+
+def table(keys: Sequence[ApiKey], now: datetime, used: Mapping[str, int]) -> Iterator[str]:
+    """One line for each key; `used` has the Unix times of the last uses by name."""
+    width = max((len(key.name) for key in keys), default=0)
+    for key in keys:
+        parts = [f"{key.name:<{width}}", f"{key.prefix}…", format_time(key.created)]
+        parts.append(f"used {_last_use(key, used)}")
+        parts += [part for part in (_scopes(key), _end(key, now)) if part]
+        if key.note:
+            parts.append(one_line(key.note, NOTE_WIDTH))
+        yield "  ".join(parts)
+
+
+def details(key: ApiKey, now: datetime, used: Mapping[str, int]) -> Iterator[str]:
+    """All that is known of a key; `used` as in `table`."""
+    yield f"name       {key.name}"
+    yield f"secret     {key.prefix}…"
+    if key.note:
+        yield f"note       {sanitize(key.note)}"
+    yield f"created    {format_time(key.created)}"
+    yield f"last used  {_last_use(key, used)}"
+    yield f"expires    {'never' if key.expires is None else format_time(key.expires)}"
+    yield f"scopes     {', '.join(scope for scope in KeyScope if scope in key.scopes)}"
+    yield f"models     {', '.join(key.models) or 'all'}"
+    limits = {name: value for name, value in asdict(key.limits).items() if value is not None}
+    yield f"limits     {', '.join(_limit(*item) for item in limits.items()) or 'none'}"
+    old = key.old_secret
+    if old is not None and now < old.until:
+        yield f"rotated    the old secret is valid until {format_time(old.until)}"
+
+
+def _last_use(key: ApiKey, used: Mapping[str, int]) -> str:
+    if key.name not in used:
+        return "never"
+    return format_time(datetime.fromtimestamp(used[key.name], UTC))
+
+
+def _scopes(key: ApiKey) -> str:
+    if key.scopes == USER_SCOPES:
+        return ""
+    return ",".join(scope for scope in KeyScope if scope in key.scopes)
+
+
+def _end(key: ApiKey, now: datetime) -> str:
+    if key.expires is None:
+        return ""
+    return f"{'expired' if key.is_expired(now) else 'until'} {format_time(key.expires)}"
+
+
+def _limit(name: str, value: int) -> str:
+    return f"{value} {name.replace('_', ' ')}"
+
+
+def parse_duration(text: str) -> timedelta:
+    """A duration such as `12h`; raises UsageError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not int(match[1]):
+        raise UsageError(f"{text!r} is not a duration: {_EXAMPLES}.")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+def parse_expiry(text: str, now: datetime) -> datetime:
+    """The time that a duration, a date or an ISO time names; raises UsageError if it is over.
+
+    A date means the end of that day, and a time without a zone is in UTC.
+    """
+    try:
+        end = _time(text.strip(), now).replace(microsecond=0)
+    except (ValueError, OverflowError) as error:
+        problem = f"{text!r} is not a time: {_EXAMPLES}, or a date like 2031-12-31."
+        raise UsageError(problem) from error
+    if end <= now:
+        raise UsageError(f"{text!r} is in the past.")
+    return end
+
+
+def _time(text: str, now: datetime) -> datetime:
+    if _DURATION.fullmatch(text):
+        return now + parse_duration(text)
+    if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII):
+        day = date.fromisoformat(text) + timedelta(days=1)
+        return datetime.combine(day, time(), UTC)
+    parsed = datetime.fromisoformat(text)
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)

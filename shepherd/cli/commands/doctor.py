@@ -1,19 +1,70 @@
 """`shepherd doctor`: tests the installation, and advises how to fix problems."""
 
+import asyncio
+import importlib.metadata
 import json
 import os
-from collections.abc import Mapping
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 import typer
 
+from shepherd.backends.connect import check_answer
+from shepherd.backends.local import SCRIPT_PREFIX
 from shepherd.cli.terminal.sanitize import sanitize
-
-if TYPE_CHECKING:
-    from shepherd.cli.commands.checks import Check
+from shepherd.config.choices import SandboxMode
+from shepherd.config.load import load_config
+from shepherd.config.paths import Paths, project_file, project_mcp_files
+from shepherd.config.providers.book import ProviderBook
+from shepherd.config.providers.provider import Provider, missing_type
+from shepherd.config.providers.type_names import PROVIDER_TYPES
+from shepherd.config.settings import Config
+from shepherd.conversation.toolbox import build_policy
+from shepherd.errors import ConfigError, ShepherdError
+from shepherd.messages import JsonObject
+from shepherd.models import BUILTIN_NAME, builtin_model
+from shepherd.own_programs import own_program, packaged_program
+from shepherd.plugins import PluginError, installed_plugins
+from shepherd.tools.sandbox.sandbox import find_box
+from shepherd.version import __version__
 
 _WIDTH = 12
+_GIB = 2**30
+_ANSWER_SECONDS = 5.0
+"""The longest wait for a server."""
+
+
+class State(StrEnum):
+    """The result of a check; only BROKEN prevents Shepherd from working with these settings."""
+
+    OK = "ok"
+    NOTE = "note"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of one check, and advice."""
+
+    name: str
+    state: State
+    text: str
+    advice: tuple[str, ...] = ()
+
+    def to_json(self) -> JsonObject:
+        return {
+            "name": self.name,
+            "state": self.state.value,
+            "text": self.text,
+            "advice": list(self.advice),
+        }
 
 
 def doctor(
@@ -27,8 +78,6 @@ def doctor(
     one request to each server of a provider that has several, to each RPC worker, and to the
     database.
     """
-    from shepherd.cli.commands.checks import State, check_all  # imports all checked parts
-
     overrides = cast(Mapping[str, object], context.obj)
     checks = check_all(Path.cwd(), os.environ, overrides)
     broken = [check.name for check in checks if check.state is State.BROKEN]
@@ -42,8 +91,305 @@ def doctor(
     raise typer.Exit(1 if broken else 0)
 
 
-def _lines(check: "Check") -> str:
+def _lines(check: Check) -> str:
     """`sandbox      ok      bubblewrap`, and advice below it."""
     texts = [*sanitize(check.text).splitlines(), *(f"→ {sanitize(a)}" for a in check.advice)]
     head = f"{check.name:<{_WIDTH}} {check.state.value:<7} "
     return ("\n" + " " * len(head)).join([head + texts[0], *texts[1:]])
+
+
+def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]) -> list[Check]:
+    """All checks, for the settings in `cwd`; takes about a second."""
+    paths = Paths.from_env(env)
+    problem = ""
+    try:
+        config = load_config(cwd, env, overrides)
+    except ConfigError as error:
+        config, problem = Config(), str(error)
+    return [
+        Check("shepherd", State.OK, f"{__version__} on {platform.platform(terse=True)}"),
+        _python(),
+        _settings(config, paths, cwd, problem),
+        _directories(paths),
+        _sandbox(config),
+        *_model(config),
+        *_workers(config),
+        *_database(config, env),
+        *_providers(paths, env),
+        *_servers(config, paths, cwd),
+        *_plugins(config),
+        _terminal(env),
+        _programs(),
+        _keyring(),
+    ]
+
+
+def _python() -> Check:
+    return Check("python", State.OK, f"{platform.python_version()} at {sys.executable}")
+
+
+def _settings(config: Config, paths: Paths, cwd: Path, problem: str) -> Check:
+    files = [path for path in (paths.user_file, project_file(cwd)) if path and path.is_file()]
+    text = ", ".join(map(str, files)) or "none; the defaults count"
+    if not problem:
+        try:
+            build_policy(config, paths, cwd)
+        except ShepherdError as error:
+            problem = str(error)
+    if problem:
+        return Check("settings", State.BROKEN, problem)
+    state = State.NOTE if config.warnings else State.OK
+    return Check("settings", state, text, config.warnings)
+
+
+def _directories(paths: Paths) -> Check:
+    places = (paths.config, paths.state, paths.data, paths.cache)
+    closed = [str(place) for place in places if not _is_writable(place)]
+    if not closed:
+        return Check("directories", State.OK, ", ".join(map(str, places)))
+    advice = "Make them writable, or name others with XDG_CONFIG_HOME and the like."
+    return Check("directories", State.BROKEN, f"can't write to {', '.join(closed)}", (advice,))
+
+
+def _is_writable(place: Path) -> bool:
+    """Whether the directory can be written or created."""
+    existing = next(p for p in (place, *place.parents) if p.exists())
+    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+
+
+def _sandbox(config: Config) -> Check:
+    mode = config.tools.sandbox
+    finding = find_box()
+    failed = [attempt for attempt in finding.tried if not attempt.ok]
+    advice = tuple(
+        f"{attempt.name}: {'; '.join(filter(None, (attempt.reason, attempt.advice)))}"
+        for attempt in failed
+    )
+    if finding.box is None:
+        state = State.BROKEN if mode is SandboxMode.REQUIRED else State.NOTE
+        return Check("sandbox", state, "none works: commands run without one", advice)
+    if mode is SandboxMode.OFF:
+        text = f"{finding.box.name} would hold, but the settings switch it off (tools.sandbox)"
+        return Check("sandbox", State.NOTE, text, advice)
+    return Check("sandbox", State.OK, f"{finding.box.name}, tried and held", advice)
+
+
+def _model(config: Config) -> Iterator[Check]:
+    in_process = not config.model.provider
+    broken = State.BROKEN if in_process else State.NOTE
+    try:
+        yield Check("llama.cpp", State.OK, _llamacpp())
+    except (ShepherdError, OSError) as error:
+        yield Check("llama.cpp", broken, str(error))
+    try:
+        yield Check("model", State.OK, _model_file(config))
+    except ShepherdError as error:
+        yield Check("model", broken, str(error))
+
+
+def _llamacpp() -> str:
+    from shepherd.backends.llamacpp.native.bindings import bindings
+    from shepherd.backends.llamacpp.native.devices import gpus, has_gpu
+
+    bindings()
+    version = importlib.metadata.version("llama-cpp-python")
+    if not has_gpu():
+        return f"llama-cpp-python {version}, built for the CPU only"
+    devices = [
+        f"{device.name} ({device.description}, {device.free / _GIB:.1f} of "
+        f"{device.total / _GIB:.1f} GiB free)"
+        for device in gpus()
+    ]
+    return f"llama-cpp-python {version}, built with a GPU: {', '.join(devices) or 'unknown'}"
+
+
+def _workers(config: Config) -> Iterator[Check]:
+    """Each RPC worker of the settings, asked for its devices."""
+    if not config.llamacpp.rpc_servers:
+        return
+    from shepherd.backends.llamacpp.rpc.probe import parse_addresses, probe
+    from shepherd.backends.llamacpp.rpc.workers import rpc_library
+
+    broken = State.NOTE if config.model.provider else State.BROKEN
+    try:
+        rpc_library()
+        addresses = parse_addresses(config.llamacpp.rpc_servers)
+    except ShepherdError as error:
+        yield Check("rpc", broken, str(error))
+        return
+    for address in addresses:
+        try:
+            devices = probe(address).devices
+        except ShepherdError as error:
+            yield Check("rpc", broken, str(error))
+            continue
+        sizes = ", ".join(
+            f"{device.free / _GIB:.1f} of {device.total / _GIB:.1f} GiB free" for device in devices
+        )
+        yield Check("rpc", State.OK, f"{address} ({sizes})")
+
+
+def _database(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
+    if not config.server.database:
+        return
+    from shepherd.cli.serve.database import configured_database
+
+    try:
+        database = configured_database(config, env)
+        if database is not None:
+            database.check()
+    except ShepherdError as error:
+        yield Check("database", State.BROKEN, str(error))
+    else:
+        yield Check("database", State.OK, f"{config.server.database} answers")
+
+
+def _model_file(config: Config) -> str:
+    """The model in the settings; raises ModelLoadError if it can't be one."""
+    name = config.model.name
+    if name.startswith(SCRIPT_PREFIX):
+        return name
+    from shepherd.backends.llamacpp import locate_model
+    from shepherd.backends.llamacpp.native.fitting import fit_model
+    from shepherd.backends.llamacpp.native.gguf import check_model_file
+    from shepherd.backends.llamacpp.vision.projector import choose_projector
+
+    directory = Path(config.llamacpp.models_dir).expanduser()
+    is_builtin = name in ("", BUILTIN_NAME)
+    path = builtin_model() if is_builtin else locate_model(name, directory, cwd=directory)
+    header = check_model_file(path)
+    choice = choose_projector(path, header, config.llamacpp)
+    fit = fit_model(header, config.llamacpp, beside=choice.bytes)
+    size = f"{path.stat().st_size / 1e6:,.1f} MB, loads with {fit.text}"
+    if choice.projector is not None or choice.notice:
+        size = f"{size}, images: {choice.text}"
+    return f"built-in ({BUILTIN_NAME}), {size}" if is_builtin else f"{path}, {size}"
+
+
+def _providers(paths: Paths, env: Mapping[str, str]) -> Iterator[Check]:
+    book = ProviderBook(paths, env)
+    try:
+        providers = book.all()
+    except ShepherdError as error:
+        yield Check("providers", State.BROKEN, str(error))
+        return
+    if not providers:
+        yield Check("providers", State.OK, "none configured")
+    for provider in providers:
+        check = _provider(book, provider)
+        yield check
+        reads_key = provider.api_key == "keyring"  # that may open a window
+        if len(provider.urls) > 1 and check.state is State.OK and not reads_key:
+            yield from _upstreams(book, provider)
+
+
+def _provider(book: ProviderBook, provider: Provider) -> Check:
+    text = f"{provider.name}: {provider.type}, {provider.model or 'no model'}"
+    if problem := missing_type(provider):
+        return Check("provider", State.NOTE, text, (problem,))
+    if provider.api_key == "keyring":  # reading it may open a window
+        return Check("provider", State.OK, f"{text}; its key is in the keyring")
+    try:
+        secret = book.key(provider)
+    except ShepherdError as error:
+        return Check("provider", State.NOTE, text, (str(error),))
+    return Check("provider", State.OK, f"{text}; {'has a key' if secret.value else 'no key'}")
+
+
+def _upstreams(book: ProviderBook, provider: Provider) -> Iterator[Check]:
+    """One check for each of several servers; the others take the requests of a silent one."""
+    for url, problem in check_upstreams(book, provider):
+        text = f"{provider.name}: {url} {'does not answer' if problem else 'answers'}"
+        state, advice = (State.NOTE, (problem,)) if problem else (State.OK, ())
+        yield Check("upstream", state, text, advice)
+
+
+def _servers(config: Config, paths: Paths, cwd: Path) -> Iterator[Check]:
+    """The MCP servers, which are not started."""
+    if not config.mcp.enabled or not (paths.mcp_file.exists() or project_mcp_files(cwd)):
+        return
+    from shepherd.cli.commands.mcp_view import summaries
+
+    problems: list[str] = []
+    lines = summaries(paths, cwd, problems.append)
+    text = "\n".join(lines) or "none can be used"
+    advice = [*problems, "`shepherd mcp test NAME` starts one"]
+    yield Check("mcp", State.NOTE if problems else State.OK, text, tuple(advice))
+
+
+def _plugins(config: Config) -> Iterator[Check]:
+    """Each package's plugins, loaded; a failed or disabled one is a note."""
+    packages = groupby(installed_plugins(), lambda plugin: (plugin.package, plugin.version))
+    for (package, version), plugins in packages:
+        failures: list[str] = []
+        described: list[str] = []
+        for plugin in plugins:
+            state = ""
+            if plugin.is_in(config.plugins.disabled):
+                state = " (switched off: plugins.disabled)"
+            else:
+                try:
+                    plugin.load()
+                except PluginError as error:
+                    state = " (fails)"
+                    failures.append(str(error))
+            described.append(f"{plugin.group.removeprefix('shepherd.')} {plugin.name}{state}")
+        note = State.NOTE if failures else State.OK
+        yield Check("plugin", note, f"{package} {version}: {', '.join(described)}", (*failures,))
+
+
+def _terminal(env: Mapping[str, str]) -> Check:
+    if not sys.stdout.isatty():
+        return Check("terminal", State.OK, "the output is not a terminal")
+    term, encoding = env.get("TERM", ""), sys.stdout.encoding
+    text = f"TERM={term or 'unset'}, {encoding}, {shutil.get_terminal_size().columns} columns"
+    plain = term in ("", "dumb") or "utf" not in encoding.lower()
+    return Check("terminal", State.NOTE if plain else State.OK, text)
+
+
+def _programs() -> Check:
+    programs = {name: own_program(name) for name in ("bash", "git")}
+    programs["rg"] = packaged_program("rg")
+    text = ", ".join(f"{name} {path or 'missing'}" for name, path in programs.items())
+    advice: list[str] = []
+    if not programs["rg"]:
+        advice.append("Install ripgrep (rg): searching needs it.")
+    if not programs["bash"]:
+        advice.append("Install bash: commands run in sh without it.")
+    return Check("programs", State.NOTE if advice else State.OK, text, tuple(advice))
+
+
+def _keyring() -> Check:
+    try:
+        import keyring
+
+        name = type(keyring.get_keyring()).__module__
+    except (ImportError, RuntimeError) as error:
+        return Check("keyring", State.NOTE, f"can't be used: {error}")
+    usable = not name.endswith((".fail", ".null"))
+    text = name if usable else "none; keys of providers can be kept in a private file"
+    return Check("keyring", State.OK if usable else State.NOTE, text)
+
+
+def check_upstreams(book: ProviderBook, provider: Provider) -> list[tuple[str, str]]:
+    """Each address, and why its server does not answer; "" if it does.
+
+    All servers get one request for their models. Those of a plugin get none.
+    """
+    return asyncio.run(_check_all(book, provider)) if provider.type in PROVIDER_TYPES else []
+
+
+async def _check_all(book: ProviderBook, provider: Provider) -> list[tuple[str, str]]:
+    checks = (_problem(book, provider.at(url)) for url in provider.urls)
+    return list(zip(provider.urls, await asyncio.gather(*checks), strict=True))
+
+
+async def _problem(book: ProviderBook, provider: Provider) -> str:
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            await check_answer(provider, book)
+    except TimeoutError:
+        return f"It gave no answer in {_ANSWER_SECONDS:.0f} s."
+    except ShepherdError as error:
+        return str(error)
+    return ""

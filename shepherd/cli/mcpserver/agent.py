@@ -11,8 +11,7 @@ from mcp import MCPError, types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shepherd.agents.progress import Progress, answer_of
-from shepherd.cli.mcpserver.questions import ElicitingApprover
-from shepherd.cli.mcpserver.work import Context, RunningCall
+from shepherd.cli.mcpserver.work import Context, ElicitingApprover, RunningCall
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ImageError, ShepherdError
 from shepherd.images import Image, check_count

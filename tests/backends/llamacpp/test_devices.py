@@ -10,7 +10,7 @@ from shepherd.backends.llamacpp.native import devices
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import DeviceKind, gpus
 from shepherd.backends.llamacpp.native.fitting import GPU_RESERVE, free_memory, model_gpus
-from shepherd.cli.commands.checks import check_all
+from shepherd.cli.commands.doctor import check_all
 from shepherd.config.llamacpp import LlamaCppSection
 
 GIB = 1024**3

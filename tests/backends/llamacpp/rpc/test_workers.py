@@ -19,7 +19,7 @@ from shepherd.backends.llamacpp.rpc.workers import (
     open_workers,
     rpc_library,
 )
-from shepherd.cli.commands.checks import State, check_all
+from shepherd.cli.commands.doctor import State, check_all
 from shepherd.config.load import load_config
 from shepherd.errors import ConfigError
 from tests.backends.llamacpp.support import PUP, settings

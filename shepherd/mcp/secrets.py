@@ -6,7 +6,7 @@ from functools import cached_property
 from shepherd.config.providers.vendors import VENDORS
 from shepherd.config.secrets import Secrets
 from shepherd.errors import ConfigError
-from shepherd.mcp.settings.definition import REFERENCE, Place, Server, names_secret
+from shepherd.mcp.servers import REFERENCE, Place, Server, names_secret
 from shepherd.tools.program import usual_variables
 
 _OWN_PREFIX = "SHEPHERD_"

@@ -1,16 +1,18 @@
-"""MCP servers in lines of text."""
+"""MCP servers in lines of text, and the test of one."""
 
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.paths import Paths
+from shepherd.config.settings import Config
+from shepherd.conversation.toolbox import build_policy, build_sandbox
 from shepherd.errors import ConfigError
-from shepherd.mcp.hub import find_server, server_secrets
-from shepherd.mcp.settings.consent import Consents
-from shepherd.mcp.settings.definition import Origin, Server, names_secret
-from shepherd.mcp.settings.files import all_servers
+from shepherd.mcp.hub import find_server, hub_of, server_secrets
+from shepherd.mcp.prompts import offer_lines
+from shepherd.mcp.servers import Consents, Origin, Server, ServerState, all_servers, names_secret
 
 HIDDEN = "…"
 
@@ -78,3 +80,20 @@ def _secret(paths: Paths, server: Server, name: str) -> str:
 
 def _yes(value: object) -> str:
     return "yes" if value else "no"
+
+
+async def probe(config: Config, cwd: Path, name: str, show: Callable[[str], None]) -> int:
+    """Show a server's offer, or why it can't be used; returns the exit code."""
+    paths = Paths.from_env(os.environ)
+    server = find_server(paths, cwd, name)
+    policy, sandbox = build_policy(config, paths, cwd), build_sandbox(config)
+    hub = hub_of([server], paths, policy, sandbox, show)
+    hub.begin()
+    try:
+        await hub.settled(server.definition.start_timeout + 5)
+        [entry] = hub.entries
+        for line in offer_lines(entry):
+            show(line)
+        return 0 if entry.current is ServerState.READY else 1
+    finally:
+        await hub.aclose()

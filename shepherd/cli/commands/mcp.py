@@ -1,12 +1,12 @@
-"""The commands of `shepherd mcp` that manage servers."""
+"""`shepherd mcp`: servers of the Model Context Protocol, and Shepherd as one."""
 
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -16,7 +16,14 @@ from shepherd.config.paths import Paths
 from shepherd.errors import UsageError
 
 if TYPE_CHECKING:
-    from shepherd.mcp.settings.files import ServerStore
+    from shepherd.mcp.servers import ServerStore
+
+
+mcp = typer.Typer(
+    name="mcp",
+    help="Servers of the Model Context Protocol, and Shepherd as one.",
+    no_args_is_help=True,
+)
 
 Name = Annotated[str, typer.Argument(help="The server's name.")]
 Keyring = Annotated[bool, typer.Option("--keyring", help="Keep secrets in the system's keyring.")]
@@ -47,6 +54,7 @@ class AddOptions:
     timeout: Annotated[float, typer.Option(help="Seconds for each request.")] = 60.0
 
 
+@mcp.command("add")
 @with_option_groups
 def add(
     name: Name,
@@ -76,7 +84,7 @@ def add(
 
 def _add(name: str, values: Mapping[str, object], secrets: list[str], *, keyring: bool) -> None:
     from shepherd.mcp.hub import server_secrets
-    from shepherd.mcp.settings.definition import Origin, make_server
+    from shepherd.mcp.servers import Origin, make_server
 
     paths, store = _user()
     if name in [server.name for server in store.all()]:
@@ -90,9 +98,10 @@ def _add(name: str, values: Mapping[str, object], secrets: list[str], *, keyring
     _tell(f"The server {name} is added. `shepherd mcp test {name}` tries it.")
 
 
+@mcp.command("list")
 def list_servers() -> None:
     """List the servers of the user and of this project."""
-    from shepherd.cli.commands.mcp.view import summaries
+    from shepherd.cli.commands.mcp_view import summaries
 
     paths = Paths.from_env(os.environ)
     lines = summaries(paths, Path.cwd(), _tell)
@@ -102,17 +111,19 @@ def list_servers() -> None:
         _tell("There are no servers; `shepherd mcp add NAME -- PROGRAM` adds one.")
 
 
+@mcp.command("show")
 def show(name: Name) -> None:
     """Show the settings of a server; never a secret."""
-    from shepherd.cli.commands.mcp.view import details
+    from shepherd.cli.commands.mcp_view import details
 
     for key, text in details(Paths.from_env(os.environ), Path.cwd(), name):
         _show(f"{key:<10} {text}")
 
 
+@mcp.command("test")
 def test(context: typer.Context, name: Name) -> None:
     """Start a server, and list what it offers."""
-    from shepherd.cli.commands.mcp.probe import probe  # imports the SDK
+    from shepherd.cli.commands.mcp_view import probe  # imports the SDK
     from shepherd.cli.request import load_settings
 
     overrides = cast(Mapping[str, object], context.obj)
@@ -120,6 +131,7 @@ def test(context: typer.Context, name: Name) -> None:
     raise typer.Exit(asyncio.run(probe(config, Path.cwd(), name, _show)))
 
 
+@mcp.command("remove")
 def remove(name: Name) -> None:
     """Remove a server and its secrets."""
     from shepherd.mcp.hub import forget_secrets
@@ -129,6 +141,7 @@ def remove(name: Name) -> None:
     _tell(f"The server {name} is removed.")
 
 
+@mcp.command("secret")
 def secret(
     name: Name,
     variable: Annotated[str, typer.Argument(help="The secret's name.")],
@@ -137,7 +150,7 @@ def secret(
 ) -> None:
     """Store a secret of a server, which is asked for."""
     from shepherd.mcp.hub import server_secrets
-    from shepherd.mcp.settings.definition import Origin, make_server
+    from shepherd.mcp.servers import Origin, make_server
 
     paths, store = _user()
     server = store.get(name)
@@ -150,6 +163,7 @@ def secret(
     _tell(f"{variable} of the server {name} is stored.")
 
 
+@mcp.command("accept")
 def accept(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -157,8 +171,7 @@ def accept(
     """Accept a server of this project, exactly as its file defines it now."""
     from shepherd.config.acceptance import AcceptanceStore
     from shepherd.mcp.hub import find_server
-    from shepherd.mcp.settings.consent import Consents, description
-    from shepherd.mcp.settings.definition import Origin
+    from shepherd.mcp.servers import Consents, Origin, description
 
     paths = Paths.from_env(os.environ)
     server = find_server(paths, Path.cwd(), name)
@@ -171,11 +184,12 @@ def accept(
     _tell(f"The server {name} is accepted.")
 
 
+@mcp.command("login")
 def login(name: Name) -> None:
     """Log in to a server that speaks HTTP, in your browser (OAuth)."""
     from shepherd.mcp.hub import find_server, server_secrets
     from shepherd.mcp.login import Login  # imports the SDK
-    from shepherd.mcp.settings.definition import Origin
+    from shepherd.mcp.servers import Origin
 
     paths = Paths.from_env(os.environ)
     server = find_server(paths, Path.cwd(), name)
@@ -191,20 +205,8 @@ def login(name: Name) -> None:
     _tell(f"You are logged in to {name}; it offers {count} tools.")
 
 
-COMMANDS: Mapping[str, Callable[..., Any]] = {
-    "add": add,
-    "list": list_servers,
-    "show": show,
-    "test": test,
-    "remove": remove,
-    "secret": secret,
-    "accept": accept,
-    "login": login,
-}
-
-
 def _user() -> "tuple[Paths, ServerStore]":
-    from shepherd.mcp.settings.files import ServerStore
+    from shepherd.mcp.servers import ServerStore
 
     paths = Paths.from_env(os.environ)
     return paths, ServerStore(paths.mcp_file)
@@ -233,3 +235,44 @@ def _show(text: str) -> None:
 
 def _tell(text: str) -> None:
     sys.stderr.write(f"{sanitize(text)}\n")
+
+
+@mcp.command("serve")
+def serve(
+    context: typer.Context,
+    *,
+    tools: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Only these tools, with commas between them; `ask` is the model.",
+        ),
+    ] = None,
+) -> None:
+    """Serve Shepherd's tools, and `ask` for its model, to another agent on stdin and stdout.
+
+    Rules, sandbox and settings are those of the directory. Calls that need approval are shown to
+    the other agent's user, or denied if it can't show them.
+    """
+    from shepherd.cli.launch import ended_by_signals
+    from shepherd.cli.mcpserver.server import McpService, serve_stdio  # imports the SDK
+    from shepherd.cli.request import load_settings
+    from shepherd.config.settings import Config
+    from shepherd.conversation.model_choice import model_of_flags
+
+    overrides = cast(Mapping[str, object], context.obj)
+
+    def read(directory: Path) -> Config:
+        return model_of_flags(load_settings(directory, os.environ, overrides))
+
+    service = McpService(read, Path.cwd().resolve(), _names(tools))
+    raise typer.Exit(asyncio.run(ended_by_signals(serve_stdio(service))))
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise UsageError("--tools is empty; write names with commas between them.")
+    return names

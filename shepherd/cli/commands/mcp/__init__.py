@@ -1,1 +1,0 @@
-"""`shepherd mcp`: servers of the Model Context Protocol, and Shepherd as one."""
