@@ -16,7 +16,6 @@ from typing import Annotated, cast
 
 import typer
 
-from shepherd.backends.connect import check_answer
 from shepherd.backends.local import SCRIPT_PREFIX
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.choices import SandboxMode
@@ -385,6 +384,8 @@ async def _check_all(book: ProviderBook, provider: Provider) -> list[tuple[str, 
 
 
 async def _problem(book: ProviderBook, provider: Provider) -> str:
+    from shepherd.backends.connect import check_answer  # imports an HTTP client
+
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             await check_answer(provider, book)

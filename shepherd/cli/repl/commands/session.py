@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from itertools import islice
 
-from shepherd.cli.commands.memory import counts_line, fact_lines, hit_lines
+from shepherd.cli.commands.memory_view import counts_line, fact_lines, hit_lines
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.terminal.sanitize import one_line
