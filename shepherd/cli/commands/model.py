@@ -16,7 +16,7 @@ from shepherd.errors import ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model
 
 if TYPE_CHECKING:
-    from shepherd.backends.api.ollama.models import PullProgress
+    from shepherd.backends.api.ollama.manage import PullProgress
     from shepherd.backends.llamacpp.native.gguf import ModelSummary
     from shepherd.cli.commands.model_ollama import OllamaModels
 
