@@ -13,7 +13,7 @@ from shepherd.backends.api.ollama.adapter import OllamaAdapter
 from shepherd.backends.api.ollama.manage import LocalModel, ModelDetails, OllamaManager, pull_on
 from shepherd.backends.connect import endpoint_of
 from shepherd.catalog.ollama import DEFAULT_URL, adding_command, ollama_url
-from shepherd.cli.commands.model import PullBars, note, print_rows, print_table, size_text
+from shepherd.cli.commands.model_text import PullBars, note, print_rows, print_table, size_text
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.providers.provider import Provider, make_provider
