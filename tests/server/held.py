@@ -4,6 +4,7 @@ import asyncio
 from types import TracebackType
 
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message
 from shepherd.session import Session
@@ -87,3 +88,26 @@ class HeldBackend(Backend):
         finally:
             self.working -= 1
             self._slot.release()
+
+
+class RaisingBackend(ScriptedBackend):
+    """Fails in prefill with the error it was made with."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(parse_script("text: never"))
+        self._error = error
+
+    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+        raise self._error
+
+
+class RecordingBackend(ScriptedBackend):
+    """Plays a script and keeps the sessions of its requests."""
+
+    def __init__(self, script: str) -> None:
+        super().__init__(parse_script(script))
+        self.sessions: list[Session] = []
+
+    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+        self.sessions.append(session)
+        return await super().prefill_session(session, callback)

@@ -154,13 +154,6 @@ def test_an_empty_answer_is_a_string() -> None:
         assert joined(stream(client)) == ""
 
 
-def test_length_is_told() -> None:
-    with scripted("text: one two three") as server, server.client() as client:
-        assert ask(client, max_tokens=2).choices[0].finish_reason == "length"
-        last = stream(client, max_completion_tokens=2)[-1]
-    assert last.choices[0].finish_reason == "length"
-
-
 def test_headers_let_no_proxy_hold_the_stream_back(server: Scripted) -> None:
     body = {"messages": HI, "stream": True}
     with httpx.stream("POST", server.url + CHAT, json=body, timeout=PATIENCE) as response:

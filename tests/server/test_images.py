@@ -7,31 +7,16 @@ import httpx
 import openai
 import pytest
 
-from shepherd.backends.base import Prefilled
-from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.events import EventCallback
-from shepherd.session import Session
 from tests.pictures import picture
 from tests.server.harness import RunningServer, ask, scripted
+from tests.server.held import RecordingBackend
 
 PHOTO = picture("", 640, 480)
 
 
-class SeeingBackend(ScriptedBackend):
-    """Keeps the sessions that it was shown."""
-
-    def __init__(self) -> None:
-        super().__init__(parse_script("vision: yes\ntext: A cat.\n"))
-        self.shown: list[Session] = []
-
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        self.shown.append(session)
-        return await super().prefill_session(session, callback)
-
-
 @pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer[SeeingBackend]]:
-    with RunningServer(SeeingBackend()) as running:
+def server() -> Iterator[RunningServer[RecordingBackend]]:
+    with RunningServer(RecordingBackend("vision: yes\ntext: A cat.\n")) as running:
         yield running
 
 
@@ -43,11 +28,11 @@ def showing(url: str, role: str = "user") -> list[Any]:
     return [{"role": role, "content": parts}]
 
 
-def test_an_image_reaches_a_model_that_sees(server: RunningServer[SeeingBackend]) -> None:
+def test_an_image_reaches_a_model_that_sees(server: RunningServer[RecordingBackend]) -> None:
     with server.client() as client:
         answer = ask(client, messages=showing(PHOTO.data_url))
     assert answer.choices[0].message.content == "A cat."
-    (message,) = server.backend.shown[-1].messages
+    (message,) = server.backend.sessions[-1].messages
     assert (message.content, message.images) == ("What is this?", (PHOTO,))
     listed = httpx.get(f"{server.url}/v1/models").json()["data"][0]
     assert listed["architecture"]["input_modalities"] == ["text", "image"]
@@ -63,13 +48,13 @@ def test_an_image_reaches_a_model_that_sees(server: RunningServer[SeeingBackend]
     ],
 )
 def test_what_can_not_be_an_image_is_a_400(
-    server: RunningServer[SeeingBackend], messages: list[Any], told: str
+    server: RunningServer[RecordingBackend], messages: list[Any], told: str
 ) -> None:
-    before = len(server.backend.shown)
+    before = len(server.backend.sessions)
     with server.client() as client, pytest.raises(openai.BadRequestError, match=told) as caught:
         ask(client, messages=messages)
     assert (caught.value.param, caught.value.code) == ("messages.0.content", "invalid_value")
-    assert len(server.backend.shown) == before
+    assert len(server.backend.sessions) == before
 
 
 def test_a_model_that_can_not_see_is_a_400() -> None:

@@ -4,15 +4,12 @@ import json
 import math
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.json_text import frame, to_json
 from shepherd.server.responses import JsonResponse
-from tests.patience import PATIENCE
-from tests.server.harness import CHAT, HI, ask, scripted, stream
 
 values: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -44,17 +41,3 @@ def test_a_number_that_json_does_not_allow_is_refused(number: float) -> None:
 def test_half_pairs_are_no_failure(text: str) -> None:
     sent = json.loads(to_json(text).encode())
     assert [c.isupper() for c in sent if c != "?"] == [c.isupper() for c in text if c.isupper()]
-
-
-def test_half_a_pair_from_a_model_is_answered() -> None:
-    script = r'text: "half \ud83d pair"' + "\n" + r'call: write_file {"content": "\udc00"}'
-    with scripted(script) as server, server.client() as client:
-        whole = ask(client).choices[0]
-        chunks = stream(client)
-        raw = httpx.post(server.url + CHAT, json={"messages": HI}, timeout=PATIENCE)
-    assert whole.message.content == "half ? pair"
-    assert [c.model_dump()["function"]["arguments"] for c in whole.message.tool_calls or []] == [
-        '{"content": "?"}'
-    ]
-    assert chunks[-1].choices[0].finish_reason == "tool_calls"
-    assert raw.content.decode()

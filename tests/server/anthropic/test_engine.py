@@ -1,6 +1,5 @@
 """The Messages API over the in-process engine and the built-in model, as Claude Code uses it."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -8,14 +7,9 @@ from typing import Any
 import pytest
 from anthropic.types import Message
 
-from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.models import BUILTIN_NAME, builtin_model
-from shepherd.sampling import Sampling
 from tests.server.anthropic.support import COUNT, HI, READ, ask, client_of, events_of, post, stream
-from tests.server.harness import RunningServer
+from tests.server.engine import Engine, engine
 
-Engine = RunningServer[LlamaCppBackend]
 CACHED = {"type": "ephemeral"}
 LIST = {
     "name": "list_directory",
@@ -26,14 +20,7 @@ LIST = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Engine]:
-    async def load() -> LlamaCppBackend:
-        greedy, section = Sampling(temperature=0.0), LlamaCppSection(threads=1)
-        return await LlamaCppBackend.load(
-            builtin_model(), section, greedy, parallel=2, name=BUILTIN_NAME
-        )
-
-    loop = asyncio.new_event_loop()
-    with RunningServer(loop.run_until_complete(load()), loop=loop) as running:
+    with engine(parallel=2) as running:
         yield running
 
 

@@ -9,14 +9,11 @@ import httpx
 import pytest
 from anthropic.types.shared.error_response import ErrorResponse
 
-from shepherd.backends.base import Prefilled
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.errors import BackendError, BusyError
-from shepherd.events import EventCallback
+from shepherd.errors import BusyError
 from shepherd.messages import JsonObject
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.settings import ServerSettings
-from shepherd.session import Session
 from tests.patience import PATIENCE
 from tests.server.anthropic.support import (
     COUNT,
@@ -30,20 +27,9 @@ from tests.server.anthropic.support import (
     stream,
 )
 from tests.server.harness import RunningServer, scripted
-from tests.server.held import HeldBackend
+from tests.server.held import HeldBackend, RaisingBackend
 
 LONG: list[Any] = [{"role": "user", "content": "word " * 120}]
-
-
-class RaisingBackend(ScriptedBackend):
-    """Fails in prefill with the error it was given."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(parse_script("text: never"))
-        self._error = error
-
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        raise self._error
 
 
 @pytest.fixture(scope="module")
@@ -134,13 +120,6 @@ def test_a_busy_server_is_overloaded(how: Any) -> None:
         how(client)
     assert (caught.value.status_code, caught.value.type) == (529, "overloaded_error")
     assert caught.value.response.headers["retry-after"] == "3"
-
-
-def test_failures_of_the_backend() -> None:
-    with RunningServer(RaisingBackend(BackendError("it broke"))) as server:
-        response = post(server, {})
-        error = error_of(response)
-    assert (response.status_code, error["type"], error["message"]) == (500, "api_error", "it broke")
 
 
 def test_a_failure_in_a_stream_is_its_last_event() -> None:

@@ -1,20 +1,14 @@
 """The Gemini API over the in-process engine and the built-in model."""
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from google.genai import errors, types
 
-from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.models import BUILTIN_NAME, builtin_model
-from shepherd.sampling import Sampling
-from tests.server.gemini.harness import ask, google, stream, text_of
-from tests.server.harness import RunningServer
+from tests.server.engine import Engine, engine
+from tests.server.gemini.harness import ask, google, stream
 
-Engine = RunningServer[LlamaCppBackend]
 TOOL: dict[str, Any] = {
     "function_declarations": [
         {
@@ -32,29 +26,13 @@ TOOL: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Engine]:
-    async def load() -> LlamaCppBackend:
-        greedy, section = Sampling(temperature=0.0), LlamaCppSection(threads=1)
-        return await LlamaCppBackend.load(
-            builtin_model(), section, greedy, parallel=2, name=BUILTIN_NAME
-        )
-
-    loop = asyncio.new_event_loop()
-    with RunningServer(loop.run_until_complete(load()), loop=loop) as running:
+    with engine(parallel=2) as running:
         yield running
 
 
 def usage_of(answer: types.GenerateContentResponse) -> types.GenerateContentResponseUsageMetadata:
     assert answer.usage_metadata is not None
     return answer.usage_metadata
-
-
-def test_an_answer_and_its_stream_are_the_same(server: Engine) -> None:
-    with google(server) as client:
-        whole = ask(client)
-        chunks = list(stream(client))
-    assert whole.text
-    assert text_of(chunks) == whole.text
-    assert usage_of(chunks[-1]).candidates_token_count == usage_of(whole).candidates_token_count
 
 
 @pytest.mark.parametrize("how", ["whole", "streamed"])
@@ -139,11 +117,3 @@ def test_the_count_is_the_prompt_s(server: Engine) -> None:
         counted = models.count_tokens(model="m", contents="How long is this?")
         answer = ask(client, "How long is this?", max_output_tokens=1)
     assert counted.total_tokens == usage_of(answer).prompt_token_count
-
-
-def test_too_long_a_conversation_is_refused(server: Engine) -> None:
-    with google(server) as client:
-        with pytest.raises(errors.ClientError, match="exceeds the maximum number of tokens"):
-            ask(client, "word " * 6000)
-        with pytest.raises(errors.ClientError, match="exceeds the maximum number of tokens"):
-            list(stream(client, "word " * 6000))

@@ -6,31 +6,16 @@ from typing import Any
 
 import ollama
 
-from shepherd.backends.base import Prefilled
-from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.events import EventCallback
-from shepherd.session import Session
 from tests.server.harness import RunningServer
+from tests.server.held import RecordingBackend
 
 CHAT, GENERATE = "/api/chat", "/api/generate"
 HI: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
 
 
-class Recording(ScriptedBackend):
-    """Keeps the sessions of its requests."""
-
-    def __init__(self, script: str) -> None:
-        super().__init__(parse_script(script))
-        self.sessions: list[Session] = []
-
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        self.sessions.append(session)
-        return await super().prefill_session(session, callback)
-
-
-def recording(script: str = "text: hello") -> RunningServer[Recording]:
+def recording(script: str = "text: hello") -> RunningServer[RecordingBackend]:
     """A server whose backend keeps the sessions."""
-    return RunningServer(Recording(script))
+    return RunningServer(RecordingBackend(script))
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The Ollama API over the in-process engine and the built-in model."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -9,15 +8,10 @@ import httpx
 import ollama
 import pytest
 
-from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.models import BUILTIN_NAME, builtin_model
-from shepherd.sampling import Sampling
 from tests.patience import PATIENCE
-from tests.server.harness import RunningServer
-from tests.server.ollama.harness import CHAT, HI, client_of, joined
+from tests.server.engine import Engine, engine
+from tests.server.ollama.harness import CHAT, HI, client_of
 
-Engine = RunningServer[LlamaCppBackend]
 TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
@@ -30,26 +24,8 @@ TOOL: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Engine]:
-    async def load() -> LlamaCppBackend:
-        greedy, section = Sampling(temperature=0.0), LlamaCppSection(threads=1)
-        return await LlamaCppBackend.load(
-            builtin_model(), section, greedy, parallel=2, name=BUILTIN_NAME
-        )
-
-    loop = asyncio.new_event_loop()
-    with RunningServer(loop.run_until_complete(load()), loop=loop) as running:
+    with engine(parallel=2) as running:
         yield running
-
-
-def test_an_answer_and_its_stream_are_the_same(server: Engine) -> None:
-    with client_of(server) as client:
-        whole = client.chat(model="m", messages=HI)
-        chunks = list(client.chat(model="m", messages=HI, stream=True))
-    assert whole.message.content
-    assert joined(chunks) == whole.message.content
-    assert chunks[-1].eval_count == whole.eval_count > 0
-    assert whole.eval_duration > 0
-    assert whole.total_duration >= whole.eval_duration + whole.prompt_eval_duration
 
 
 def test_each_turn_reads_the_one_before_from_the_cache(server: Engine) -> None:

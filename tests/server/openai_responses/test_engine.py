@@ -1,6 +1,5 @@
 """The Responses API over the in-process engine and the built-in model."""
 
-import asyncio
 import re
 import secrets
 from collections.abc import Iterator
@@ -8,14 +7,9 @@ from typing import Any
 
 import pytest
 
-from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.models import BUILTIN_NAME, builtin_model
-from shepherd.sampling import Sampling
-from tests.server.harness import RunningServer
+from tests.server.engine import Engine, engine
 from tests.server.openai_responses.harness import created, post, rebuilt, streamed
 
-Engine = RunningServer[LlamaCppBackend]
 LIST: dict[str, Any] = {
     "type": "function",
     "name": "list_directory",
@@ -29,20 +23,12 @@ AGENTS: dict[str, Any] = {
     "description": "Other agents.",
     "tools": [{"type": "function", "name": "spawn", "parameters": {"type": "object"}}],
 }
-GREEDY = Sampling(temperature=0.0)
 QUESTION = "List the files in src"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Engine]:
-    async def load() -> LlamaCppBackend:
-        section = LlamaCppSection(threads=1, context_size=2048)
-        return await LlamaCppBackend.load(
-            builtin_model(), section, GREEDY, parallel=2, name=BUILTIN_NAME
-        )
-
-    loop = asyncio.new_event_loop()
-    with RunningServer(loop.run_until_complete(load()), loop=loop) as running:
+    with engine(parallel=2) as running:
         yield running
 
 
