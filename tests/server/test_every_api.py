@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.errors import BackendError, BusyError, InvalidRequestError
-from shepherd.server.keys import KeyStore
+from shepherd.server.access.keys import KeyStore
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
 from tests.pictures import picture
