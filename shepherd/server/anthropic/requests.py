@@ -8,17 +8,21 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import MAX_STOP_STRINGS, PARAMETERS
 from shepherd.server.anthropic.blocks import Block, block_of, blocks_or_text, system_text
 from shepherd.server.body import RequestModel
-from shepherd.server.wire.fields import MAX_TOOLS, ModelName, few_messages, list_or_empty
+from shepherd.server.wire.fields import (
+    Events,
+    ModelName,
+    NotServed,
+    Tools,
+    few_messages,
+)
 from shepherd.server.wire.unsupported import check_fields
 
 
 def _without_empty(value: object) -> object:
     """A list without empty strings."""
-    return [item for item in cast(list[object], value) if item] if _is_list(value) else value
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
+    if isinstance(value, list):
+        return [item for item in cast(list[object], value) if item]
+    return value
 
 
 def _ranged(name: str, description: str) -> Any:
@@ -98,13 +102,10 @@ class PromptRequest(RequestModel):
         Field(description="The system prompt: a text or text blocks."),
     ] = ""
     tools: Annotated[
-        list[WireTool],
+        Tools[WireTool],
         Field(
-            max_length=MAX_TOOLS,
-            fail_fast=True,
             description="Tools on offer. Those that Anthropic's servers run are left out.",
         ),
-        BeforeValidator(list_or_empty),
     ] = Field(default_factory=list[WireTool])
     tool_choice: Annotated[
         WireToolChoice | None,
@@ -128,13 +129,13 @@ class PromptRequest(RequestModel):
     output_format: Annotated[
         WireFormat | None, Field(description="The older place of `output_config.format`.")
     ] = None
-    mcp_servers: Annotated[Any, Field(description="Not served.")] = None
-    container: Annotated[Any, Field(description="Not served.")] = None
+    mcp_servers: NotServed = None
+    container: NotServed = None
     thread: Annotated[
         Any, Field(description="Not served: send the whole conversation. Clients then do.")
     ] = None
-    compaction: Annotated[Any, Field(description="Not served.")] = None
-    stream: Annotated[bool | None, Field(description="Answer in server-sent events.")] = None
+    compaction: NotServed = None
+    stream: Events = None
     stop_sequences: Annotated[
         Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)] | None,
         BeforeValidator(_without_empty),

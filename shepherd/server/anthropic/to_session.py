@@ -1,7 +1,8 @@
 """A request of the Messages API as a `Session`."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from shepherd.backends.base import ModelInfo
@@ -20,7 +21,8 @@ from shepherd.server.anthropic.requests import PromptRequest, WireMessage, WireT
 from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.wire.content import Content
-from shepherd.server.wire.translation import effort_named
+from shepherd.server.wire.custom_tools import NO_ARGUMENTS
+from shepherd.server.wire.translation import check_images, effort_named
 from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice
 
@@ -42,20 +44,20 @@ def session_of(
     reasoning that this server has not signed.
     """
     _check_supported(request)
-    tools = offered_tools(request)
+    tools = _offered_tools(request)
     messages = _Conversation(thoughts, model).messages(request.messages)
     leading = _leading_system(messages)
     texts = (request.system, *(message.content for message in messages[:leading]))
-    messages = messages[leading:]
+    messages, wants = messages[leading:], request.thinking
     return Session(
         system_message="\n\n".join(text for text in texts if text),
         messages=messages,
         tools=tools,
         sampling=_sampling(request),
-        thinking=_wants_thinking(request, default=thinking),
-        thinking_budget=request.thinking.budget_tokens if request.thinking else None,
+        thinking=wants.type in ("enabled", "adaptive") if wants else thinking,
+        thinking_budget=wants.budget_tokens if wants else None,
         thinking_effort=effort_named(request.output_config and request.output_config.effort),
-        tool_choice=tool_choice(request, tools),
+        tool_choice=_tool_choice(request, tools),
         output_format=_output_format(request),
         continues=bool(messages) and messages[-1].role is Role.ASSISTANT,
     )
@@ -77,12 +79,6 @@ def _leading_system(messages: Sequence[Message]) -> int:
     """How many messages of the role system the conversation begins with."""
     roles = (index for index, m in enumerate(messages) if m.role is not Role.SYSTEM)
     return next(roles, len(messages))
-
-
-def _wants_thinking(request: PromptRequest, *, default: bool) -> bool:
-    if request.thinking is None:
-        return default
-    return request.thinking.type in ("enabled", "adaptive")
 
 
 def _output_format(request: PromptRequest) -> OutputFormat | None:
@@ -130,16 +126,19 @@ class _Conversation:
         for index, block in enumerate(message.content):
             match block:
                 case Result() if message.role == "user":
-                    self._check_images(block.content, f"{where}.{index}")
+                    check_images(block.content.images, self.model, f"{where}.{index}")
                     yield self._result(block)
                 case str():
                     others.append(Content(block))
                 case Content() if message.role == "user":
-                    self._check_images(block, f"{where}.{index}")
+                    check_images(block.images, self.model, f"{where}.{index}")
                     others.append(block)
                 case _:
                     raise _misplaced(f"{where}.{index}", message.role)
-        content = _joined(others, where)
+        try:
+            content = joined(others)
+        except ValueError as error:
+            raise invalid(where, str(error)) from error
         if message.role == "system":
             if content.text:
                 yield Message(Role.SYSTEM, content.text)
@@ -163,7 +162,8 @@ class _Conversation:
                 case str():
                     texts.append(block)
                 case Thinking():
-                    reasoning.append(self._thought(block, f"{where}.{index}.signature"))
+                    with _signed(f"{where}.{index}.signature"):
+                        reasoning.append(self.thoughts.text(block.text, block.signature))
                 case Redacted():
                     extras.append((block.data, f"{where}.{index}.data"))
                 case Call():
@@ -175,98 +175,61 @@ class _Conversation:
         self.names.update((call.id, call.name) for call in calls)
         message = Message.assistant("".join(texts), "".join(reasoning), tuple(calls))
         for data, place in extras:
-            message = self._with_extras(message, data, place)
+            with _signed(place):
+                message = self.thoughts.with_extras(message, data)
         return message
 
-    def _thought(self, block: Thinking, where: str) -> str:
-        try:
-            return self.thoughts.text(block.text, block.signature)
-        except ValueError as error:
-            raise _forged(where) from error
 
-    def _with_extras(self, message: Message, data: str, where: str) -> Message:
-        try:
-            return self.thoughts.with_extras(message, data)
-        except ValueError as error:
-            raise _forged(where) from error
-
-    def _check_images(self, content: Content, where: str) -> None:
-        if content.images and self.model.vision is False:
-            raise invalid(
-                where, f"images are not supported: {self.model.id} reads text only; leave them out"
-            )
-
-
-def _joined(parts: Sequence[Content], where: str) -> Content:
+@contextmanager
+def _signed(where: str) -> Generator[None]:
+    """Report reasoning that this server has not signed."""
     try:
-        return joined(parts)
+        yield
     except ValueError as error:
-        raise invalid(where, str(error)) from error
-
-
-def _forged(where: str) -> ApiError:
-    return invalid(where, "it is not valid: this server has not written this reasoning")
+        reason = "it is not valid: this server has not written this reasoning"
+        raise invalid(where, reason) from error
 
 
 def _misplaced(where: str, role: str) -> ApiError:
     return invalid(where, f"this block is not possible in a message of the {role}")
 
 
-logger = logging.getLogger(__name__)
-
-_ANY_OBJECT: JsonObject = {"type": "object", "properties": {}}
-_TEXT: JsonObject = {"type": "string"}
-_NUMBER: JsonObject = {"type": "integer"}
-_RANGE: JsonObject = {"type": "array", "items": _NUMBER}
-
-
-def _command_schema(commands: str, **properties: JsonObject) -> JsonObject:
-    command = {"type": "string", "enum": commands.split()}
-    return {
-        "type": "object",
-        "properties": {"command": command, **properties},
-        "required": ["command"],
+def _command_schema(commands: str, fields: str) -> JsonObject:
+    types: JsonObject = {
+        "command": {"type": "string", "enum": commands.split()},
+        "insert_line": {"type": "integer"},
+        "view_range": {"type": "array", "items": {"type": "integer"}},
     }
+    names = ("command", *fields.split())
+    properties = {name: types.get(name, {"type": "string"}) for name in names}
+    return {"type": "object", "properties": properties, "required": ["command"]}
 
 
+_EDITS = "file_text old_str new_str insert_line insert_text"
 _DEFINED: Mapping[str, tuple[str, JsonObject]] = {
     "bash_": (
         "Run a command in a bash session that stays open. With restart, start it anew.",
-        {"type": "object", "properties": {"command": _TEXT, "restart": {"type": "boolean"}}},
+        {
+            "type": "object",
+            "properties": {"command": {"type": "string"}, "restart": {"type": "boolean"}},
+        },
     ),
     "text_editor_": (
         "View, create and edit text files.",
-        _command_schema(
-            "view create str_replace insert",
-            path=_TEXT,
-            file_text=_TEXT,
-            old_str=_TEXT,
-            new_str=_TEXT,
-            insert_line=_NUMBER,
-            insert_text=_TEXT,
-            view_range=_RANGE,
-        ),
+        _command_schema("view create str_replace insert", f"path {_EDITS} view_range"),
     ),
     "memory_": (
         "Keep files under /memories, which last beyond this conversation.",
         _command_schema(
             "view create str_replace insert delete rename",
-            path=_TEXT,
-            view_range=_RANGE,
-            file_text=_TEXT,
-            old_str=_TEXT,
-            new_str=_TEXT,
-            insert_line=_NUMBER,
-            insert_text=_TEXT,
-            old_path=_TEXT,
-            new_path=_TEXT,
+            f"path view_range {_EDITS} old_path new_path",
         ),
     ),
 }
 """The tools that Anthropic defines and clients run, by how their types begin."""
 
 
-def offered_tools(request: PromptRequest) -> list[ToolSpec]:
+def _offered_tools(request: PromptRequest) -> list[ToolSpec]:
     """The tools that the model sees; raises ApiError for one without a name.
 
     Tools of other types, which mostly Anthropic's servers run, are left out, with a line in the
@@ -279,7 +242,7 @@ def offered_tools(request: PromptRequest) -> list[ToolSpec]:
     return [spec for spec in specs if spec is not None]
 
 
-def tool_choice(request: PromptRequest, tools: Iterable[ToolSpec]) -> ToolChoice | None:
+def _tool_choice(request: PromptRequest, tools: Iterable[ToolSpec]) -> ToolChoice | None:
     """The calls that the answer must be, None if the model decides; raises ApiError."""
     choice = request.tool_choice
     if choice is None or choice.type in ("auto", "none"):
@@ -300,14 +263,10 @@ def _spec(tool: WireTool, where: str) -> ToolSpec | None:
     if tool.type in (None, "custom"):
         if not tool.name:
             raise invalid(f"{where}.name", "a tool needs a name")
-        schema = tool.input_schema or {}
-        return ToolSpec(tool.name, tool.description or "", _object_schema(schema))
+        schema = NO_ARGUMENTS | (tool.input_schema or {})
+        return ToolSpec(tool.name, tool.description or "", schema)
     for prefix, (description, schema) in _DEFINED.items():
         if tool.type.startswith(prefix) and tool.name:
             return ToolSpec(tool.name, description, schema)
     logger.info("A tool of type %.64s is left out: it is not served here", tool.type)
     return None
-
-
-def _object_schema(schema: JsonObject) -> JsonObject:
-    return {**_ANY_OBJECT, **schema}

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.embedding import MAX_INPUTS
-from shepherd.server.wire.fields import ModelName
+from shepherd.server.wire.fields import Integer, ModelName
 from shepherd.server.wire.unsupported import refuse_unsupported
 
 _INSTRUCTION = "Write the instruction into the texts, as the model's card says."
@@ -34,12 +34,6 @@ EUCLIDEAN = 2
 _MAX_DIMENSIONS = 65_536
 
 
-def _no_boolean(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("must be a number, not true or false")
-    return value
-
-
 def _document(value: object) -> object:
     """The text of a document, which may be an object."""
     return cast(dict[str, object], value).get("text") if isinstance(value, dict) else value
@@ -64,7 +58,7 @@ class EmbeddingBody(RequestModel):
         Field(description="How vectors are written; base64 has float32 in little endian."),
     ] = None
     dimensions: Annotated[
-        Annotated[int | None, BeforeValidator(_no_boolean)],
+        Integer,
         Field(
             ge=1,
             le=_MAX_DIMENSIONS,
@@ -72,7 +66,7 @@ class EmbeddingBody(RequestModel):
         ),
     ] = None
     embd_normalize: Annotated[
-        Annotated[int | None, BeforeValidator(_no_boolean)],
+        Integer,
         Field(description="llama.cpp's; only 2 (length 1) is served."),
     ] = None
 
@@ -111,7 +105,7 @@ class RerankBody(RequestModel):
         ),
     ] = None
     top_n: Annotated[
-        Annotated[int | None, BeforeValidator(_no_boolean)],
+        Integer,
         Field(ge=1, description="Only so many results; all without it."),
     ] = None
     return_documents: Annotated[

@@ -20,7 +20,7 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import MAX_STOP_STRINGS, PARAMETERS
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.content import arguments_object
-from shepherd.server.wire.fields import MAX_TOOLS
+from shepherd.server.wire.fields import MAX_TOOLS, ListOrNull, no_boolean
 from shepherd.server.wire.unsupported import check_fields
 
 _FOREIGN_PARTS = (
@@ -60,10 +60,6 @@ _STANDARD_BASE64 = str.maketrans("-_", "+/")
 InlineImage = Annotated[Image | None, PlainValidator(_image)]
 
 
-def _list_or_empty(value: object) -> object:
-    return [] if value is None else value
-
-
 class DataPart(GeminiModel):
     """A part that can be data; parts of kinds that are not served are refused by their names."""
 
@@ -98,9 +94,7 @@ class FunctionResponse(GeminiModel):
     id: str | None = None
     name: str | None = None
     response: Any = None
-    parts: Annotated[list[DataPart], BeforeValidator(_list_or_empty)] = Field(
-        default_factory=list[DataPart]
-    )
+    parts: ListOrNull[DataPart] = Field(default_factory=list[DataPart])
 
 
 class Part(DataPart):
@@ -180,12 +174,6 @@ def images_of(parts: Sequence[DataPart]) -> tuple[Image, ...]:
     return tuple(part.inline_data for part in parts if part.inline_data is not None)
 
 
-def _no_boolean(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("must be a number, not true or false")
-    return value
-
-
 def _filled(value: object) -> object:
     """A list without empty strings; null is an empty one."""
     if value is None:
@@ -199,7 +187,7 @@ def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
-NUMBER = BeforeValidator(_no_boolean)
+NUMBER = BeforeValidator(no_boolean)
 """Comes behind a range, which would not take null behind it."""
 
 Word: TypeAlias = Annotated[str | None, BeforeValidator(_upper)]

@@ -14,26 +14,28 @@ from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.gemini.answers import restored
 from shepherd.server.gemini.requests import (
     Content,
-    FunctionCallingConfig,
     FunctionDeclaration,
     FunctionResponse,
     GenerationConfig,
     Part,
     PromptFields,
-    ThinkingConfig,
     Tool,
     images_of,
 )
 from shepherd.server.gemini.schema import json_schema
 from shepherd.server.seal import Seal
 from shepherd.server.wire.content import CallHistory
-from shepherd.server.wire.translation import check_images, effort_named, logprob_count
+from shepherd.server.wire.custom_tools import NO_ARGUMENTS
+from shepherd.server.wire.translation import check_images, effort_named, logprob_count, token_budget
 from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice
 
-_EMPTY: JsonObject = {"type": "object", "properties": {}}
-_MODES = ("AUTO", "ANY", "NONE", "VALIDATED")
+_MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
 _CONFIG = "generationConfig"
+_TEXT, _JSON, _ENUM = "text/plain", "application/json", "text/x.enum"
+_ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\"} | {n: f"\\x{n:02X}" for n in range(32)})
+_RESULT_KEYS = ("output", "result", "content", "return_value")
+"""The names that Google, LiteLLM and pydantic-ai give to a result that is not an object."""
 
 
 def session_from_request(
@@ -44,24 +46,24 @@ def session_from_request(
     Raises ApiError for fields that would change the answer and are not supported.
     """
     _check_supported(request)
-    check_contents(request.contents, model)
+    _check_contents(request.contents, model)
     config, instruction = request.generation, request.system_instruction
-    declarations = [d for tool in request.tools for d in tool.function_declarations]
-    requested, thoughts = wants_thinking(config), config.thinking_config
+    tools, tool_choice = _functions(request)
+    requested, thoughts = _wants_thinking(config), config.thinking_config
     return Session(
         system_message=instruction.text if instruction else "",
-        messages=conversation(request.contents, seal),
-        tools=[_spec(declaration) for declaration in _offered(request, declarations)],
+        messages=_conversation(request.contents, seal),
+        tools=tools,
         sampling=_sampling(config),
         thinking=thinking if requested is None else requested,
-        thinking_budget=_thinking_budget(thoughts),
+        thinking_budget=token_budget(thoughts and thoughts.thinking_budget),
         thinking_effort=effort_named(thoughts and thoughts.thinking_level),
-        tool_choice=_tool_choice(request, declarations),
-        output_format=output_format(config),
+        tool_choice=tool_choice,
+        output_format=_output_format(config),
     )
 
 
-def wants_thinking(config: GenerationConfig) -> bool | None:
+def _wants_thinking(config: GenerationConfig) -> bool | None:
     """Whether a request asks for reasoning, None if it does not say."""
     thinking = config.thinking_config
     if thinking is None:
@@ -72,12 +74,6 @@ def wants_thinking(config: GenerationConfig) -> bool | None:
     return True if has_level or thinking.include_thoughts else None
 
 
-def _thinking_budget(thinking: ThinkingConfig | None) -> int | None:
-    """The limit of reasoning in tokens; None without one, as -1 says."""
-    budget = thinking.thinking_budget if thinking is not None else None
-    return None if budget is None or budget < 0 else budget
-
-
 def _check_supported(request: PromptFields) -> None:
     if request.cached_content:
         raise unsupported(
@@ -86,75 +82,49 @@ def _check_supported(request: PromptFields) -> None:
     if request.continuation_token:
         raise unsupported("continuationToken", "continuationToken is not served.")
     for index, tool in enumerate(request.tools):
-        _check_tool(tool, f"tools.{index}")
+        for name, field in Tool.model_fields.items():
+            if name != "function_declarations" and getattr(tool, name) is not None:
+                where = f"tools.{index}.{field.alias}"
+                message = f"{where} runs at Google only; this server offers functions."
+                raise unsupported(where, message)
     config = request.generation
-    if set(config.response_modalities) - {"TEXT", "MODALITY_UNSPECIFIED"}:
-        raise _only_text("responseModalities")
-    if config.speech_config:
-        raise _only_text("speechConfig")
-    if config.image_config:
-        raise _only_text("imageConfig")
-
-
-def _only_text(field: str) -> ApiError:
-    param = f"generationConfig.{field}"
-    return unsupported(param, f"{param}: only text is served.")
-
-
-def _check_tool(tool: Tool, where: str) -> None:
-    for name, field in type(tool).model_fields.items():
-        if name != "function_declarations" and getattr(tool, name) is not None:
-            message = f"{where}.{field.alias} runs at Google only; this server offers functions."
-            raise unsupported(f"{where}.{field.alias}", message)
+    others = {
+        "responseModalities": set(config.response_modalities) - {"TEXT", "MODALITY_UNSPECIFIED"},
+        "speechConfig": config.speech_config,
+        "imageConfig": config.image_config,
+    }
+    for name, value in others.items():
+        if value:
+            param = f"{_CONFIG}.{name}"
+            raise unsupported(param, f"{param}: only text is served.")
 
 
 def _spec(declaration: FunctionDeclaration) -> ToolSpec:
     schema = declaration.parameters_json_schema
     if schema is None and declaration.parameters:
         schema = json_schema(declaration.parameters)
-    return ToolSpec(declaration.name, declaration.description or "", schema or _EMPTY)
+    return ToolSpec(declaration.name, declaration.description or "", schema or NO_ARGUMENTS)
 
 
-def _calling(request: PromptFields) -> FunctionCallingConfig:
-    """How functions are called; raises ApiError for a mode that does not exist."""
+def _functions(request: PromptFields) -> tuple[list[ToolSpec], ToolChoice | None]:
+    """The functions that the model sees, and the calls that the answer must be; raises ApiError."""
+    declared = [d for tool in request.tools for d in tool.function_declarations]
     config = request.tool_config.function_calling_config if request.tool_config else None
-    config = config or FunctionCallingConfig()
-    if config.mode in (None, "", "MODE_UNSPECIFIED"):
-        return FunctionCallingConfig(
-            mode="AUTO", allowed_function_names=config.allowed_function_names
-        )
-    if config.mode not in _MODES:
-        raise _bad_choice("mode", f"must be one of {', '.join(_MODES)}")
-    return config
-
-
-def _offered(
-    request: PromptFields, declarations: Sequence[FunctionDeclaration]
-) -> list[FunctionDeclaration]:
-    """The functions that the model sees; raises ApiError for a name that is not among them."""
-    config = _calling(request)
-    allowed = set(config.allowed_function_names)
-    if config.mode == "NONE":
-        return []
-    if not allowed:
-        return [*declarations]
-    if config.mode == "AUTO":
+    allowed = set(config.allowed_function_names) if config else set[str]()
+    mode = (config and config.mode) or "MODE_UNSPECIFIED"
+    if mode not in _MODES:
+        raise _bad_choice("mode", f"must be one of {', '.join(_MODES[1:])}")
+    if mode == "NONE":
+        return [], None
+    if allowed and mode not in ("ANY", "VALIDATED"):
         raise _bad_choice("allowedFunctionNames", "only with the mode ANY or VALIDATED")
-    if missing := allowed - {declaration.name for declaration in declarations}:
+    if missing := allowed - {declaration.name for declaration in declared}:
         raise _bad_choice("allowedFunctionNames", f"there is no function {min(missing)!r}")
-    return [declaration for declaration in declarations if declaration.name in allowed]
-
-
-def _tool_choice(
-    request: PromptFields, declarations: Sequence[FunctionDeclaration]
-) -> ToolChoice | None:
-    """The calls that the answer must be, None if the model decides; raises ApiError."""
-    config = _calling(request)
-    if config.mode != "ANY":
-        return None
-    if not declarations:
+    if mode == "ANY" and not declared:
         raise _bad_choice("mode", "functions are needed with ANY")
-    return ToolChoice()
+    specs = [_spec(declaration) for declaration in declared]
+    offered = [spec for spec in specs if not allowed or spec.name in allowed]
+    return offered, ToolChoice() if mode == "ANY" else None
 
 
 def _bad_choice(field: str, reason: str) -> ApiError:
@@ -180,11 +150,7 @@ def _sampling(config: GenerationConfig) -> Sampling:
     )
 
 
-_RESULT_KEYS = ("output", "result", "content", "return_value")
-"""The names that Google, LiteLLM and pydantic-ai give to a result that is not an object."""
-
-
-def conversation(contents: Sequence[Content], seal: Seal) -> list[Message]:
+def _conversation(contents: Sequence[Content], seal: Seal) -> list[Message]:
     """The messages. Contents of the model that follow each other are one answer.
 
     Some clients keep each event of a stream as a content.
@@ -238,7 +204,7 @@ def _result_text(response: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def check_contents(contents: Sequence[Content], model: ModelInfo) -> None:
+def _check_contents(contents: Sequence[Content], model: ModelInfo) -> None:
     """Raise ApiError for parts in a content of a wrong role, and images that can't be seen."""
     for index, content in enumerate(contents):
         where = f"contents.{index}.parts"
@@ -263,32 +229,24 @@ def _check_images(content: Content, model: ModelInfo, where: str) -> None:
         raise invalid(where, str(error)) from error
 
 
-_TEXT, _JSON, _ENUM = "text/plain", "application/json", "text/x.enum"
-_ANY_OBJECT: JsonObject = {"type": "object"}
-_ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\"} | {n: f"\\x{n:02X}" for n in range(32)})
-
-
-def output_format(config: GenerationConfig) -> OutputFormat | None:
+def _output_format(config: GenerationConfig) -> OutputFormat | None:
     """The format, None for free text; raises ApiError for one that is not served."""
-    kind, schema = config.response_mime_type or _TEXT, _schema(config)
+    kind = config.response_mime_type or _TEXT
+    schema, own = config.response_json_schema, config.response_schema
+    if schema is not None and own is not None:
+        raise _bad("responseJsonSchema", "not with a responseSchema")
+    schema = json_schema(own) if own is not None else schema
     if kind == _JSON:
-        return OutputFormat(schema or _ANY_OBJECT)
+        return OutputFormat(schema or {"type": "object"})
     if kind == _ENUM:
         return OutputFormat(grammar=_choices(schema))
     if kind != _TEXT:
-        where = "generationConfig.responseMimeType"
+        where = f"{_CONFIG}.responseMimeType"
         message = f"{where}: must be {_TEXT}, {_JSON} or {_ENUM}; others are not served"
         raise unsupported(where, message)
     if schema is not None:
         raise _bad("responseMimeType", f"must be {_JSON} or {_ENUM} with a schema")
     return None
-
-
-def _schema(config: GenerationConfig) -> JsonObject | None:
-    schema, own = config.response_json_schema, config.response_schema
-    if schema is not None and own is not None:
-        raise _bad("responseJsonSchema", "not with a responseSchema")
-    return json_schema(own) if own is not None else schema
 
 
 def _choices(schema: JsonObject | None) -> str:
@@ -302,4 +260,4 @@ def _choices(schema: JsonObject | None) -> str:
 
 
 def _bad(field: str, reason: str) -> ApiError:
-    return invalid(f"generationConfig.{field}", reason)
+    return invalid(f"{_CONFIG}.{field}", reason)

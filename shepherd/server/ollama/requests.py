@@ -10,8 +10,16 @@ from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import JsonObject
 from shepherd.sampling import PARAMETERS
 from shepherd.server.body import RequestModel
-from shepherd.server.wire.content import arguments_object
-from shepherd.server.wire.fields import MAX_TOOLS, few_messages, list_or_empty
+from shepherd.server.wire.custom_tools import WireFunction, WireFunctionCall
+from shepherd.server.wire.fields import (
+    Integer,
+    ListOrNull,
+    NotServed,
+    Tools,
+    few_messages,
+    list_or_empty,
+    no_boolean,
+)
 from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.translation import token_limit
 from shepherd.server.wire.unsupported import check_fields
@@ -69,29 +77,14 @@ def _format(value: object) -> JsonObject | None:
     raise ValueError('must be "json" or a JSON schema')
 
 
-def _no_boolean(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("must be a number, not true or false")
-    return value
-
-
 Images: TypeAlias = Annotated[tuple[Image, ...], PlainValidator(_images)]
-
-
-class WireCallFunction(RequestModel):
-    """The function of a call in the history; its arguments are an object."""
-
-    name: Annotated[str, Field(min_length=1)]
-    arguments: Annotated[JsonObject, BeforeValidator(arguments_object)] = Field(
-        default_factory=dict[str, Any]
-    )
 
 
 class WireCall(RequestModel):
     """A call in the history."""
 
     id: str | None = None
-    function: WireCallFunction
+    function: WireFunctionCall
 
 
 class WireMessage(RequestModel):
@@ -101,34 +94,24 @@ class WireMessage(RequestModel):
     content: str | None = None
     thinking: str | None = None
     images: Images = ()
-    tool_calls: Annotated[list[WireCall], Field(fail_fast=True), BeforeValidator(list_or_empty)] = (
-        Field(default_factory=list[WireCall])
-    )
+    tool_calls: ListOrNull[WireCall] = Field(default_factory=list[WireCall])
     tool_name: Annotated[str | None, Field(validation_alias=AliasChoices("tool_name", "name"))] = (
         None
     )
     tool_call_id: str | None = None
 
 
-class WireToolFunction(RequestModel):
-    """A function on offer; `parameters` is a JSON schema."""
-
-    name: Annotated[str, Field(min_length=1, max_length=256)]
-    description: str | None = None
-    parameters: JsonObject | None = None
-
-
 class WireTool(RequestModel):
     """A tool on offer."""
 
     type: Literal["function"] | None = "function"
-    function: WireToolFunction
+    function: WireFunction
 
 
 class Options(SamplingFields):
     """`options`: sampling parameters; those that load a model are accepted without effect."""
 
-    num_predict: Annotated[int | None, BeforeValidator(_no_boolean)] = None
+    num_predict: Integer = None
 
 
 class OllamaRequest(RequestModel):
@@ -174,7 +157,7 @@ class OllamaRequest(RequestModel):
             le=_LOGPROBS.high,
             description="Tell so many of the likeliest tokens too; `logprobs` must be true.",
         ),
-        BeforeValidator(_no_boolean),
+        BeforeValidator(no_boolean),
     ] = None
 
     @model_validator(mode="before")
@@ -213,9 +196,8 @@ class ChatRequest(OllamaRequest):
         ),
     ] = None
     tools: Annotated[
-        list[WireTool],
-        Field(max_length=MAX_TOOLS, fail_fast=True, description="Functions on offer."),
-        BeforeValidator(list_or_empty),
+        Tools[WireTool],
+        Field(description="Functions on offer."),
     ] = Field(default_factory=list[WireTool])
 
 
@@ -237,9 +219,9 @@ class GenerateRequest(OllamaRequest):
     ] = None
     template: Annotated[str | None, Field(description="Not served.")] = None
     context: Annotated[Any, Field(description="Not served; send the conversation to chat.")] = None
-    width: Annotated[Any, Field(description="Not served.")] = None
-    height: Annotated[Any, Field(description="Not served.")] = None
-    steps: Annotated[Any, Field(description="Not served.")] = None
+    width: NotServed = None
+    height: NotServed = None
+    steps: NotServed = None
 
 
 class ShowRequest(RequestModel):

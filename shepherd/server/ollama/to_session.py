@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shepherd.backends.base import ModelInfo
-from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
+from shepherd.messages import Message, Role, ToolCall
 from shepherd.sampling import Sampling
 from shepherd.server.errors import invalid, unsupported
 from shepherd.server.ollama.requests import (
@@ -12,14 +12,12 @@ from shepherd.server.ollama.requests import (
     GenerateRequest,
     OllamaRequest,
     WireMessage,
-    WireTool,
 )
 from shepherd.server.wire.content import CallHistory
 from shepherd.server.wire.translation import check_images, effort_named, logprob_count
 from shepherd.session import Infill, RawPrompt, Session
 from shepherd.structure import OutputFormat
 
-_EMPTY: JsonObject = {"type": "object", "properties": {}}
 _INSTRUCTIONS = ("system", "developer")
 _SHOWING = ("user", "tool")
 
@@ -40,7 +38,7 @@ def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> S
     return Session(
         system_message="\n\n".join(system),
         messages=messages,
-        tools=[_spec(tool) for tool in request.tools],
+        tools=[tool.function.to_spec() for tool in request.tools],
         sampling=sampling(request),
         thinking=thinking if request.think is None else bool(request.think),
         thinking_effort=effort_named(request.think if isinstance(request.think, str) else None),
@@ -131,8 +129,3 @@ def _conversation(wire: Sequence[WireMessage]) -> list[Message]:
                     Message(Role.TOOL, content, tool_call_id=call_id, name=name, images=images)
                 )
     return messages
-
-
-def _spec(wire: WireTool) -> ToolSpec:
-    function = wire.function
-    return ToolSpec(function.name, function.description or "", function.parameters or _EMPTY)

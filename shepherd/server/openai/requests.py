@@ -16,11 +16,14 @@ from shepherd.server.body import RequestModel
 from shepherd.server.openai.tools import WireTool, WireToolCall
 from shepherd.server.wire.content import Content, content_of
 from shepherd.server.wire.fields import (
-    MAX_TOOLS,
+    Events,
+    GrammarFields,
+    ListOrNull,
     ModelName,
+    NotServed,
     StreamOptions,
+    Tools,
     few_messages,
-    list_or_empty,
 )
 from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.translation import token_limit
@@ -43,9 +46,7 @@ class WireMessage(RequestModel):
     content: Annotated[Content, PlainValidator(content_of)] = Content()
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: Annotated[
-        list[WireToolCall], Field(fail_fast=True), BeforeValidator(list_or_empty)
-    ] = Field(default_factory=list[WireToolCall])
+    tool_calls: ListOrNull[WireToolCall] = Field(default_factory=list[WireToolCall])
     tool_call_id: str | None = None
     name: str | None = None
 
@@ -77,7 +78,7 @@ _OF_OTHER_SERVERS = {
 }
 
 
-class ChatRequest(SamplingFields):
+class ChatRequest(SamplingFields, GrammarFields):
     """The body of `POST /v1/chat/completions`."""
 
     model: ModelName = None
@@ -91,11 +92,8 @@ class ChatRequest(SamplingFields):
         BeforeValidator(few_messages),
     ]
     tools: Annotated[
-        list[WireTool],
-        Field(
-            max_length=MAX_TOOLS, fail_fast=True, description="Functions and custom tools on offer."
-        ),
-        BeforeValidator(list_or_empty),
+        Tools[WireTool],
+        Field(description="Functions and custom tools on offer."),
     ] = Field(default_factory=list[WireTool])
     tool_choice: Annotated[
         Any,
@@ -107,7 +105,7 @@ class ChatRequest(SamplingFields):
     parallel_tool_calls: Annotated[
         bool | None, Field(description="false: at most one call in an answer.")
     ] = None
-    stream: Annotated[bool | None, Field(description="Answer in server-sent events.")] = None
+    stream: Events = None
     stream_options: Annotated[
         StreamOptions | None,
         Field(description="`include_usage`: a stream ends with a chunk that has the usage."),
@@ -155,12 +153,6 @@ class ChatRequest(SamplingFields):
             "schema, with `strict` refused if a part of it can't be enforced."
         ),
     ] = None
-    grammar: Annotated[
-        str | None, Field(description="A grammar in llama.cpp's GBNF that the answer fits.")
-    ] = None
-    json_schema: Annotated[
-        Any, Field(description="A JSON schema that the answer fits, as llama.cpp takes it.")
-    ] = None
     continue_final_message: Annotated[
         bool | Literal["content", "reasoning_content"] | None,
         Field(
@@ -189,7 +181,7 @@ class ChatRequest(SamplingFields):
     functions: Annotated[Any, Field(description="Not served; use `tools`.")] = None
     function_call: Annotated[Any, Field(description="Not served; use `tool_choice`.")] = None
     modalities: Annotated[Any, Field(description='Only `["text"]`.')] = None
-    audio: Annotated[Any, Field(description="Not served.")] = None
+    audio: NotServed = None
     web_search_options: Annotated[Any, Field(description="Not served; use `tools`.")] = None
 
     @model_validator(mode="before")

@@ -13,7 +13,7 @@ from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest, WireMessage
 from shepherd.server.openai.tools import check_tools, offered_tools, tool_choice
 from shepherd.server.settings import ServerSettings
-from shepherd.server.wire.translation import check_images, choice_count, effort_named, plain_format
+from shepherd.server.wire.translation import check_images, choice_count, effort_named, token_budget
 from shepherd.session import Session
 from shepherd.structure import OutputFormat
 
@@ -65,15 +65,14 @@ def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
     """
     _check_supported(request)
     instructions = (m.content.text for m in request.messages if m.role in _INSTRUCTIONS)
-    requested, budget = _wants_thinking(request), request.thinking_budget_tokens
-    single = request.parallel_tool_calls is False
+    requested, single = _wants_thinking(request), request.parallel_tool_calls is False
     return Session(
         system_message="\n\n".join(filter(None, instructions)),
         messages=_conversation(request.messages),
         tools=offered_tools(request.tools, request.tool_choice),
         sampling=request.to_sampling(),
         thinking=thinking if requested is None else requested,
-        thinking_budget=None if budget is None or budget < 0 else budget,
+        thinking_budget=token_budget(request.thinking_budget_tokens),
         thinking_effort=effort_named(request.reasoning_effort),
         tool_choice=tool_choice(request.tools, request.tool_choice, single=single),
         output_format=_output_format(request),
@@ -189,7 +188,7 @@ def _output_format(request: ChatRequest) -> OutputFormat | None:
     """The format of the answer, None for free text; raises ApiError."""
     value = request.response_format
     fields = cast(JsonObject, value) if isinstance(value, dict) else {"type": value}
-    plain = plain_format(request.grammar, request.json_schema)
+    plain = request.plain_format()
     if plain is not None:
         if fields.get("type") not in (None, "text"):
             raise invalid("grammar" if request.grammar else "json_schema", f"not with a {_FORMAT}")

@@ -1,7 +1,7 @@
 """Tools, calls and the tool choice of the chat completions API."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -9,9 +9,11 @@ from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid
-from shepherd.server.wire.content import arguments_object
 from shepherd.server.wire.custom_tools import (
     CustomFormat,
+    ToolName,
+    WireFunction,
+    WireFunctionCall,
     check_custom_format,
     custom_arguments,
     custom_spec,
@@ -19,15 +21,6 @@ from shepherd.server.wire.custom_tools import (
 from shepherd.structure import ToolChoice
 
 _KINDS = ("function", "custom")
-
-
-class WireFunctionCall(RequestModel):
-    """The function of a replayed call; its arguments come as JSON text or as an object."""
-
-    name: Annotated[str, Field(min_length=1)]
-    arguments: Annotated[JsonObject, BeforeValidator(arguments_object)] = Field(
-        default_factory=dict[str, Any]
-    )
 
 
 class WireCustomCall(RequestModel):
@@ -59,14 +52,6 @@ class WireToolCall(RequestModel):
         return ToolCall(call_id, function.name, function.arguments)
 
 
-class WireFunction(RequestModel):
-    """A function on offer; `parameters` is a JSON schema."""
-
-    name: Annotated[str, Field(min_length=1, max_length=256)]
-    description: str | None = None
-    parameters: JsonObject | None = None
-
-
 def _flat_format(value: object) -> object:
     """A grammar stands in an object of its own in this API, and beside the type in others."""
     fields = cast(JsonObject, value) if isinstance(value, dict) else {}
@@ -79,7 +64,7 @@ def _flat_format(value: object) -> object:
 class WireCustom(RequestModel):
     """A custom tool on offer, whose input is text."""
 
-    name: Annotated[str, Field(min_length=1, max_length=256)]
+    name: ToolName
     description: str | None = None
     format: Annotated[CustomFormat | None, BeforeValidator(_flat_format)] = None
 
@@ -116,9 +101,7 @@ class WireTool(RequestModel):
         if self.custom is not None and self.type == "custom":
             custom = self.custom
             return custom_spec(custom.name, custom.description or "", custom.format)
-        function = self.function or WireFunction(name="?")
-        empty: JsonObject = {"type": "object", "properties": {}}
-        return ToolSpec(function.name, function.description or "", function.parameters or empty)
+        return (self.function or WireFunction(name="?")).to_spec()
 
 
 def check_tools(tools: Sequence[WireTool], model: ModelInfo) -> None:

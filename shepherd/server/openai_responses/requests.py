@@ -2,13 +2,13 @@
 
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import unsupported
-from shepherd.server.wire.fields import MAX_TOOLS, ModelName, list_or_empty
+from shepherd.server.wire.fields import Events, ListOrNull, ModelName, NotServed, Tools
 from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.unsupported import refuse_unsupported
 
@@ -105,14 +105,11 @@ class ResponsesRequest(SamplingFields):
         str | None, Field(description="A stored response, whose conversation is continued.")
     ] = None
     tools: Annotated[
-        list[JsonObject],
+        Tools[JsonObject],
         Field(
-            max_length=MAX_TOOLS,
-            fail_fast=True,
             description="`function`, `custom`, and `namespace` with some of both; tools that only "
             "OpenAI runs are left out.",
         ),
-        BeforeValidator(list_or_empty),
     ] = Field(default_factory=list[JsonObject])
     tool_choice: Annotated[
         Any,
@@ -139,12 +136,11 @@ class ResponsesRequest(SamplingFields):
         Literal["auto", "disabled"] | None,
         Field(description="`auto`: the oldest turns leave when the conversation does not fit."),
     ] = None
-    conversation: Annotated[Any, Field(description="Not served.")] = None
-    prompt: Annotated[Any, Field(description="Not served.")] = None
-    moderation: Annotated[Any, Field(description="Not served.")] = None
-    context_management: Annotated[Any, Field(description="Not served.")] = None
-
-    stream: Annotated[bool | None, Field(description="Answer in server-sent events.")] = None
+    conversation: NotServed = None
+    prompt: NotServed = None
+    moderation: NotServed = None
+    context_management: NotServed = None
+    stream: Events = None
     max_output_tokens: Annotated[
         int | None, Field(ge=1, description="Tokens to generate at most; none: as many as fit.")
     ] = None
@@ -159,9 +155,8 @@ class ResponsesRequest(SamplingFields):
         bool | None, Field(description="Answer at once, and generate while no client waits.")
     ] = None
     include: Annotated[
-        list[str],
+        ListOrNull[str],
         AfterValidator(_known_includes),
-        BeforeValidator(list_or_empty),
         Field(
             max_length=100,
             description=f"More in the answer: `{LOGPROBS}` with log "

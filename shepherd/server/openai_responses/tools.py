@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from pydantic import Field, ValidationError
 
@@ -13,24 +13,25 @@ from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body, unsupported
 from shepherd.server.openai_responses.items import at_param
-from shepherd.server.wire.custom_tools import CustomFormat, check_custom_format, custom_spec
+from shepherd.server.wire.custom_tools import (
+    CustomFormat,
+    ToolName,
+    WireFunction,
+    check_custom_format,
+    custom_spec,
+)
 from shepherd.server.wire.fields import MAX_TOOLS
 from shepherd.structure import ToolChoice
 
-_NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
 _CHOICE = "tool_choice"
 _CALLED = ("function", "custom")
 _TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-ToolName = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class FunctionTool(RequestModel):
-    """A function; `parameters` is a JSON schema."""
+class FunctionTool(WireFunction):
+    """A function."""
 
     type: Literal["function"]
-    name: ToolName
-    description: str | None = None
-    parameters: JsonObject | None = None
 
 
 class CustomTool(RequestModel):
@@ -155,13 +156,11 @@ def _is_chat_tool(value: JsonObject) -> bool:
 
 
 def _offered(tool: FunctionTool | CustomTool, param: str, model: ModelInfo) -> OfferedTool:
-    description = tool.description or ""
-    if isinstance(tool, CustomTool):
-        check_custom_format(tool.format, model, f"{param}.format")
-        return OfferedTool(custom_spec(tool.name, description, tool.format), tool.name, custom=True)
-    return OfferedTool(
-        ToolSpec(tool.name, description, tool.parameters or _NO_ARGUMENTS), tool.name
-    )
+    if isinstance(tool, FunctionTool):
+        return OfferedTool(tool.to_spec(), tool.name)
+    check_custom_format(tool.format, model, f"{param}.format")
+    spec = custom_spec(tool.name, tool.description or "", tool.format)
+    return OfferedTool(spec, tool.name, custom=True)
 
 
 def _unambiguous(tools: Sequence[OfferedTool]) -> tuple[OfferedTool, ...]:

@@ -9,10 +9,10 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.raw.lines import LineLimits
-from shepherd.server.wire.fields import ModelName, StreamOptions
+from shepherd.server.wire.fields import Events, GrammarFields, ModelName, StreamOptions
 from shepherd.server.wire.prompts import Prompts, prompts_of
 from shepherd.server.wire.sampling import DecodingFields, ranged
-from shepherd.server.wire.translation import choice_count, plain_format, token_limit
+from shepherd.server.wire.translation import choice_count, token_limit
 from shepherd.server.wire.unsupported import refuse_unsupported
 from shepherd.session import Infill, RawPrompt, Session
 
@@ -25,21 +25,17 @@ _ELSEWHERE = {
 }
 
 
-class RawRequest(DecodingFields):
+class RawRequest(DecodingFields, GrammarFields):
     """How a prompt is continued, in the fields that both APIs have."""
 
     model: ModelName = None
-    stream: Annotated[bool | None, Field(description="Answer in server-sent events.")] = None
-    grammar: Annotated[
-        str | None, Field(description="A grammar in llama.cpp's GBNF that the answer fits.")
-    ] = None
-    json_schema: Annotated[Any, Field(description="A JSON schema that the answer fits.")] = None
+    stream: Events = None
 
     def session(self, logprobs: int | None) -> Session:
         """A session without its prompt; raises ApiError for fields that exclude each other."""
         return Session(
             sampling=replace(self.to_sampling(), logprobs=logprobs),
-            output_format=plain_format(self.grammar, self.json_schema),
+            output_format=self.plain_format(),
         )
 
 

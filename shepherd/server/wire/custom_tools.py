@@ -1,8 +1,11 @@
-"""OpenAI's custom tools, whose input is text: offered as functions with one string argument."""
+"""Tools as several APIs have them: functions, and OpenAI's custom tools, whose input is text.
 
-from typing import Annotated, Literal
+A custom tool is offered as a function with one string argument.
+"""
 
-from pydantic import Field
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
 
 from shepherd.backends.base import ModelInfo
 from shepherd.backends.inprocess.grammar.schema import prepare
@@ -10,12 +13,38 @@ from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid, unsupported
+from shepherd.server.wire.content import arguments_object
 
 INPUT = "input"
 """The argument that holds the text."""
 
 MAX_PATTERN = 16_384
 """Characters of the longest regular expression."""
+
+
+NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
+ToolName = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class WireFunction(RequestModel):
+    """A function on offer; `parameters` is a JSON schema."""
+
+    name: ToolName
+    description: str | None = None
+    parameters: JsonObject | None = None
+
+    def to_spec(self) -> ToolSpec:
+        """The function as a model sees it."""
+        return ToolSpec(self.name, self.description or "", self.parameters or NO_ARGUMENTS)
+
+
+class WireFunctionCall(RequestModel):
+    """The function of a replayed call; its arguments come as JSON text or as an object."""
+
+    name: Annotated[str, Field(min_length=1)]
+    arguments: Annotated[JsonObject, BeforeValidator(arguments_object)] = Field(
+        default_factory=dict[str, Any]
+    )
 
 
 class TextFormat(RequestModel):

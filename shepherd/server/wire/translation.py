@@ -4,14 +4,11 @@ Everything that refuses a request raises ApiError.
 """
 
 from collections.abc import Sized
-from typing import cast
 
 from shepherd.backends.base import ModelInfo
 from shepherd.config.choices import Effort
-from shepherd.messages import JsonObject
 from shepherd.server.errors import invalid
 from shepherd.server.wire.fields import MAX_TOKENS
-from shepherd.structure import OutputFormat
 
 
 def check_images(images: Sized, model: ModelInfo, where: str) -> None:
@@ -47,22 +44,13 @@ def token_limit(requested: int | None, default: int) -> int:
     return min(max(default if requested is None else requested, 0), MAX_TOKENS)
 
 
-_NAMES = {"max": Effort.XHIGH}
-
-
 def effort_named(name: str | None) -> str:
     """The effort of this name in any case; "" for `none` and for names that are unknown."""
     lower = (name or "").lower()
-    effort = _NAMES.get(lower, lower)
+    effort = Effort.XHIGH if lower == "max" else lower
     return effort if effort in set(Effort) - {Effort.NONE} else ""
 
 
-def plain_format(grammar: str | None, schema: object) -> OutputFormat | None:
-    """The format of `grammar` or of `json_schema`, None for free text; raises ApiError."""
-    if schema is None:
-        return OutputFormat(grammar=grammar) if grammar else None
-    if grammar:
-        raise invalid("json_schema", "not with a grammar")
-    if not isinstance(schema, dict):
-        raise invalid("json_schema", "must be an object")
-    return OutputFormat(cast(JsonObject, schema))
+def token_budget(requested: int | None) -> int | None:
+    """The limit of reasoning in tokens; None, or a negative one, is no limit."""
+    return None if requested is None or requested < 0 else requested
