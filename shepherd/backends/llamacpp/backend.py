@@ -190,9 +190,7 @@ class LlamaCppBackend(Backend):
         return len(self._jobs)
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        return await self._prefill(
-            await self._requests.build(session, thinking=self.thinking), session, callback
-        )
+        return await self._prefill(await self._request(session), session, callback)
 
     async def prefill_choices(
         self, session: Session, callback: EventCallback, count: int

@@ -71,6 +71,7 @@ class LlamaPrefilled(Prefilled):
         self._context_size = size
         self._mailbox = Mailbox()
         self._progressed = False
+        meter = PromptMeter(vocab, request.sampling.logprobs or 0) if request.measured else None
         self._job = Job(
             self.prompt_tokens,
             list(prompt.tokens),
@@ -79,7 +80,7 @@ class LlamaPrefilled(Prefilled):
             constraint=request.constraint,
             request=request.key,
             repeatable=request.repeatable,
-            prompt_meter=_prompt_meter(request, vocab),
+            prompt_meter=meter,
             thought=ThoughtMeter(request.thought) if request.thought is not None else None,
             images=image_runs(prompt.tokens, request.images) if request.images else [],
         )
@@ -172,10 +173,6 @@ class LlamaPrefilled(Prefilled):
             CallbackEvent.SYSTEM, f"{done}/{total}", Topic.PREFILL, str(self.cached_tokens)
         ):
             self.cancel()
-
-
-def _prompt_meter(request: Request, vocab: Vocab) -> PromptMeter | None:
-    return PromptMeter(vocab, request.sampling.logprobs or 0) if request.measured else None
 
 
 class LengthLimit:

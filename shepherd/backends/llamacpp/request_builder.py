@@ -7,7 +7,7 @@ from shepherd.backends.inprocess.grammar.constraint import (
     Constrainer,
     Constraint,
 )
-from shepherd.backends.inprocess.grammar.matcher import GrammarCompiler, TokenBytes
+from shepherd.backends.inprocess.grammar.matcher import GrammarCompiler
 from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
 from shepherd.backends.inprocess.prompt.raw import raw_prompt
@@ -20,7 +20,6 @@ from shepherd.backends.inprocess.sessions import (
 )
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.engine import Engine
-from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.prefilled import LengthLimit, Request
 from shepherd.backends.llamacpp.sampling.native_chain import recommended_sampling, resolve_biases
 from shepherd.backends.llamacpp.sampling.thought import (
@@ -65,7 +64,7 @@ class RequestBuilder:
         self._constrainer = Constrainer(style, syntax, free_calls=engine.checks_calls)
         self._context_size = engine.context.size
         self._limit = LengthLimit(vocab, self._context_size)
-        self._grammars = GrammarCompiler(lambda: text.run(_token_bytes, vocab))
+        self._grammars = GrammarCompiler(lambda: text.run(lambda: vocab.token_bytes))
         self._thinking_tokens = engine.max_thinking_tokens
         self._sessions = SessionMemory()
 
@@ -203,10 +202,6 @@ class _Prepared:
     prompt: Prompt
     constraint: Constraint | None
     thought: ThoughtBudget | None
-
-
-def _token_bytes(vocab: Vocab) -> TokenBytes:
-    return vocab.token_bytes
 
 
 def _is_repeatable(sampling: Sampling) -> bool:

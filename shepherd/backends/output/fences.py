@@ -8,12 +8,12 @@ from shepherd.backends.output.calls.json_calls import FENCED_LANGUAGES, FencedCa
 from shepherd.backends.output.calls.reader import Verdict
 from shepherd.backends.output.markers import Hit
 from shepherd.backends.output.modes import (
+    Candidate,
     HoldingMode,
     Lead,
     Machine,
     Mode,
     ProseMarkers,
-    without_separator,
 )
 from shepherd.events import CallbackEvent
 
@@ -142,29 +142,17 @@ class CodeBlock(HoldingMode):
         self._machine.sink.put(CallbackEvent.CODEBLOCK, text, self._language)
 
 
-class FencedCandidate(Mode):
+class FencedCandidate(Candidate):
     """A code block that is held while it can still be only a call."""
 
     def __init__(
         self, machine: Machine, reader: FencedCallReader, opening: Opening, block: CodeBlock
     ) -> None:
-        self._machine = machine
-        self._reader = reader
+        super().__init__(machine, reader, opening.lead, opening.line)
         self._opening = opening
         self._block = block
 
-    def feed(self, text: str) -> str:
-        verdict = self._reader.feed(text)
-        return "" if verdict is None else self._settle(verdict)
-
-    def finish(self, *, truncated: bool) -> str:
-        return self._settle(self._reader.finish(truncated=truncated))
-
-    def _settle(self, verdict: Verdict) -> str:
-        if verdict.calls:
-            before = without_separator(self._machine, self._opening.lead)
-            self._machine.accept(verdict.calls, before)
-            return verdict.rest
+    def _reject(self, verdict: Verdict, *, at_end: bool) -> str:
         # It is an ordinary block after all: its opening line, which was held, comes first, and the
         # block reads again what the reader has read.
         self._opening.show(self._machine)

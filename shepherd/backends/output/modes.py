@@ -164,6 +164,10 @@ class Candidate(Mode):
             before = without_separator(self._machine, self._lead)
             self._machine.accept(verdict.calls, before)
             return verdict.rest
+        return self._reject(verdict, at_end=at_end)
+
+    def _reject(self, verdict: Verdict, *, at_end: bool) -> str:
+        """Show what is certain to be text; returns what must be read again."""
         if self._lead.after_call and at_end and not verdict.text.strip() and not verdict.rest:
             return ""  # a model that opens instead of closing
         self._machine.note(verdict.problem)

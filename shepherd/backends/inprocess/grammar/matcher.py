@@ -170,7 +170,7 @@ class GrammarCompiler:
         if grammar in self._known:
             self._known.move_to_end(grammar)
             return self._known[grammar]
-        if not own or _may_cost_much(grammar):
+        if not own or len(grammar) > _SMALL or _COSTLY.search(grammar) is not None:
             await self._try(grammar)
         if self._tokenizer is None:
             self._tokenizer = await asyncio.to_thread(tokenizer_for, await self._vocabulary())
@@ -205,10 +205,6 @@ class GrammarCompiler:
             raise InvalidRequestError(answer.decode())
         if process.returncode:
             raise _too_large()
-
-
-def _may_cost_much(grammar: str) -> bool:
-    return len(grammar) > _SMALL or _COSTLY.search(grammar) is not None
 
 
 def _too_large() -> InvalidRequestError:

@@ -162,7 +162,8 @@ class LlamaEmbedder(Embedder):
         check_dimensions(request.dimensions, self.engine.context.width)
         texts = await self._text.run(self.engine.reader.inputs, request)
         vectors = await self._queue.vectors(texts)
-        scaled = await self._text.run(_scaled, vectors, request.dimensions)
+        size = request.dimensions
+        scaled = await self._text.run(lambda: [shortened(vector, size) for vector in vectors])
         return Embeddings(scaled, sum(map(len, texts)))
 
     async def rank(self, query: str, documents: Sequence[str]) -> Ranking:
@@ -282,10 +283,6 @@ class LlamaEmbeddingBackend(Backend):
             f"text; use it at {'/v1/rerank' if ranks else '/v1/embeddings'} of a server."
         )
         return InvalidRequestError(message, "model")
-
-
-def _scaled(vectors: Sequence[Vector], dimensions: int) -> list[Vector]:
-    return [shortened(vector, dimensions) for vector in vectors]
 
 
 def _shut_down(text: TextThread, compute: TextThread, engine: PooledEngine) -> None:

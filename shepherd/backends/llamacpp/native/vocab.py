@@ -76,7 +76,7 @@ class Vocab:
             self._ends[token] = ends
         return ends
 
-    @property
+    @property  # a protocol that has a property takes no `cached_property`
     def specials(self) -> dict[int, int]:
         """The control, unknown and user-defined tokens, with their attributes."""
         return self._specials
@@ -90,22 +90,18 @@ class Vocab:
         )
         return {token: attr for token, attr in attributes if attr & mask}
 
-    @property
+    @cached_property
     def controls(self) -> frozenset[int]:
         """The control tokens, which only a template may write."""
-        return self._controls
-
-    @cached_property
-    def _controls(self) -> frozenset[int]:
         return frozenset(token for token, attr in self.specials.items() if attr & ATTR_CONTROL)
 
     @property
     def ends(self) -> list[int]:
         """The tokens that end a generation."""
-        return self._all_ends
+        return self._ending
 
     @cached_property
-    def _all_ends(self) -> list[int]:
+    def _ending(self) -> list[int]:
         candidates = {*self.specials, self.eos} - {_NO_TOKEN}
         return sorted(token for token in candidates if self.is_eog(token))
 

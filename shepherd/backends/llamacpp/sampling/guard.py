@@ -35,7 +35,7 @@ def forced_tokens(vocab: Vocab, answer: Sequence[int], forced: bytes) -> list[in
     Empty if the text can't be tokenized without a change of the tokens before it and alone. Control
     tokens end the result, because only the model may choose them.
     """
-    text = _whole_characters(forced)
+    text = forced.decode("utf-8", "ignore").encode()  # without a cut character at the end
     tokens = _behind(vocab, b"".join(map(vocab.piece, answer[-MAX_TAIL:])), text)
     if tokens is None:
         tokens = _behind(vocab, b"", text) or []
@@ -86,11 +86,6 @@ def _behind(vocab: Vocab, before: bytes, text: bytes) -> list[int] | None:
             return tokens[place:] if position == 0 else None
         position -= len(piece)
     return None
-
-
-def _whole_characters(data: bytes) -> bytes:
-    """The bytes without a character at the end that is not complete."""
-    return data.decode("utf-8", "ignore").encode()
 
 
 class GrammarClock:

@@ -4,7 +4,7 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.vocab import Vocab
@@ -134,10 +134,6 @@ class NativeChain:
         return token_biases(self._s, self._vocab)
 
     @property
-    def _keep(self) -> int:
-        return self._s.min_keep or 0
-
-    @property
     def _active(self) -> list[str]:
         """The samplers with an effect; in greedy selection, only those that can change it."""
         if self._s.mirostat and self._s.temperature:
@@ -175,7 +171,7 @@ class NativeChain:
         for name in self._active:
             if name == "typical_p":
                 yield self._possible_only()
-            yield self._MAKERS[name](self)
+            yield self._sampler(name)
         greedy = not s.temperature
         yield lib.llama_sampler_init_greedy() if greedy else lib.llama_sampler_init_dist(self._seed)
 
@@ -191,9 +187,6 @@ class NativeChain:
             array = (lib.llama_logit_bias * len(pairs))(*pairs)
             yield lib.llama_sampler_init_logit_bias(self._vocab.size, len(pairs), array)
 
-    def _infill(self) -> Any:
-        return self._lib.llama_sampler_init_infill(self._vocab.handle)
-
     def _mirostat(self, version: int) -> Any:
         s, size = self._s, self._vocab.size
         tau, eta = s.mirostat_tau, s.mirostat_eta
@@ -203,32 +196,26 @@ class NativeChain:
             )
         return self._lib.llama_sampler_init_mirostat_v2(self._seed, tau, eta)
 
-    def _top_n_sigma(self) -> Any:
-        return self._lib.llama_sampler_init_top_n_sigma(self._s.top_n_sigma)
-
-    def _top_k(self) -> Any:
-        return self._lib.llama_sampler_init_top_k(self._s.top_k)
-
-    def _typical_p(self) -> Any:
-        return self._lib.llama_sampler_init_typical(self._s.typical_p, self._keep)
-
-    def _top_p(self) -> Any:
-        return self._lib.llama_sampler_init_top_p(self._s.top_p, self._keep)
-
-    def _min_p(self) -> Any:
-        return self._lib.llama_sampler_init_min_p(self._s.min_p, self._keep)
-
-    def _temperature(self) -> Any:
-        s = self._s
-        return self._lib.llama_sampler_init_temp_ext(
-            s.temperature, s.dynatemp_range, s.dynatemp_exponent
-        )
-
-    def _xtc(self) -> Any:
-        s = self._s
-        return self._lib.llama_sampler_init_xtc(
-            s.xtc_probability, s.xtc_threshold, self._keep, self._seed
-        )
+    def _sampler(self, name: str) -> Any:
+        """The sampler with this name in the requested order."""
+        lib, s, keep = self._lib, self._s, self._s.min_keep or 0
+        makers: dict[str, Callable[[], Any]] = {
+            "dry": self._dry,
+            "top_n_sigma": lambda: lib.llama_sampler_init_top_n_sigma(s.top_n_sigma),
+            "top_k": lambda: lib.llama_sampler_init_top_k(s.top_k),
+            "typical_p": lambda: lib.llama_sampler_init_typical(s.typical_p, keep),
+            "top_p": lambda: lib.llama_sampler_init_top_p(s.top_p, keep),
+            "min_p": lambda: lib.llama_sampler_init_min_p(s.min_p, keep),
+            "xtc": lambda: lib.llama_sampler_init_xtc(
+                s.xtc_probability, s.xtc_threshold, keep, self._seed
+            ),
+            "penalties": self._penalties,
+            "temperature": lambda: lib.llama_sampler_init_temp_ext(
+                s.temperature, s.dynatemp_range, s.dynatemp_exponent
+            ),
+            "infill": lambda: lib.llama_sampler_init_infill(self._vocab.handle),
+        }
+        return makers[name]()
 
     def _penalties(self) -> Any:
         s = self._s
@@ -257,16 +244,3 @@ class NativeChain:
         """Never more than the context has, because the memory is reserved."""
         last_n = -1 if setting is None else setting
         return self._context_size if last_n < 0 else min(last_n, self._context_size)
-
-    _MAKERS: ClassVar[dict[str, Callable[["NativeChain"], Any]]] = {
-        "dry": _dry,
-        "top_n_sigma": _top_n_sigma,
-        "top_k": _top_k,
-        "typical_p": _typical_p,
-        "top_p": _top_p,
-        "min_p": _min_p,
-        "xtc": _xtc,
-        "penalties": _penalties,
-        "temperature": _temperature,
-        "infill": _infill,
-    }

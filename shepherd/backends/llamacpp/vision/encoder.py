@@ -207,17 +207,15 @@ class ImageEncoder:
             return
         with self._lock:
             del self._requests[key]
-            self._keep(key, embeddings)
+            self._embeddings[key] = embeddings
+            while len(self._embeddings) > 1 and self._kept_bytes() > MAX_EMBEDDING_BYTES:
+                self._embeddings.popitem(last=False)
             self.encoded += 1
         future.set_result(embeddings)
 
-    def _keep(self, key: bytes, embeddings: Embeddings) -> None:
-        self._embeddings[key] = embeddings
-        while len(self._embeddings) > 1 and self._kept_bytes() > MAX_EMBEDDING_BYTES:
-            self._embeddings.popitem(last=False)
-
     def _kept_bytes(self) -> int:
-        return sum(_bytes(parts) for parts in self._embeddings.values())
+        kept = (part for parts in self._embeddings.values() for part in parts)
+        return sum(len(part) * part.itemsize for part in kept)
 
 
 def _failure(fault: Exception) -> BackendError:
@@ -225,10 +223,6 @@ def _failure(fault: Exception) -> BackendError:
         return fault
     logger.error("Encoding an image failed", exc_info=fault)
     return BackendError(f"The image can't be encoded: {fault!r}")
-
-
-def _bytes(parts: Embeddings) -> int:
-    return sum(len(part) * part.itemsize for part in parts)
 
 
 def _do_nothing() -> None:
