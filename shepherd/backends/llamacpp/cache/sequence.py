@@ -67,10 +67,6 @@ class Checkpoints:
         ):
             del self._items[0]
 
-    def reach(self, length: int) -> Checkpoint | None:
-        """The longest checkpoint of at most `length` tokens."""
-        return next((c for c in reversed(self._items) if c.length <= length), None)
-
     def at(self, length: int) -> Checkpoint | None:
         """The checkpoint of exactly `length` tokens."""
         return next((item for item in self._items if item.length == length), None)

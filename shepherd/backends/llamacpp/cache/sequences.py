@@ -162,17 +162,6 @@ class SequencePool:
             cells = sum(len(sequence.tokens) for sequence in self._sequences)
             self._crowding.note(tokens, cells, seconds)
 
-    def truncate(self, sequence: CachedSequence, count: int) -> bool:
-        """Drop the last `count` tokens; False without a change if memory can't do that.
-
-        Recurrent memory can't.
-        """
-        keep = len(sequence.tokens) - count
-        if not self._mirror.can_cut(sequence, keep):
-            return False
-        self._mirror.trim(sequence, keep)
-        return len(sequence.tokens) == keep
-
     def trim(self, sequence: CachedSequence, keep: int) -> None:
         """Drop the tokens from `keep` on, or all tokens if memory can't drop a part."""
         self._mirror.trim(sequence, keep)

@@ -168,7 +168,7 @@ class DecodeLoop:
                     return self._planner.next_parts(jobs)
                 self._timer.returned()
                 decoded += 1
-                self._timer.add(parts, self._planner.prompt_speed)
+                self._timer.add(parts)
                 self._sample(jobs)
                 length = 1 + decoded
                 ahead = any(

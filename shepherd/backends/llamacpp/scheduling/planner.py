@@ -156,11 +156,6 @@ class Planner:
         self._speculator = speculator if pool.rolls_back else None
         self._calm_from = 0.0
 
-    @property
-    def prompt_speed(self) -> float:
-        """The measured speed of prompts in tokens per second; 0 before any measurement."""
-        return self._pace.speed
-
     def plan(self, active: Sequence[Job], *, queued: bool = False) -> list[Part]:
         """One token of each generating job, then chunks of the prompts.
 
@@ -308,8 +303,15 @@ class BatchTimer:
     so that a cancel or a new request waits no longer than for one step.
     """
 
-    def __init__(self, stopwatch: Stopwatch, note: Callable[[Sequence[Part], float], None]) -> None:
+    def __init__(
+        self,
+        stopwatch: Stopwatch,
+        pace: PrefillPace,
+        note: Callable[[Sequence[Part], float], None],
+    ) -> None:
+        """`pace` says how fast prompts are read."""
         self._stopwatch = stopwatch
+        self._pace = pace
         self._note = note
         self._unread: list[Sequence[Part]] = []
         self._started = self._returned = 0.0
@@ -323,13 +325,13 @@ class BatchTimer:
         """Call this when `llama_decode` returns."""
         self._returned = self._stopwatch.now()
 
-    def add(self, parts: Sequence[Part], speed: float) -> None:
-        """Add a decoded batch; `speed` is that of prompts in tokens per second, 0 if unknown."""
+    def add(self, parts: Sequence[Part]) -> None:
+        """Add a decoded batch."""
         if not self._stopwatch.returns_early:
             self._note(parts, self._returned - self._started)
             return
         self._unread.append(parts)
-        if self._must_wait(parts, speed):
+        if self._must_wait(parts):
             self.settle()
 
     def settle(self) -> None:
@@ -337,8 +339,9 @@ class BatchTimer:
         if self._unread:
             self._end(self._stopwatch.finished())
 
-    def _must_wait(self, parts: Sequence[Part], speed: float) -> bool:
+    def _must_wait(self, parts: Sequence[Part]) -> bool:
         """Whether results are read next, or no further batch of this size may be queued."""
+        speed = self._pace.speed
         if not speed or any(part.reads for part in parts):
             return True
         return (sum(map(_tokens, self._unread)) + _tokens(parts)) / speed > MAX_UNREAD_SECONDS

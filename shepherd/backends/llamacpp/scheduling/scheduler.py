@@ -59,7 +59,7 @@ class Scheduler:
         self._quiet: Callable[[], bool] = _never
         self._pace = PrefillPace(context.batch_size, context.limits)
         self._planner = Planner(context, pool, self._pace, speculator)
-        self._timer = BatchTimer(context.stopwatch, self._planner.note)
+        self._timer = BatchTimer(context.stopwatch, self._pace, self._planner.note)
         earlier = None if speculator is None else speculator.earlier
         self._answers = Answers(vocab, context.size, post, jumps_ahead=jumps_ahead, earlier=earlier)
         self._queue = JobQueue(pool, post, self._timer, self._answers, self._pace)
@@ -196,7 +196,7 @@ class Scheduler:
             return
         self._timer.returned()
         extended = [self._extend(part) for part in parts]
-        self._timer.add(parts, self._pace.speed)
+        self._timer.add(parts)
         index = -1
         for part, is_extended in zip(parts, extended, strict=True):
             index += len(part.tokens)
