@@ -91,6 +91,38 @@ _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSc
 _TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
 
 
+@dataclass(slots=True)
+class Schema:
+    """A schema as it is enforced; `unenforced` names the dropped constraints."""
+
+    value: Any
+    unenforced: set[str] = field(default_factory=set[str])
+
+
+def prepare(schema: JsonObject, *, strict: bool = False) -> Schema:
+    """A schema that llguidance accepts; other constraints are dropped and named.
+
+    It may be narrower than the original: objects with named properties get only these. With
+    `strict`, raises InvalidRequestError if anything would be dropped. Raises it in any case for an
+    invalid schema.
+    """
+    text = json.dumps(schema)
+    if len(text) > MAX_TEXT:
+        raise InvalidRequestError(
+            f"The JSON schema is too large to be enforced: it is longer than {MAX_TEXT} characters."
+        )
+    prepared = Schema(None)
+    closing = Closing(schema)
+    # a value that fits one of two narrowed schemas may fit the other original one
+    narrows = not (strict and '"oneOf"' in text)
+    preparation = _Preparation(prepared.unenforced, closing, strict=strict, narrows=narrows)
+    prepared.value = preparation.visit(schema, 0)
+    if strict and prepared.unenforced:
+        words = ", ".join(sorted(prepared.unenforced))
+        raise InvalidRequestError(f"The JSON schema can't be enforced with strict: {words}.")
+    return prepared
+
+
 class Closing:
     """Collects the names of properties in one whole schema.
 
@@ -202,38 +234,6 @@ def _is_plain(schema: JsonObject) -> bool:
         and isinstance(required, list)
         and (kind == "object" or (isinstance(kind, list) and "object" in kind))
     )
-
-
-@dataclass(slots=True)
-class Schema:
-    """A schema as it is enforced; `unenforced` names the dropped constraints."""
-
-    value: Any
-    unenforced: set[str] = field(default_factory=set[str])
-
-
-def prepare(schema: JsonObject, *, strict: bool = False) -> Schema:
-    """A schema that llguidance accepts; other constraints are dropped and named.
-
-    It may be narrower than the original: objects with named properties get only these. With
-    `strict`, raises InvalidRequestError if anything would be dropped. Raises it in any case for an
-    invalid schema.
-    """
-    text = json.dumps(schema)
-    if len(text) > MAX_TEXT:
-        raise InvalidRequestError(
-            f"The JSON schema is too large to be enforced: it is longer than {MAX_TEXT} characters."
-        )
-    prepared = Schema(None)
-    closing = Closing(schema)
-    # a value that fits one of two narrowed schemas may fit the other original one
-    narrows = not (strict and '"oneOf"' in text)
-    preparation = _Preparation(prepared.unenforced, closing, strict=strict, narrows=narrows)
-    prepared.value = preparation.visit(schema, 0)
-    if strict and prepared.unenforced:
-        words = ", ".join(sorted(prepared.unenforced))
-        raise InvalidRequestError(f"The JSON schema can't be enforced with strict: {words}.")
-    return prepared
 
 
 @dataclass(slots=True)

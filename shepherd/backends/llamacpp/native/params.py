@@ -66,6 +66,68 @@ class Attention(NamedTuple):
     ubatch: int
 
 
+def model_params(
+    settings: LlamaCppSection, env: Mapping[str, str], workers: Workers | None = None
+) -> Any:
+    """How to load the model, with layers on `workers`.
+
+    Raises ConfigError for a bad GGML_N_GPU_LAYERS, and for too many devices.
+    """
+    lib = bindings()
+    params = lib.llama_model_default_params()
+    params.n_gpu_layers = gpu_layers(settings, env)
+    if settings.deterministic:
+        set_model_params(params)
+    params.split_mode = _SPLIT_ROW if settings.tensor_parallel > 1 else _SPLIT_LAYER
+    gpus = gpu_count(settings)
+    devices: int = lib.llama_max_devices()
+    if workers is not None:
+        workers.divide(params, devices)
+    elif 1 < gpus <= devices:
+        shares = [1.0] * gpus + [0.0] * (devices - gpus)
+        params.tensor_split = (ctypes.c_float * devices)(*shares)
+    return params
+
+
+def set_model_params(params: Any) -> None:
+    """Change the parameters of a model: its weights are not repacked for groups of tokens.
+
+    llama.cpp reads the variable for tiled weights once, before the first batch of the process.
+    """
+    params.use_extra_bufts = False
+    os.environ[_TILED_VARIABLE] = "0"
+
+
+def context_params(settings: LlamaCppSection, parallel: int, traits: ModelTraits) -> Any:
+    """The parameters of a context whose `parallel` sequences share one pool of cells."""
+    lib = bindings()
+    params = lib.llama_context_default_params()
+    params.n_ctx = settings.context_size
+    params.n_batch = batch_size(settings)
+    params.flash_attn_type, params.n_ubatch = attention(settings, traits)
+    params.n_seq_max = min(parallel, _MAX_SEQUENCES)
+    params.kv_unified = True
+    params.swa_full = settings.swa_full
+    params.n_threads = params.n_threads_batch = settings.threads or default_threads(traits.weights)
+    params.type_k = _ggml_type(lib, settings.cache_type_k)
+    params.type_v = _ggml_type(lib, settings.cache_type_v)
+    return params
+
+
+def set_context_params(params: Any, trained_context: int) -> None:
+    """Change the parameters of a context: each sequence has its own cells, as many as the context.
+
+    A batch is computed at once, because llama.cpp could split it between any two tokens.
+    """
+    sequences, padding = params.n_seq_max, ROWS[-1]
+    size = (params.n_ctx or trained_context) + padding
+    params.n_ctx = sequences * (size + -size % _PADDING)
+    params.kv_unified = False
+    params.swa_full = True
+    params.n_ubatch = max(params.n_ubatch, 2 * padding * sequences)
+    params.n_batch = params.n_ubatch
+
+
 def batch_size(settings: LlamaCppSection) -> int:
     """Tokens of a prompt that are submitted at once: the setting, or what suits the device."""
     return settings.n_batch or max(device_limits().batch, settings.largest_ubatch)
@@ -116,29 +178,6 @@ def _has_plain_values(settings: LlamaCppSection) -> bool:
     return settings.cache_type_v in ("f32", "f16", "bf16")
 
 
-def model_params(
-    settings: LlamaCppSection, env: Mapping[str, str], workers: Workers | None = None
-) -> Any:
-    """How to load the model, with layers on `workers`.
-
-    Raises ConfigError for a bad GGML_N_GPU_LAYERS, and for too many devices.
-    """
-    lib = bindings()
-    params = lib.llama_model_default_params()
-    params.n_gpu_layers = gpu_layers(settings, env)
-    if settings.deterministic:
-        set_model_params(params)
-    params.split_mode = _SPLIT_ROW if settings.tensor_parallel > 1 else _SPLIT_LAYER
-    gpus = gpu_count(settings)
-    devices: int = lib.llama_max_devices()
-    if workers is not None:
-        workers.divide(params, devices)
-    elif 1 < gpus <= devices:
-        shares = [1.0] * gpus + [0.0] * (devices - gpus)
-        params.tensor_split = (ctypes.c_float * devices)(*shares)
-    return params
-
-
 def gpu_count(settings: LlamaCppSection) -> int:
     """The number of GPUs that share the model."""
     return max(settings.tensor_parallel, settings.pipeline_parallel)
@@ -153,22 +192,6 @@ def gpu_notice(settings: LlamaCppSection) -> str | None:
         f"The settings share the model among {gpus} GPUs (llamacpp.pipeline_parallel, "
         "llamacpp.tensor_parallel), but this llama.cpp is built without GPUs; it runs on the CPU."
     )
-
-
-def context_params(settings: LlamaCppSection, parallel: int, traits: ModelTraits) -> Any:
-    """The parameters of a context whose `parallel` sequences share one pool of cells."""
-    lib = bindings()
-    params = lib.llama_context_default_params()
-    params.n_ctx = settings.context_size
-    params.n_batch = batch_size(settings)
-    params.flash_attn_type, params.n_ubatch = attention(settings, traits)
-    params.n_seq_max = min(parallel, _MAX_SEQUENCES)
-    params.kv_unified = True
-    params.swa_full = settings.swa_full
-    params.n_threads = params.n_threads_batch = settings.threads or default_threads(traits.weights)
-    params.type_k = _ggml_type(lib, settings.cache_type_k)
-    params.type_v = _ggml_type(lib, settings.cache_type_v)
-    return params
 
 
 def gpu_layers(settings: LlamaCppSection, env: Mapping[str, str]) -> int:
@@ -202,26 +225,3 @@ def usable_cores() -> int:
 def _ggml_type(lib: Any, name: str) -> int:
     value: int = getattr(lib, f"GGML_TYPE_{name.upper()}", 30)
     return value
-
-
-def set_model_params(params: Any) -> None:
-    """Change the parameters of a model: its weights are not repacked for groups of tokens.
-
-    llama.cpp reads the variable for tiled weights once, before the first batch of the process.
-    """
-    params.use_extra_bufts = False
-    os.environ[_TILED_VARIABLE] = "0"
-
-
-def set_context_params(params: Any, trained_context: int) -> None:
-    """Change the parameters of a context: each sequence has its own cells, as many as the context.
-
-    A batch is computed at once, because llama.cpp could split it between any two tokens.
-    """
-    sequences, padding = params.n_seq_max, ROWS[-1]
-    size = (params.n_ctx or trained_context) + padding
-    params.n_ctx = sequences * (size + -size % _PADDING)
-    params.kv_unified = False
-    params.swa_full = True
-    params.n_ubatch = max(params.n_ubatch, 2 * padding * sequences)
-    params.n_batch = params.n_ubatch

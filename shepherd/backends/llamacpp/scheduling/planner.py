@@ -32,25 +32,37 @@ MAX_UNREAD_SECONDS = EXCLUSIVE_STEP_SECONDS
 """Work that may be queued before a wait: as long as the longest step of a prompt."""
 
 
-def shares(usable: Sequence[int], remaining: Sequence[int], room: int) -> list[int]:
-    """The number of tokens of each prompt to read next, oldest prompt first.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A job's part of a batch: its next tokens, then drafted ones.
 
-    A prompt has `remaining` tokens to read, and `usable` of them fit the next step. One half of
-    `room` is shared equally, so no prompt starves. The rest goes to the prompts that end soonest: a
-    short prompt does not wait for a long one.
+    `completes` says that all tokens of the job are in memory afterwards, and `reads` that results
+    are read next: logits, or the state for a checkpoint. A part with an `image` has placeholders
+    instead of tokens, and is a batch of its own.
     """
-    equal = (room + 1) // 2
-    each = max(1, equal // max(1, len(usable)))
-    assigned: list[int] = []
-    for tokens in usable:
-        assigned.append(min(tokens, each, equal))
-        equal -= assigned[-1]
-    spare = room - sum(assigned)
-    for place in sorted(range(len(usable)), key=remaining.__getitem__):
-        more = min(usable[place] - assigned[place], spare)
-        assigned[place] += more
-        spare -= more
-    return assigned
+
+    job: Job
+    sequence: CachedSequence
+    tokens: list[int]
+    completes: bool
+    reads: bool
+    draft: Draft | None = None
+    image: ImageSpan | None = None
+
+    @property
+    def drafted(self) -> list[int]:
+        """The drafted tokens at the end."""
+        return self.draft.tokens if self.draft is not None else []
+
+    @property
+    def last(self) -> bool:
+        """Whether this is only the last token of the job."""
+        return self.completes and len(self.tokens) == 1
+
+    def without_draft(self) -> "Part":
+        """The same part without drafted tokens."""
+        length = len(self.tokens) - len(self.drafted)
+        return replace(self, tokens=self.tokens[:length], draft=None)
 
 
 class PrefillPace:
@@ -104,39 +116,6 @@ class PrefillPace:
             if tokens > size:
                 return tokens - tokens % size
         return tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A job's part of a batch: its next tokens, then drafted ones.
-
-    `completes` says that all tokens of the job are in memory afterwards, and `reads` that results
-    are read next: logits, or the state for a checkpoint. A part with an `image` has placeholders
-    instead of tokens, and is a batch of its own.
-    """
-
-    job: Job
-    sequence: CachedSequence
-    tokens: list[int]
-    completes: bool
-    reads: bool
-    draft: Draft | None = None
-    image: ImageSpan | None = None
-
-    @property
-    def drafted(self) -> list[int]:
-        """The drafted tokens at the end."""
-        return self.draft.tokens if self.draft is not None else []
-
-    @property
-    def last(self) -> bool:
-        """Whether this is only the last token of the job."""
-        return self.completes and len(self.tokens) == 1
-
-    def without_draft(self) -> "Part":
-        """The same part without drafted tokens."""
-        length = len(self.tokens) - len(self.drafted)
-        return replace(self, tokens=self.tokens[:length], draft=None)
 
 
 class Planner:
@@ -356,3 +335,24 @@ class BatchTimer:
 
 def _tokens(parts: Sequence[Part]) -> int:
     return sum(len(part.tokens) for part in parts)
+
+
+def shares(usable: Sequence[int], remaining: Sequence[int], room: int) -> list[int]:
+    """The number of tokens of each prompt to read next, oldest prompt first.
+
+    A prompt has `remaining` tokens to read, and `usable` of them fit the next step. One half of
+    `room` is shared equally, so no prompt starves. The rest goes to the prompts that end soonest: a
+    short prompt does not wait for a long one.
+    """
+    equal = (room + 1) // 2
+    each = max(1, equal // max(1, len(usable)))
+    assigned: list[int] = []
+    for tokens in usable:
+        assigned.append(min(tokens, each, equal))
+        equal -= assigned[-1]
+    spare = room - sum(assigned)
+    for place in sorted(range(len(usable)), key=remaining.__getitem__):
+        more = min(usable[place] - assigned[place], spare)
+        assigned[place] += more
+        spare -= more
+    return assigned
