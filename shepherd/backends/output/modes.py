@@ -281,6 +281,7 @@ class Prose(HoldingMode):
         return None if quoted else self._markers.anywhere.at(text, pos, final=final)
 
     def _no_marker(self, text: str, lead: int, pos: int) -> tuple[str, int]:
+        """Where to go on: behind the character, or behind whitespace, dropped after a call."""
         if not self._line_start:
             return text, pos + 1
         self._line_start = False
@@ -291,12 +292,14 @@ class Prose(HoldingMode):
         return text, pos
 
     def _hold(self, text: str, lead: int) -> None:
+        """Hold the text from `lead` on, which is read again with what follows."""
         self._put(text[:lead])
         self._held = text[lead:]
         self._line_start = self._line_start and not self._held.startswith("\n")
         self._line_start = self._line_start or self._after_call
 
     def _enter(self, text: str, lead: int, index: int, marker: str) -> str:
+        """Let what the marker begins take over; an orphaned closing tag begins nothing."""
         rest = text[index + len(marker) :]
         opener = self._markers.openers.get(marker)
         if opener is None:

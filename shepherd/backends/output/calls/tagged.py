@@ -79,6 +79,7 @@ class TaggedReader(CallReader):
         return self._reject(problem_of(self._value, self._catalog))
 
     def _finish_at(self, start: int, end: int) -> Verdict:
+        """End at a closing tag inside of a string that was never closed."""
         text = self._read
         calls = parse_body(text[:start], self._catalog, Scope(final=True)) or ()
         return Verdict(text[:end], calls, text[end:])
