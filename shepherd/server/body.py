@@ -3,8 +3,10 @@
 import asyncio
 import re
 from collections.abc import Callable
-from typing import ParamSpec, Protocol, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
+from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
@@ -63,6 +65,18 @@ class BodyLimits(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class JsonBody:
+    """A dependency of FastAPI: the body of a request as a `model`."""
+
+    bodies: "BodyReader"
+    model: type[BaseModel]
+    any_type: bool
+
+    async def __call__(self, request: Request) -> BaseModel:
+        return await self.bodies.read(request, self.model, any_type=self.any_type)
+
+
 class BodyReader:
     """Reads bodies of a limited size; large ones are parsed off the event loop.
 
@@ -91,6 +105,10 @@ class BodyReader:
             return await self.run(_parse, bytes(body), model)
         finally:
             self._buffered -= len(body)
+
+    def of(self, model: type[BaseModel], *, any_type: bool = False) -> Any:
+        """The dependency of a route that takes a `model` (see `read`)."""
+        return Depends(JsonBody(self, model, any_type))
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of slow `work`, which runs in a thread."""

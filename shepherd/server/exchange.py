@@ -1,15 +1,13 @@
 """A request as a session to continue, and the shape of its answer."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-from shepherd.backends.base import Generation, ModelInfo
+from shepherd.backends.base import Generation
 from shepherd.messages import JsonObject, Message
-from shepherd.server.agent.options import RequestOptions
-from shepherd.server.generation import NO_TOKENS, Choices, GenerationSource
-from shepherd.server.progress import PromptProgress
-from shepherd.server.responses import SERVER_SENT_EVENTS, Frames, StreamFormat
+from shepherd.server.generation import NO_TOKENS, Choices, GenerationSource, PromptProgress
+from shepherd.server.responses import Frames
 from shepherd.session import Session
 
 
@@ -56,22 +54,3 @@ class Exchange:
         session = self.session
         plain = session.raw_prompt is None and not session.continues
         return plain and self.tools_allowed and self.max_tokens != NO_TOKENS
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request to a model by its name, None for the default model.
-
-    `build` makes the exchange once the model is known; it raises ApiError for what the model or
-    the server can't do. `slow`: building takes long, and runs in a thread. `stream_format` is that
-    of the frames of a stream. `options` are set by `Exchanges.respond`. `keep_alive` is as in
-    `Models.lease`.
-    """
-
-    model: str | None
-    build: Callable[[ModelInfo], Exchange]
-    stream: bool = False
-    slow: bool = False
-    stream_format: StreamFormat = SERVER_SENT_EVENTS
-    options: RequestOptions = field(default_factory=RequestOptions)
-    keep_alive: float | None = None

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -16,6 +17,7 @@ from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, FinishRea
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
 from shepherd.server.errors import answer_cut
+from shepherd.server.responses import Frames
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
 
@@ -305,3 +307,69 @@ def check_whole(generation: Generation) -> None:
     """Raise ApiError for an answer that broke off, which must not look like a whole one."""
     if generation.finish_reason is FinishReason.ERROR:
         raise answer_cut(generation.broken)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """Of `total` tokens, `done` are in memory; `cached` were there before. Times in seconds."""
+
+    total: int
+    cached: int
+    done: int
+    seconds: float
+
+
+class ProgressStream:
+    """The frames of the progress, then those of the answer."""
+
+    def __init__(self, frame: Callable[[PromptProgress], str]) -> None:
+        self._frame = frame
+        self._started = time.perf_counter()
+        self._reports: asyncio.Queue[PromptProgress | None] = asyncio.Queue()
+        self._done = -1
+
+    def listen(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> bool:
+        """The callback for the prompt."""
+        if event is CallbackEvent.SYSTEM and name == Topic.PREFILL:
+            done, _, total = content.partition("/")
+            self._reports.put_nowait(self._report(int(total), int(id or 0), int(done)))
+        return log_warnings(event, content, name, id)
+
+    async def frames(
+        self,
+        opening: AbstractAsyncContextManager[Choices],
+        answer: Callable[[Choices], Frames],
+    ) -> Frames:
+        """Yields a frame for each report while `opening` is entered, then those of `answer`."""
+        async with AsyncExitStack() as held:
+            entering = asyncio.create_task(held.enter_async_context(opening))
+            entering.add_done_callback(lambda _: self._reports.put_nowait(None))
+            try:
+                while (report := await self._reports.get()) is not None:
+                    for text in self._texts(report):
+                        yield text
+            finally:
+                if not entering.done():
+                    await end_tasks(entering)
+            choices = await entering
+            prompt = choices.prompt
+            last = self._report(prompt.prompt_tokens, prompt.cached_tokens, prompt.prompt_tokens)
+            for text in self._texts(last):
+                yield text
+            async for text in answer(choices):
+                yield text
+
+    def _texts(self, report: PromptProgress) -> list[str]:
+        """The frames of a report; before the first, one with what was in memory."""
+        texts: list[str] = []
+        if self._done < 0:
+            first = PromptProgress(report.total, report.cached, report.cached, report.seconds)
+            texts.append(self._frame(first))
+            self._done = report.cached
+        if report.done > self._done:
+            self._done = report.done
+            texts.append(self._frame(report))
+        return texts
+
+    def _report(self, total: int, cached: int, done: int) -> PromptProgress:
+        return PromptProgress(total, cached, done, time.perf_counter() - self._started)

@@ -76,13 +76,14 @@ def tools_router(tools: ToolRunner, context: ServerContext, audit: AuditLog) -> 
         return JsonResponse({"tools": specs})
 
     @router.post(f"/{_EXECUTE}")
-    async def execute_tool(request: Request) -> JsonResponse:
+    async def execute_tool(
+        request: Request, body: Annotated[ExecuteRequest, bodies.of(ExecuteRequest)]
+    ) -> JsonResponse:
         """Run a tool under the permission rules; calls that need approval are denied.
 
         A failed or refused call is an answer with `success` false, not an HTTP error. Only with
         `--server-tools`.
         """
-        body = await bodies.read(request, ExecuteRequest)
         call_id = body.tool_call_id or _new_id()
         tool = tools.registry.get(body.name)
         if tool is not None and tool.calls_models:
@@ -100,12 +101,13 @@ def tools_router(tools: ToolRunner, context: ServerContext, audit: AuditLog) -> 
         return JsonResponse(openapi_document(_direct_specs(tools.registry)))
 
     @router.post("/{name}")
-    async def execute_named_tool(request: Request, name: str) -> JsonResponse:
+    async def execute_named_tool(
+        request: Request, name: str, body: Annotated[ToolArguments, bodies.of(ToolArguments)]
+    ) -> JsonResponse:
         """Run the tool of that name with the body as its arguments, under the permission rules.
 
         As with `execute`, a failed or refused call is an answer. Only with `--server-tools`.
         """
-        body = await bodies.read(request, ToolArguments)
         tool = tools.registry.get(name)
         if tool is None or tool.calls_models:
             raise ApiError(404, f"There is no tool {name!r}.", "not_found", "name")

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Annotated
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -53,12 +54,13 @@ def approvals_router(approvals: ClientApprovals, context: ServerContext) -> APIR
         return EventStreamResponse(open_frames, to_api_error, context.settings.keepalive)
 
     @router.post("/{id}")
-    async def decide_agent_approval(id: str, request: Request) -> JsonResponse:
+    async def decide_agent_approval(
+        id: str, request: Request, body: Annotated[DecisionBody, context.bodies.of(DecisionBody)]
+    ) -> JsonResponse:
         """Answer a question of the agent; 404 if it does not wait any more.
 
         Only with `--use-tools` and keys, for the scope `approve`. The first answer counts.
         """
-        body = await context.bodies.read(request, DecisionBody)
         by = record_of(request.scope).owner
         approval = Approval(Choice(body.decision), body.reason, by=by)
         approvals.decide(id, approval)

@@ -1,12 +1,9 @@
 """`POST /v1/messages` and `POST /v1/messages/count_tokens`."""
 
 import re
-from collections.abc import Callable
-from functools import partial
-from typing import TypeAlias
+from typing import Annotated
 
 from fastapi import APIRouter
-from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd.backends.base import ModelInfo
@@ -18,47 +15,51 @@ from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.anthropic.to_session import session_of
 from shepherd.server.api import Api
 from shepherd.server.errors import ApiError
-from shepherd.server.exchange import Call, Exchange
-from shepherd.server.exchanges import Exchanges
+from shepherd.server.exchange import Exchange
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.responses import JsonResponse, StreamFormat
+from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext
-from shepherd.server.wire.fields import MANY_MESSAGES, MAX_TOKENS
+from shepherd.server.wire.fields import MAX_TOKENS
 from shepherd.session import Session
 
 MESSAGES_PATH = "/v1/messages"
 BATCHES_PATH = f"{MESSAGES_PATH}/batches"
 COUNT_PATH = f"{MESSAGES_PATH}/count_tokens"
-Builder: TypeAlias = Callable[[ModelInfo], Exchange]
 EVENTS = StreamFormat("text/event-stream", PING)
 
 
 def messages_router(context: ServerContext) -> APIRouter:
     """The routes of messages."""
     router = APIRouter()
-    exchanges, builder = Exchanges(context), _Builder(context)
+    builder = _Builder(context)
 
     @router.post(MESSAGES_PATH)
-    async def create_message(request: Request) -> Response:
+    async def create_message(
+        body: Annotated[MessagesRequest, context.bodies.of(MessagesRequest)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
         """Continue a conversation in Anthropic's form, streaming or not.
 
         The prompt is processed before the first header is sent, so a conversation that does not
         fit is a 400 either way. Hanging up stops the work.
         """
-        body = await context.bodies.read(request, MessagesRequest)
-        build = partial(builder.exchange, body)
-        return await exchanges.respond(request, _call(body, build, stream=bool(body.stream)))
+        model = await serving.lease(body.model)
+        exchange = await serving.translate(body.messages, builder.exchange, body, model.info)
+        return await serving.respond(model, exchange, EVENTS if body.stream else None)
 
     @router.post(COUNT_PATH)
-    async def count_message_tokens(request: Request) -> JsonResponse:
+    async def count_message_tokens(
+        body: Annotated[CountRequest, context.bodies.of(CountRequest)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> JsonResponse:
         """How many tokens the prompt of such a request takes.
 
         Exact for a model in this process, an estimate for providers.
         """
-        body = await context.bodies.read(request, CountRequest)
-        build = partial(builder.prompt, body)
-        tokens = await exchanges.count_tokens(request, _call(body, build))
-        return JsonResponse({"input_tokens": tokens})
+        model = await serving.lease(body.model)
+        exchange = await serving.translate(body.messages, builder.prompt, body, model.info)
+        return JsonResponse({"input_tokens": await serving.count_tokens(model, exchange)})
 
     @router.api_route(BATCHES_PATH, methods=["GET", "POST"], include_in_schema=False)
     @router.api_route(
@@ -105,16 +106,6 @@ class _Builder:
 
     def _session(self, body: PromptRequest, model: ModelInfo) -> Session:
         return session_of(body, self._thoughts, model, thinking=self._settings.thinking)
-
-
-def _call(body: PromptRequest, build: Builder, *, stream: bool = False) -> Call:
-    return Call(
-        model=body.model,
-        build=build,
-        stream=stream,
-        slow=len(body.messages) > MANY_MESSAGES,
-        stream_format=EVENTS,
-    )
 
 
 ANTHROPIC = Api(

@@ -1,16 +1,15 @@
 """`POST /v1/completions`."""
 
-from functools import partial
+from typing import Annotated
 
 from fastapi import APIRouter
-from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd.server.api import Api
-from shepherd.server.exchange import Call
-from shepherd.server.exchanges import Exchanges
 from shepherd.server.raw.exchange import completion_exchange
 from shepherd.server.raw.requests import CompletionRequest
+from shepherd.server.responses import SERVER_SENT_EVENTS
+from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.errors import OpenAiErrors
 
@@ -20,17 +19,19 @@ PATH = "/v1/completions"
 def completions_router(context: ServerContext) -> APIRouter:
     """The completions route."""
     router = APIRouter()
-    exchanges = Exchanges(context)
 
     @router.post(PATH)
-    async def create_completion(request: Request) -> Response:
+    async def create_completion(
+        body: Annotated[CompletionRequest, context.bodies.of(CompletionRequest)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
         """Continue one or more prompts as they are, without a chat template.
 
         Only models that run in this process take raw prompts.
         """
-        body = await context.bodies.read(request, CompletionRequest)
-        build = partial(completion_exchange, body, context.settings)
-        return await exchanges.respond(request, Call(body.model, build, bool(body.stream)))
+        model = await serving.lease(body.model)
+        exchange = completion_exchange(body, context.settings, model.info)
+        return await serving.respond(model, exchange, SERVER_SENT_EVENTS if body.stream else None)
 
     return router
 

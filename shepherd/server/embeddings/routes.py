@@ -1,7 +1,7 @@
 """`POST /v1/embeddings` and `POST /v1/rerank`, and the paths that mean the same."""
 
 from functools import partial
-from typing import cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -29,21 +29,24 @@ def embeddings_router(context: ServerContext) -> APIRouter:
     router = APIRouter()
 
     @router.post(EMBEDDINGS_PATH)
-    async def create_embeddings(request: Request) -> Response:
+    async def create_embeddings(
+        request: Request, body: Annotated[EmbeddingBody, context.bodies.of(EmbeddingBody)]
+    ) -> Response:
         """Make a vector of each input. With `content` the answer is in llama.cpp's shape."""
-        body = await context.bodies.read(request, EmbeddingBody)
         return await _embeddings(context, request, body, plain=False)
 
     @router.post("/embeddings", include_in_schema=False)
-    async def create_unprefixed(request: Request) -> Response:
+    async def create_unprefixed(
+        request: Request, body: Annotated[EmbeddingBody, context.bodies.of(EmbeddingBody)]
+    ) -> Response:
         """The same for a request that names a model, otherwise llama.cpp's shape."""
-        body = await context.bodies.read(request, EmbeddingBody)
         return await _embeddings(context, request, body, plain=body.model is None)
 
     @router.post("/embedding", include_in_schema=False)
-    async def create_plain(request: Request) -> Response:
+    async def create_plain(
+        request: Request, body: Annotated[EmbeddingBody, context.bodies.of(EmbeddingBody)]
+    ) -> Response:
         """The same in llama.cpp's shape."""
-        body = await context.bodies.read(request, EmbeddingBody)
         return await _embeddings(context, request, body, plain=True)
 
     return router
@@ -57,12 +60,13 @@ def rerank_router(context: ServerContext) -> APIRouter:
     @router.post("/reranking", include_in_schema=False)
     @router.post("/v1/reranking", include_in_schema=False)
     @router.post(RERANK_PATH)
-    async def rerank(request: Request) -> Response:
+    async def rerank(
+        request: Request, body: Annotated[RerankBody, context.bodies.of(RerankBody)]
+    ) -> Response:
         """Order documents by how well they fit a query, the best first.
 
         Also at `/rerank`, `/reranking` and `/v1/reranking`.
         """
-        body = await context.bodies.read(request, RerankBody)
         field = "texts" if body.documents is None else "documents"
         documents = body.texts if body.documents is None else body.documents
         if documents is None:

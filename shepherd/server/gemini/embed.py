@@ -74,17 +74,23 @@ def embed_router(context: ServerContext, version: str, *, schema: bool) -> APIRo
     router = APIRouter(prefix=f"{version}/models", include_in_schema=schema)
 
     @router.post("/{model:path}:embedContent")
-    async def embed_content(request: Request, model: str) -> Response:
+    async def embed_content(
+        request: Request,
+        model: str,
+        body: Annotated[EmbedContentBody, context.bodies.of(EmbedContentBody)],
+    ) -> Response:
         """Make a vector of a text."""
-        body = await context.bodies.read(request, EmbedContentBody)
         result = await _embedded(context, request, model, [body])
         vector: list[Any] = [*result.vectors[0]]
         return JsonResponse({"embedding": {"values": vector}, "usageMetadata": _usage(result)})
 
     @router.post("/{model:path}:batchEmbedContents")
-    async def batch_embed_contents(request: Request, model: str) -> Response:
+    async def batch_embed_contents(
+        request: Request,
+        model: str,
+        body: Annotated[BatchEmbedBody, context.bodies.of(BatchEmbedBody)],
+    ) -> Response:
         """Make a vector of each text."""
-        body = await context.bodies.read(request, BatchEmbedBody)
         if not body.requests:
             return JsonResponse({"embeddings": []})
         result = await _embedded(context, request, model, body.requests)

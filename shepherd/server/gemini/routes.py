@@ -1,7 +1,7 @@
 """The paths of the Gemini API: generate, count, list models."""
 
 import re
-from functools import partial
+from typing import Annotated
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
@@ -12,8 +12,7 @@ from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api, routes_with
 from shepherd.server.errors import ApiError, invalid
-from shepherd.server.exchange import Call, Exchange
-from shepherd.server.exchanges import Exchanges
+from shepherd.server.exchange import Exchange
 from shepherd.server.gemini.answers import GeminiAnswer
 from shepherd.server.gemini.embed import BatchEmbedBody, EmbedContentBody, embed_router
 from shepherd.server.gemini.errors import GeminiArrayErrors, GeminiErrors
@@ -22,6 +21,7 @@ from shepherd.server.gemini.to_session import session_from_request
 from shepherd.server.models import listed_id
 from shepherd.server.record import record_of
 from shepherd.server.responses import JSON_ARRAY, JsonResponse, StreamFormat
+from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext
 
 CLIENT_HEADER = "x-goog-api-client"
@@ -30,9 +30,6 @@ CLIENT_HEADER = "x-goog-api-client"
 EVENTS = StreamFormat("text/event-stream", keepalive="\n")
 """Server-sent events without comments: Google's client in JavaScript, and with it gemini-cli, fails
 with "Incomplete JSON segment" at a comment, and skips empty lines."""
-
-MANY_CONTENTS = 500
-"""More are translated beside the event loop."""
 
 _MAX_TOKENS = 2**31 - 1
 _METHODS = {
@@ -46,16 +43,25 @@ _PREFIX = "models/"
 def generate_router(context: ServerContext, version: str) -> APIRouter:
     """The routes that generate and count, for one version of the API."""
     router = APIRouter(prefix=f"{version}/models", include_in_schema=version == BETA)
-    exchanges = Exchanges(context)
 
     @router.post("/{model:path}:generateContent")
-    async def generate_content(request: Request, model: str) -> Response:
+    async def generate_content(
+        model: str,
+        body: Annotated[GenerateRequest, context.bodies.of(GenerateRequest)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
         """Continue a conversation; the answer comes whole."""
-        body = await context.bodies.read(request, GenerateRequest)
-        return await exchanges.respond(request, _call(context, model, body))
+        backend = await serving.lease(model.removeprefix(_PREFIX))
+        exchange = await serving.translate(body.contents, _exchange, body, context, backend.info)
+        return await serving.respond(backend, exchange)
 
     @router.post("/{model:path}:streamGenerateContent")
-    async def stream_generate_content(request: Request, model: str) -> Response:
+    async def stream_generate_content(
+        request: Request,
+        model: str,
+        body: Annotated[GenerateRequest, context.bodies.of(GenerateRequest)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
         """Continue a conversation in pieces.
 
         With `alt=sse` they are server-sent events, otherwise the elements of one array. The prompt
@@ -63,18 +69,27 @@ def generate_router(context: ServerContext, version: str) -> APIRouter:
         Hanging up stops the work.
         """
         array = _wants_array(request)
-        body = await context.bodies.read(request, GenerateRequest)
         if array:
             record_of(request.scope).shape = GeminiArrayErrors()
-        call = _call(context, model, body, stream=True, array=array)
-        return await exchanges.respond(request, call)
+        backend = await serving.lease(model.removeprefix(_PREFIX))
+        exchange = await serving.translate(
+            body.contents, _exchange, body, context, backend.info, array=array
+        )
+        return await serving.respond(backend, exchange, JSON_ARRAY if array else EVENTS)
 
     @router.post("/{model:path}:countTokens")
-    async def count_tokens(request: Request, model: str) -> JsonResponse:
+    async def count_tokens(
+        model: str,
+        body: Annotated[CountRequest, context.bodies.of(CountRequest)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> JsonResponse:
         """How many tokens the prompt of a request takes, with its instructions and functions."""
-        body = await context.bodies.read(request, CountRequest)
         prompt = body.generate_content_request or _prompt(body)
-        tokens = await exchanges.count_tokens(request, _call(context, model, prompt))
+        backend = await serving.lease(model.removeprefix(_PREFIX))
+        exchange = await serving.translate(
+            prompt.contents, _exchange, prompt, context, backend.info
+        )
+        tokens = await serving.count_tokens(backend, exchange)
         details = [{"modality": "TEXT", "tokenCount": tokens}]
         return JsonResponse({"totalTokens": tokens, "promptTokensDetails": details})
 
@@ -117,25 +132,8 @@ def models_router(
     return router
 
 
-def _call(
-    context: ServerContext,
-    model: str,
-    body: PromptFields,
-    *,
-    stream: bool = False,
-    array: bool = False,
-) -> Call:
-    return Call(
-        model=model.removeprefix(_PREFIX),
-        build=partial(_exchange, body, context, array=array),
-        stream=stream,
-        slow=len(body.contents) > MANY_CONTENTS,
-        stream_format=JSON_ARRAY if array else EVENTS,
-    )
-
-
 def _exchange(
-    body: PromptFields, context: ServerContext, model: ModelInfo, *, array: bool
+    body: PromptFields, context: ServerContext, model: ModelInfo, *, array: bool = False
 ) -> Exchange:
     """The exchange of a request; raises ApiError."""
     settings, config = context.settings, body.generation

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -29,9 +29,8 @@ def model_router(context: ServerContext) -> APIRouter:
     router = APIRouter()
 
     @router.post(TOKENIZE_PATH)
-    async def tokenize(request: Request) -> Response:
+    async def tokenize(body: Annotated[TokenizeBody, context.bodies.of(TokenizeBody)]) -> Response:
         """The tokens of a text, with `with_pieces` each with its own text."""
-        body = await context.bodies.read(request, TokenizeBody)
         async with _text_model(context, body.model) as text:
             with _naming("content"):
                 tokens = await text.tokenize(
@@ -46,9 +45,10 @@ def model_router(context: ServerContext) -> APIRouter:
         return JsonResponse({"tokens": pieces})
 
     @router.post(DETOKENIZE_PATH)
-    async def detokenize(request: Request) -> Response:
+    async def detokenize(
+        body: Annotated[DetokenizeBody, context.bodies.of(DetokenizeBody)],
+    ) -> Response:
         """The text of tokens."""
-        body = await context.bodies.read(request, DetokenizeBody)
         async with _text_model(context, body.model) as text:
             with _naming("tokens"):
                 pieces = await text.pieces(body.tokens)

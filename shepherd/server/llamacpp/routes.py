@@ -1,14 +1,11 @@
 """llama.cpp's `/completion` and `/infill`, and the API that they belong to."""
 
-from functools import partial
+from typing import Annotated
 
 from fastapi import APIRouter
-from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd.server.api import Api
-from shepherd.server.exchange import Call
-from shepherd.server.exchanges import Exchanges
 from shepherd.server.llamacpp.model_routes import (
     DETOKENIZE_PATH,
     PROPS_PATH,
@@ -23,6 +20,8 @@ from shepherd.server.raw.requests import (
     InfillBody,
     TokenizeBody,
 )
+from shepherd.server.responses import SERVER_SENT_EVENTS
+from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.errors import LlamaErrors
 
@@ -33,22 +32,27 @@ INFILL_PATH = "/infill"
 def completion_router(context: ServerContext) -> APIRouter:
     """The routes that continue raw prompts."""
     router = APIRouter()
-    exchanges = Exchanges(context)
 
     @router.post("/completions", include_in_schema=False)
     @router.post(COMPLETION_PATH)
-    async def complete(request: Request) -> Response:
+    async def complete(
+        body: Annotated[CompletionBody, context.bodies.of(CompletionBody)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
         """Continue one or more prompts as they are, also at `/completions`."""
-        body = await context.bodies.read(request, CompletionBody)
-        build = partial(prompt_exchange, body, context.settings)
-        return await exchanges.respond(request, Call(body.model, build, bool(body.stream)))
+        model = await serving.lease(body.model)
+        exchange = prompt_exchange(body, context.settings, model.info)
+        return await serving.respond(model, exchange, SERVER_SENT_EVENTS if body.stream else None)
 
     @router.post(INFILL_PATH)
-    async def infill(request: Request) -> Response:
+    async def infill(
+        body: Annotated[InfillBody, context.bodies.of(InfillBody)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
         """Write what stands between two texts, with a model that has tokens for that."""
-        body = await context.bodies.read(request, InfillBody)
-        build = partial(infill_exchange, body, context.settings)
-        return await exchanges.respond(request, Call(body.model, build, bool(body.stream)))
+        model = await serving.lease(body.model)
+        exchange = infill_exchange(body, context.settings, model.info)
+        return await serving.respond(model, exchange, SERVER_SENT_EVENTS if body.stream else None)
 
     return router
 

@@ -68,10 +68,11 @@ def embed_router(context: ServerContext) -> APIRouter:
     router = APIRouter(prefix="/api")
 
     @router.post("/embed")
-    async def embed(request: Request) -> Response:
+    async def embed(
+        request: Request, body: Annotated[EmbedBody, context.bodies.of(EmbedBody)]
+    ) -> Response:
         """Make a vector of each text. Without texts the model is only loaded."""
         started = time.perf_counter()
-        body = await context.bodies.read(request, EmbedBody)
         inputs = EmbeddingInput(
             [(text,) for text in body.input], body.dimensions or 0, body.truncate is not False
         )
@@ -86,9 +87,10 @@ def embed_router(context: ServerContext) -> APIRouter:
         return Response(text, media_type="application/json")
 
     @router.post("/embeddings")
-    async def embed_prompt(request: Request) -> Response:
+    async def embed_prompt(
+        request: Request, body: Annotated[EmbeddingsBody, context.bodies.of(EmbeddingsBody)]
+    ) -> Response:
         """Make a vector of one text: the older form."""
-        body = await context.bodies.read(request, EmbeddingsBody)
         texts = [(body.prompt,)] if body.prompt else []
         inputs = EmbeddingInput(texts, truncate=True)
         result = await _embedded(context, request, body.model, inputs, "prompt")

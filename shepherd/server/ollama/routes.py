@@ -1,8 +1,7 @@
 """The paths of the Ollama API: chat, generate, and what there is of models."""
 
 import time
-from collections.abc import Callable
-from functools import partial
+from typing import Annotated
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -11,8 +10,7 @@ from starlette.responses import Response
 from shepherd.backends.base import ModelInfo
 from shepherd.server.api import Api
 from shepherd.server.errors import unsupported
-from shepherd.server.exchange import Call, Exchange
-from shepherd.server.exchanges import Exchanges
+from shepherd.server.exchange import Exchange
 from shepherd.server.models import ModelState
 from shepherd.server.ollama.answers import ChatAnswer, GenerateAnswer, OllamaAnswer, OllamaErrors
 from shepherd.server.ollama.embed import EmbedBody, EmbeddingsBody, embed_router
@@ -31,40 +29,46 @@ from shepherd.server.ollama.requests import (
     ShowRequest,
 )
 from shepherd.server.ollama.to_session import chat_session, generate_session
-from shepherd.server.responses import JSON_LINES, JsonResponse
+from shepherd.server.responses import JSON_LINES, JsonResponse, StreamFormat
+from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext, ServerSettings
-from shepherd.server.wire.fields import MANY_MESSAGES
 
 
 def chat_router(context: ServerContext) -> APIRouter:
     """The routes that generate."""
     router = APIRouter(prefix="/api")
-    exchanges = Exchanges(context)
 
     @router.post("/chat")
-    async def chat(request: Request) -> Response:
+    async def chat(
+        body: Annotated[ChatRequest, context.bodies.of(ChatRequest, any_type=True)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
         """Continue a conversation, in lines of JSON unless `stream` is false.
 
         If the assistant has the last word, the answer continues it. An error after the first line
         is the last line. Hanging up stops the work.
         """
         started = time.perf_counter()
-        body = await context.bodies.read(request, ChatRequest, any_type=True)
         if not body.messages:
             return await _load(context, body, ChatAnswer(body.model))
-        build = partial(_chat_exchange, body, context.settings, started)
-        call = _call(context, body, build, slow=len(body.messages) > MANY_MESSAGES)
-        return await exchanges.respond(request, call)
+        model = await serving.lease(plain_name(body.model, context.models), body.keep_alive)
+        exchange = await serving.translate(
+            body.messages, _chat_exchange, body, context.settings, started, model.info
+        )
+        return await serving.respond(model, exchange, _stream_format(body))
 
     @router.post("/generate")
-    async def generate(request: Request) -> Response:
+    async def generate(
+        body: Annotated[GenerateRequest, context.bodies.of(GenerateRequest, any_type=True)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
         """Answer a prompt, in lines of JSON unless `stream` is false."""
         started = time.perf_counter()
-        body = await context.bodies.read(request, GenerateRequest, any_type=True)
         if not (body.prompt or body.images or body.suffix):
             return await _load(context, body, GenerateAnswer(body.model))
-        build = partial(_generate_exchange, body, context.settings, started)
-        return await exchanges.respond(request, _call(context, body, build))
+        model = await serving.lease(plain_name(body.model, context.models), body.keep_alive)
+        exchange = _generate_exchange(body, context.settings, started, model.info)
+        return await serving.respond(model, exchange, _stream_format(body))
 
     return router
 
@@ -88,9 +92,10 @@ def models_router(context: ServerContext) -> APIRouter:
         return JsonResponse({"models": loaded})
 
     @router.post("/show")
-    async def show_model(request: Request) -> JsonResponse:
+    async def show_model(
+        body: Annotated[ShowRequest, context.bodies.of(ShowRequest, any_type=True)],
+    ) -> JsonResponse:
         """What the server knows of a model; 404 for an unknown name."""
-        body = await context.bodies.read(request, ShowRequest, any_type=True)
         await context.models.refresh()
         info = find_model(body.model, context.models)
         return JsonResponse(model_details(info, context.started))
@@ -131,21 +136,9 @@ async def _load(context: ServerContext, body: OllamaRequest, answer: OllamaAnswe
         return JsonResponse(answer.idle("unload" if body.keep_alive == 0 else "load"))
 
 
-def _call(
-    context: ServerContext,
-    body: OllamaRequest,
-    build: Callable[[ModelInfo], Exchange],
-    *,
-    slow: bool = False,
-) -> Call:
-    return Call(
-        model=plain_name(body.model, context.models),
-        build=build,
-        stream=body.stream is not False,
-        slow=slow,
-        stream_format=JSON_LINES,
-        keep_alive=body.keep_alive,
-    )
+def _stream_format(body: OllamaRequest) -> StreamFormat | None:
+    """Answers are streamed unless the request says otherwise."""
+    return None if body.stream is False else JSON_LINES
 
 
 def _chat_exchange(

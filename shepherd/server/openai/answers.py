@@ -10,10 +10,9 @@ from shepherd.events import FinishReason
 from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, ToolCall
-from shepherd.server.generation import ChoicePiece
+from shepherd.server.generation import ChoicePiece, PromptProgress
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.tools import custom_names
-from shepherd.server.progress import PromptProgress
 from shepherd.server.wire.answers import (
     StreamedAnswer,
     fingerprint,

@@ -1,17 +1,15 @@
 """The prompt of a chat request: llama.cpp's `/apply-template`, and how many tokens it takes."""
 
-from functools import partial
+from typing import Annotated
 
 from fastapi import APIRouter
-from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd.server.errors import unsupported
-from shepherd.server.exchange import Call
-from shepherd.server.exchanges import Exchanges
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import chat_exchange
 from shepherd.server.responses import JsonResponse
+from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext
 
 APPLY_PATH = "/apply-template"
@@ -21,12 +19,12 @@ COUNT_PATH = "/v1/chat/completions/input_tokens"
 def prompt_router(context: ServerContext) -> APIRouter:
     """The routes for the prompts of chat requests."""
     router = APIRouter()
-    exchanges = Exchanges(context)
 
     @router.post(APPLY_PATH)
-    async def apply_template(request: Request) -> Response:
+    async def apply_template(
+        body: Annotated[ChatRequest, context.bodies.of(ChatRequest)],
+    ) -> Response:
         """The prompt of a chat request as text; only for models that run in this process."""
-        body = await context.bodies.read(request, ChatRequest)
         async with context.models.lease(body.model) as backend:
             info, text = backend.info, backend.text_model
             if text is None:
@@ -39,10 +37,13 @@ def prompt_router(context: ServerContext) -> APIRouter:
 
     @router.post("/chat/completions/input_tokens", include_in_schema=False)
     @router.post(COUNT_PATH)
-    async def count_tokens(request: Request) -> Response:
+    async def count_tokens(
+        body: Annotated[ChatRequest, context.bodies.of(ChatRequest)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
         """How many tokens the prompt of a chat request takes."""
-        body = await context.bodies.read(request, ChatRequest)
-        call = Call(body.model, partial(chat_exchange, body, context.settings), slow=True)
-        return JsonResponse({"input_tokens": await exchanges.count_tokens(request, call)})
+        model = await serving.lease(body.model)
+        exchange = await context.bodies.run(chat_exchange, body, context.settings, model.info)
+        return JsonResponse({"input_tokens": await serving.count_tokens(model, exchange)})
 
     return router

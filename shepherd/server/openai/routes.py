@@ -1,47 +1,43 @@
 """`POST /v1/chat/completions` and `GET /v1/models`."""
 
-from functools import partial
+from typing import Annotated
 
 from fastapi import APIRouter
-from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api
-from shepherd.server.exchange import Call
-from shepherd.server.exchanges import Exchanges
 from shepherd.server.models import ServedModel, listed_id, unknown_model
 from shepherd.server.openai.prompt_routes import prompt_router
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import chat_exchange
-from shepherd.server.responses import JsonResponse
+from shepherd.server.responses import SERVER_SENT_EVENTS, JsonResponse
+from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.errors import EXCEEDS_CONTEXT, OpenAiErrors
-from shepherd.server.wire.fields import MANY_MESSAGES
 
 
 def chat_router(context: ServerContext) -> APIRouter:
     """The chat completions route."""
     router = APIRouter()
-    exchanges = Exchanges(context)
 
     @router.post("/chat/completions", include_in_schema=False)
     @router.post(CHAT_PATH)
-    async def create_chat_completion(request: Request) -> Response:
+    async def create_chat_completion(
+        body: Annotated[ChatRequest, context.bodies.of(ChatRequest)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
         """Continue a conversation, streaming or not.
 
         The prompt is processed before the first header is sent, so a conversation that does not fit
         is a 400 `context_length_exceeded` in both cases. Disconnecting stops the work.
         """
-        body = await context.bodies.read(request, ChatRequest)
-        call = Call(
-            model=body.model,
-            build=partial(chat_exchange, body, context.settings),
-            stream=bool(body.stream),
-            slow=len(body.messages) > MANY_MESSAGES,
+        model = await serving.lease(body.model)
+        exchange = await serving.translate(
+            body.messages, chat_exchange, body, context.settings, model.info
         )
-        return await exchanges.respond(request, call)
+        return await serving.respond(model, exchange, SERVER_SENT_EVENTS if body.stream else None)
 
     return router
 

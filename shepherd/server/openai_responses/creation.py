@@ -3,18 +3,15 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
-from shepherd.backends.base import ModelInfo
+from shepherd.backends.base import Backend, ModelInfo
 from shepherd.errors import BusyError
 from shepherd.messages import JsonObject, Message
 from shepherd.server.access.keys import Admission
-from shepherd.server.agent.options import RequestOptions
-from shepherd.server.exchange import Call, Exchange
-from shepherd.server.exchanges import Exchanges
+from shepherd.server.exchange import Exchange
 from shepherd.server.guard import CHECK_SECONDS
 from shepherd.server.openai_responses.answers import (
     INCOMPLETE,
@@ -24,12 +21,13 @@ from shepherd.server.openai_responses.answers import (
     ReasoningView,
     ResponseAnswer,
 )
-from shepherd.server.openai_responses.items import MANY_ITEMS, History
+from shepherd.server.openai_responses.items import History
 from shepherd.server.openai_responses.record import ResponseRecord, Status
 from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.store import ResponseStore, ResponseStoreError, StoredResponse
 from shepherd.server.openai_responses.to_session import Source, Translator
 from shepherd.server.responses import Frames
+from shepherd.server.serving import Serving
 from shepherd.server.wire.fields import MAX_TOKENS
 from shepherd.tasks import end_tasks
 
@@ -40,8 +38,7 @@ logger = logging.getLogger(__name__)
 class Creation:
     """A response that is being made for the key `owner`.
 
-    `opening` are the events before the text that were not sent yet. `built` is done when the
-    request was accepted.
+    `opening` are the events before the text that were not sent yet.
     """
 
     request: ResponsesRequest
@@ -53,21 +50,14 @@ class Creation:
     max_tokens: int = 0
     opening: Sequence[str] = OPENING
     output: OutputWriter | None = None
-    built: Future[None] = field(default_factory=Future[None])
     events: EventWriter = field(init=False)
 
     def __post_init__(self) -> None:
         self.events = EventWriter(self.record)
 
-    def call(self) -> Call:
-        """The call to the model."""
-        return Call(
-            model=self.request.model,
-            build=self._build,
-            stream=bool(self.request.stream),
-            slow=len(self.history.items) > MANY_ITEMS,
-            options=RequestOptions(owner=self.owner),
-        )
+    async def translate(self, serving: Serving, model: Backend) -> Exchange:
+        """The exchange with a model; raises ApiError."""
+        return await serving.translate(self.history.items, self._exchange, model.info)
 
     async def keep(self) -> None:
         """Store the response as it is now, if that was requested; a failure is logged."""
@@ -97,8 +87,7 @@ class Creation:
         list(self.output.close(INCOMPLETE))
         return self.output.items
 
-    def _build(self, model: ModelInfo) -> Exchange:
-        """The exchange; raises ApiError."""
+    def _exchange(self, model: ModelInfo) -> Exchange:
         request = self.request
         conversation = self.translator.conversation(request, self.history.items, model)
         self.record.model = request.model or model.id
@@ -106,8 +95,6 @@ class Creation:
         seal = self.translator.sign
         one_call = request.parallel_tool_calls is False
         self.output = OutputWriter(conversation.tools, view, seal, one_call)
-        if not self.built.done():
-            self.built.set_result(None)
         truncates = request.truncation == "auto"
         return Exchange(
             conversation.session,
@@ -143,12 +130,12 @@ class Job:
     `accepted` is the response as it was at the beginning.
     """
 
-    def __init__(self, creation: Creation, exchanges: Exchanges) -> None:
+    def __init__(self, creation: Creation, serving: Serving) -> None:
         self.creation = creation
         self.frames: list[str] = []
         self.is_over = False
         self.accepted: JsonObject = {}
-        self._exchanges = exchanges
+        self._serving = serving
         self._changed = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -164,18 +151,15 @@ class Job:
         self.accepted = record.body()
         self._add(creation.events.state("response.created"))
         self._add(creation.events.state("response.queued"))
-        work = asyncio.create_task(self._generate())
-        built = asyncio.wrap_future(creation.built)
         try:
-            await asyncio.wait({work, built}, return_when=asyncio.FIRST_COMPLETED)
-            if not built.done():
-                await work
+            model = await self._serving.lease(creation.request.model)
+            exchange = await creation.translate(self._serving, model)
             await creation.keep()
-            self.accepted["store"] = record.stored
         except BaseException:
-            await end_tasks(work)
+            await self._serving.aclose()
             raise
-        self._work = work
+        self.accepted["store"] = record.stored
+        self._work = work = asyncio.create_task(self._generate(model, exchange))
         self._watch = asyncio.create_task(self._finish(work, admission))
 
     async def cancel(self) -> None:
@@ -199,9 +183,8 @@ class Job:
                 return
             await changed.wait()
 
-    async def _generate(self) -> None:
-        call = replace(self.creation.call(), stream=True)
-        async with self._exchanges.open_frames(call) as frames:
+    async def _generate(self, model: Backend, exchange: Exchange) -> None:
+        async with self._serving.frames(model, exchange) as frames:
             async for frame in frames:
                 self._add(frame)
 
@@ -232,15 +215,14 @@ class Job:
 class Jobs:
     """The background responses of this process, by their ids."""
 
-    def __init__(self, exchanges: Exchanges) -> None:
-        self._exchanges = exchanges
+    def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
 
-    async def start(self, creation: Creation, admission: Admission | None) -> Job:
+    async def start(self, creation: Creation, serving: Serving, admission: Admission | None) -> Job:
         """Begin a response; raises the reason why it is not accepted, BusyError if many run."""
         if sum(not job.is_over for job in self._jobs.values()) >= MAX_RUNNING:
             raise BusyError(f"{MAX_RUNNING} background responses already run; try again later.")
-        job = Job(creation, self._exchanges)
+        job = Job(creation, serving)
         self._jobs[creation.record.id] = job
         try:
             await job.start(admission)

@@ -105,10 +105,11 @@ def admin_router(context: ServerContext) -> APIRouter:
             raise ApiError(400, f"Nothing was changed: {error}", "invalid_settings") from error
 
     @router.post("/shutdown")
-    async def shut_down(request: Request) -> JsonResponse:
+    async def shut_down(
+        request: Request, body: Annotated[ShutdownBody, bodies.of(ShutdownBody)]
+    ) -> JsonResponse:
         """End the server after the running requests, as SIGTERM does."""
         _check_access(request)
-        body = await bodies.read(request, ShutdownBody)
         running = _running(context)
         lifecycle.begin_stop(body.seconds)
         return JsonResponse({"status": "stopping", "running": running}, 202)

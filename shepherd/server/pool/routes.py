@@ -33,9 +33,10 @@ def loading_router(context: ServerContext) -> APIRouter:
 
     @router.post("/models/load", include_in_schema=False)
     @router.post("/v1/models/load")
-    async def load_model(request: Request) -> JsonResponse:
+    async def load_model(
+        request: Request, body: Annotated[LoadRequest, context.bodies.of(LoadRequest)]
+    ) -> JsonResponse:
         """Load a model, and answer once it is loaded. Needs a key with the scope `admin`."""
-        body = await context.bodies.read(request, LoadRequest)
 
         async def load() -> None:
             async with context.models.lease(body.model, body.keep_alive):
@@ -46,9 +47,10 @@ def loading_router(context: ServerContext) -> APIRouter:
 
     @router.post("/models/unload", include_in_schema=False)
     @router.post("/v1/models/unload")
-    async def unload_model(request: Request) -> JsonResponse:
+    async def unload_model(
+        body: Annotated[LoadRequest, context.bodies.of(LoadRequest)],
+    ) -> JsonResponse:
         """Unload a model; 409 `model_in_use` while requests use it. Needs the scope `admin`."""
-        body = await context.bodies.read(request, LoadRequest)
         await context.models.unload(body.model)
         return JsonResponse({"success": True})
 

@@ -10,8 +10,7 @@ from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
 from shepherd.sampling import BIAS_RANGE, PARAMETERS, Sampling
-from shepherd.server.generation import NO_TOKENS, ChoicePiece
-from shepherd.server.progress import PromptProgress
+from shepherd.server.generation import NO_TOKENS, ChoicePiece, PromptProgress
 from shepherd.server.wire.answers import StreamedAnswer, progress_fields, timings
 
 _LOWEST = -3.4028234663852886e38

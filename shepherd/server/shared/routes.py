@@ -131,7 +131,9 @@ def _add_page(router: APIRouter) -> None:
 
 def _add_requests(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:
     @router.post("/request")
-    async def send_request(request: Request) -> Response:
+    async def send_request(
+        request: Request, body: Annotated[PromptBody, context.bodies.of(PromptBody)]
+    ) -> Response:
         """Put a prompt at the end of the queue.
 
         Waits for the answer. With `stream`, sends its updates as events; with `async`, answers 202
@@ -139,7 +141,6 @@ def _add_requests(router: APIRouter, conversation: SharedSession, context: Serve
         the answer. 503 with `Retry-After` if too many requests wait.
         """
         named = _named_client(request)
-        body = await context.bodies.read(request, PromptBody)
         client = named or f"client_{secrets.token_hex(12)}"
         identity = _identity(request, client)
         if named or body.stream:
@@ -242,14 +243,15 @@ def _add_commands(
     router: APIRouter, conversation: SharedSession, context: ServerContext, audit: AuditLog
 ) -> None:
     @router.post("/command")
-    async def run_command(request: Request) -> JsonResponse:
+    async def run_command(
+        request: Request, body: Annotated[CommandBody, context.bodies.of(CommandBody)]
+    ) -> JsonResponse:
         """Run a command of the conversation, such as `/undo`; 409 while a request runs.
 
         A command that changes files or the approval mode needs a key with the scope `approve`. So
         does `!LINE`, which runs a line in the server's shell until its end or until the client
         hangs up.
         """
-        body = await context.bodies.read(request, CommandBody)
         command, argument = named_command(body.command)
         with noted_command(audit, command.name, argument):
             if command.approves(argument) and not key_has(KeyScope.APPROVE):
@@ -270,13 +272,14 @@ def _add_commands(
 
 def _add_approvals(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:
     @router.post("/approvals/{id}")
-    async def decide_approval(id: str, request: Request) -> JsonResponse:
+    async def decide_approval(
+        id: str, request: Request, body: Annotated[DecisionBody, context.bodies.of(DecisionBody)]
+    ) -> JsonResponse:
         """Answer an `approval_needed`; only the client that sent the request may do this.
 
         With `always` the rules in the question are stored.
         """
         client = _identity(request, _named_client(request))
-        body = await context.bodies.read(request, DecisionBody)
         key = record_of(request.scope).owner or NO_KEY
         approval = Approval(Choice(body.decision), body.reason, by=key, values=body.values)
         conversation.approver.decide(id, client, approval)

@@ -10,8 +10,7 @@ from shepherd.backends.base import Generation, GenerationStats, ModelInfo
 from shepherd.events import CallbackEvent
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
-from shepherd.server.generation import ChoicePiece, Choices, check_whole
-from shepherd.server.progress import PromptProgress
+from shepherd.server.generation import ChoicePiece, Choices, PromptProgress, check_whole
 from shepherd.server.responses import Frames
 from shepherd.version import __version__
 

@@ -1,0 +1,260 @@
+"""One request from its model to its answer, in the order in which a route does it.
+
+A route gets its body and this object from FastAPI. It leases the model, makes the exchange of the
+request for that model, and has it answered. The model must stay until the answer has ended, which
+outlives the route. It stands on a stack for that, which is closed before the last byte leaves:
+a client that has the whole answer may rely on its tokens being counted. FastAPI closes the stack of
+a request that fails before.
+"""
+
+import itertools
+from collections.abc import AsyncGenerator, Callable, Sequence, Sized
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, ParamSpec, TypeVar
+
+from fastapi import Depends
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive
+
+from shepherd.backends.base import Backend, ModelInfo
+from shepherd.errors import ContextFullError
+from shepherd.events import EventCallback
+from shepherd.messages import JsonObject, Message
+from shepherd.server.access.key import KeyScope
+from shepherd.server.access.meter import Work
+from shepherd.server.agent.options import RequestOptions, options_of
+from shepherd.server.agent.task_rounds import TaskRounds
+from shepherd.server.agent.turn import AgentTurn
+from shepherd.server.errors import ApiError, log_failure, to_api_error, unsupported
+from shepherd.server.exchange import Exchange
+from shepherd.server.generation import (
+    Choices,
+    GenerationSource,
+    ProgressStream,
+    check_whole,
+    log_warnings,
+    open_choices,
+)
+from shepherd.server.record import key_has
+from shepherd.server.responses import (
+    EventStreamResponse,
+    Frames,
+    JsonResponse,
+    StreamFormat,
+    while_connected,
+)
+from shepherd.server.settings import ServerContext
+from shepherd.turn.fitting import make_room
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MANY_PARTS = 500
+"""Requests with more messages are translated beside the event loop."""
+
+
+class Serving:
+    """The work for one request; `receive` tells when its client hangs up, which stops the work.
+
+    Without `receive` nobody waits, as for a response in the background.
+    """
+
+    def __init__(
+        self, context: ServerContext, options: RequestOptions, receive: Receive | None = None
+    ) -> None:
+        self._context = context
+        self._options = options
+        self._receive = receive
+        self._held = AsyncExitStack()
+
+    async def lease(self, name: str | None, keep_alive: float | None = None) -> Backend:
+        """The model of a name, in use until the answer has ended.
+
+        None is the default model. `keep_alive` is as in `Models.lease`. Raises ApiError for an
+        unknown name, and the errors from loading it.
+        """
+        leasing = self._context.monitor.leased(self._context.models, name, keep_alive)
+        opening = self._held.enter_async_context(leasing)
+        return await (while_connected(self._receive, opening) if self._receive else opening)
+
+    async def translate(
+        self, parts: Sized, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The result of `work`, which runs in a thread if there are many parts of a request."""
+        if len(parts) > MANY_PARTS:
+            return await self._context.bodies.run(work, *args, **kwargs)
+        return work(*args, **kwargs)
+
+    async def respond(
+        self, model: Backend, exchange: Exchange, stream: StreamFormat | None = None
+    ) -> Response:
+        """The response with the whole answer, or a stream of it in a format.
+
+        The prompt is processed before the first header is sent, so what can't be answered is an
+        error response either way.
+        """
+        headers = self._options.response_headers
+        if stream is None:
+            work = self.whole(model, exchange)
+            body = await (while_connected(self._receive, work) if self._receive else work)
+            return JsonResponse(body, headers=headers)
+        keepalive = self._context.settings.keepalive
+        return EventStreamResponse(
+            lambda: self.frames(model, exchange), _logged, keepalive, stream, headers
+        )
+
+    async def whole(self, model: Backend, exchange: Exchange) -> JsonObject | list[JsonObject]:
+        """The whole answer."""
+        async with self._held, self._opened(model, exchange, log_warnings) as choices:
+            generations = await choices.results()
+        for generation in generations:
+            check_whole(generation)
+        return exchange.answer.whole(generations)
+
+    @asynccontextmanager
+    async def frames(self, model: Backend, exchange: Exchange) -> AsyncGenerator[Frames]:
+        """The frames of the answer; leaving the context stops the work."""
+        async with self._held:
+            if exchange.progress is None:
+                async with self._opened(model, exchange, log_warnings) as choices:
+                    choices.start()
+                    yield _reported(exchange.answer.frames(choices), model.info)
+                return
+            progress = ProgressStream(exchange.progress)
+            opening = self._opened(model, exchange, progress.listen)
+            frames = _reported(progress.frames(opening, exchange.answer.frames), model.info)
+            async with aclosing(frames):
+                yield frames
+
+    async def count_tokens(self, model: Backend, exchange: Exchange) -> int:
+        """How many tokens the prompt takes."""
+        meter, session = self._context.meter, self._source(model, exchange)[1].session
+        if meter is not None:
+            await meter.check_tokens()
+        counting = model.count_session_tokens(session)
+        try:
+            return await (while_connected(self._receive, counting) if self._receive else counting)
+        except ContextFullError as error:
+            raise to_api_error(error, model.info.context_size) from error
+
+    async def aclose(self) -> None:
+        """Give back the model, unless that was done before."""
+        await self._held.aclose()
+
+    @asynccontextmanager
+    async def _opened(
+        self, model: Backend, exchange: Exchange, callback: EventCallback
+    ) -> AsyncGenerator[Choices]:
+        """The generations of the answer, whose tokens are held before and counted after."""
+        source, exchange = self._source(model, exchange)
+        meter = self._context.meter
+        work = Work(
+            [exchange.session, *exchange.later],
+            exchange.count,
+            exchange.max_tokens,
+            shortens=exchange.on_evicted is not None,
+        )
+        try:
+            async with nullcontext() if meter is None else meter.measured(model, work):
+                exchange = replace(exchange, max_tokens=work.max_tokens)
+                if isinstance(source, AgentTurn):
+                    source.round_limit, source.give_back = work.round_limit, work.give_back
+                try:
+                    async with _choices(model, source, exchange, callback) as choices:
+                        if exchange.opened is not None:
+                            exchange.opened(choices)
+                        try:
+                            yield choices
+                        finally:
+                            work.stats = choices.stats()
+                finally:
+                    self._context.monitor.note_usage(work.stats or (), exchange.count)
+        except ContextFullError as error:
+            raise to_api_error(error, model.info.context_size) from error
+
+    def _source(self, model: Backend, exchange: Exchange) -> tuple[GenerationSource, Exchange]:
+        """What generates: the model, or the agent in its place; raises ApiError."""
+        context, exchange = self._context, self._with_truncation(exchange)
+        agent, watched = context.agent, context.monitor.watched(model)
+        uses_tools = self._options.uses_tools and key_has(KeyScope.TOOLS)
+        if agent is None or not (exchange.is_turn and uses_tools):
+            source = watched if exchange.limited is None else exchange.limited(watched)
+            return source, exchange
+        if exchange.count > 1:
+            message = "With --use-tools the server gives one answer to a request."
+            raise unsupported(exchange.count_field, message)
+        on_evicted = exchange.on_evicted
+        turn = agent.turn(watched, exchange.session, self._options.owner, on_evicted)
+        lease = context.models.lease
+        turn.task_rounds = TaskRounds(model, context.meter, context.monitor, lease)
+        if on_evicted is not None:
+            on_evicted = turn.report_evicted
+        return turn, replace(exchange, session=turn.session, on_evicted=on_evicted)
+
+    def _with_truncation(self, exchange: Exchange) -> Exchange:
+        """The exchange, whose conversation may be shortened if the request says so."""
+        options, on_evicted = self._options, exchange.on_evicted
+        if not options.truncates and on_evicted is None:
+            return exchange
+
+        def note(messages: Sequence[Message]) -> None:
+            options.note_evicted(messages)
+            if on_evicted is not None:
+                on_evicted(messages)
+
+        return replace(exchange, on_evicted=note)
+
+
+def serves(context: ServerContext) -> Any:
+    """The dependency of routes that need a `Serving`."""
+
+    async def serving(request: Request) -> AsyncGenerator[Serving]:
+        work = Serving(context, options_of(request), request.receive)
+        try:
+            yield work
+        finally:
+            await work.aclose()
+
+    return Depends(serving)
+
+
+@asynccontextmanager
+async def _choices(
+    model: Backend, source: GenerationSource, exchange: Exchange, callback: EventCallback
+) -> AsyncGenerator[Choices]:
+    """`open_choices`; where the exchange allows it, messages leave until the prompt fits."""
+    session, on_evicted = exchange.session, exchange.on_evicted
+    for failures in itertools.count():
+        async with AsyncExitStack() as held:
+            opening = open_choices(
+                source, session, exchange.count, exchange.max_tokens, callback, exchange.later
+            )
+            try:
+                choices = await held.enter_async_context(opening)
+                if on_evicted is not None:
+                    await choices.begun()
+            except ContextFullError as full:
+                evicted = on_evicted and await make_room(session, model, full, failures)
+                if on_evicted is None or not evicted:
+                    raise
+                on_evicted(evicted)
+                continue
+            yield choices
+            return
+
+
+async def _reported(frames: Frames, info: ModelInfo) -> AsyncGenerator[str]:
+    """The frames; a context that filled up is reported with the model's context size."""
+    try:
+        async for text in frames:
+            yield text
+    except ContextFullError as error:
+        raise to_api_error(error, info.context_size) from error
+
+
+def _logged(error: BaseException) -> ApiError:
+    reported = to_api_error(error)
+    log_failure(error, reported)
+    return reported
