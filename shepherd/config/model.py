@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shepherd.config.section import Section
+from shepherd.config.section import LIVE, Section
 
 
 class ModelSection(Section):
@@ -19,6 +19,7 @@ class ModelSection(Section):
             description="Built-in model (`pup`), a model in `llamacpp.models_dir` by name or "
             "relative path, or an absolute path to a GGUF file.",
         ),
+        LIVE,
     ] = "pup"
     provider: Annotated[
         str,
@@ -26,6 +27,7 @@ class ModelSection(Section):
             description="Provider that answers instead of the local model: `NAME`, or "
             '`NAME/MODEL` for another of its models; "" = none.'
         ),
+        LIVE,
     ] = ""
     fallback: Annotated[
         bool,
@@ -33,6 +35,7 @@ class ModelSection(Section):
             description="If the provider can't be reached, use the next one by priority, with a "
             "notice; it then receives the conversations."
         ),
+        LIVE,
     ] = False
     thinking: Annotated[bool, Field(description="Let the model reason before it answers.")] = False
     tools: Annotated[bool, Field(description="Offer the model the built-in tools.")] = True
@@ -41,7 +44,9 @@ class ModelSection(Section):
         Field(description='System message; unset = Shepherd\'s own, "" = none.'),
     ] = None
     max_tokens: Annotated[
-        int, Field(ge=0, le=16_777_216, description="Maximum answer in tokens; 0 = as many as fit.")
+        int,
+        Field(ge=0, le=16_777_216, description="Maximum answer in tokens; 0 = as many as fit."),
+        LIVE,
     ] = 0
     max_rounds: Annotated[
         int, Field(ge=1, le=10_000, description="Maximum rounds of tool calls in one turn.")

@@ -2,6 +2,9 @@
 
 from pydantic import BaseModel, ConfigDict
 
+LIVE = "live"
+"""Marks, in `Annotated`, a setting that a reload applies to a running server."""
+
 
 class Section(BaseModel):
     """A section; it refuses unknown keys and values of another type.

@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias, cast
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from shepherd.config.choices import AuthMode, LogFormat, ShowToolCalls
-from shepherd.config.section import Section
+from shepherd.config.section import LIVE, Section
 from shepherd.durations import parse_duration
 from shepherd.validation import check_database_url
 
@@ -70,6 +70,7 @@ class DoorSettings(Section):
             description="PEM file of the certificate and those that certify it (also "
             '`--tls-cert`); "" = no encryption.'
         ),
+        LIVE,
     ] = ""
     tls_key: Annotated[
         str,
@@ -77,12 +78,14 @@ class DoorSettings(Section):
             description="PEM file of its private key (also `--tls-key`); "
             '"" = the key is in the file of the certificate.'
         ),
+        LIVE,
     ] = ""
     tls_password_file: Annotated[
         str,
         Field(
             description='File with the password of the key (also `--tls-password-file`); "" = none.'
         ),
+        LIVE,
     ] = ""
     read_timeout: Annotated[
         float,
@@ -91,14 +94,17 @@ class DoorSettings(Section):
             le=3600,
             description="Seconds for a request's headers; a body gets one more second per 16 KiB.",
         ),
+        LIVE,
     ] = 30.0
     write_timeout: Annotated[
         float,
         Field(ge=1, le=3600, description="Seconds that a client may leave an answer unread."),
+        LIVE,
     ] = 60.0
     idle_timeout: Annotated[
         float,
         Field(ge=1, le=3600, description="Seconds that a connection may be idle between requests."),
+        LIVE,
     ] = 65.0
     max_header_bytes: Annotated[
         int,
@@ -107,12 +113,13 @@ class DoorSettings(Section):
             le=1_048_576,
             description="Maximum bytes of a request's first line and its headers.",
         ),
+        LIVE,
     ] = 16_384
     max_headers: Annotated[
-        int, Field(ge=8, le=10_000, description="Maximum headers of a request.")
+        int, Field(ge=8, le=10_000, description="Maximum headers of a request."), LIVE
     ] = 128
     max_connections: Annotated[
-        int, Field(ge=0, le=100_000, description="Maximum open connections; 0 = no limit.")
+        int, Field(ge=0, le=100_000, description="Maximum open connections; 0 = no limit."), LIVE
     ] = 512
 
 
@@ -192,7 +199,7 @@ class ServerSection(DoorSettings):
         int, Field(ge=1024, le=1_073_741_824, description="Maximum request body in bytes.")
     ] = 16_777_216
     max_choices: Annotated[
-        int, Field(ge=1, le=128, description="Maximum answers to one request (`n`).")
+        int, Field(ge=1, le=128, description="Maximum answers to one request (`n`)."), LIVE
     ] = 8
     keepalive: Annotated[
         float, Field(ge=1, le=3600, description="Seconds of silence before a stream's comment.")
@@ -212,9 +219,12 @@ class ServerSection(DoorSettings):
             le=86_400,
             description="Seconds for running requests when the server ends; 0 = no limit.",
         ),
+        LIVE,
     ] = 60.0
     metrics_open: Annotated[
-        bool, Field(description="Answer `/metrics` without a key; else it needs the scope admin.")
+        bool,
+        Field(description="Answer `/metrics` without a key; else it needs the scope admin."),
+        LIVE,
     ] = False
     usage_days: Annotated[
         int, Field(ge=1, le=36_500, description="Days for which the usage of keys is kept.")
@@ -250,10 +260,12 @@ class ServerSection(DoorSettings):
             "answers if one fails, or a table of models with weights.",
         ),
         BeforeValidator(_check_aliases),
+        LIVE,
     ] = {}
     any_model: Annotated[
         bool,
         Field(description="Answer requests for an unknown model with the default one; else 404."),
+        LIVE,
     ] = False
     keep_alive: Annotated[
         str,
@@ -262,10 +274,10 @@ class ServerSection(DoorSettings):
             "`90s`, `5m`, `1h`; 0 = not at all, -1 = until its memory is needed.",
         ),
         AfterValidator(_check_duration),
+        LIVE,
     ] = "5m"
     max_models: Annotated[
-        int,
-        Field(ge=0, le=1000, description="Maximum models in memory; 0 = as many as fit."),
+        int, Field(ge=0, le=1000, description="Maximum models in memory; 0 = as many as fit."), LIVE
     ] = 0
     models_mib: Annotated[
         int,

@@ -115,7 +115,7 @@ def create_app(
     meter = None if keys is None else _meter(settings)
     audit = AuditLog(settings.audit_file, settings.audit_mib * MIB, settings.audit_required)
     agent = None if offer.agent is None else replace(offer.agent, audit=audit)
-    lifecycle = lifecycle or Lifecycle(database=settings.database)
+    lifecycle = lifecycle or Lifecycle(database=settings.postgres)
     context = replace(_context(served, settings, lifecycle), agent=agent, meter=meter)
     routers = [
         health_router(context),
@@ -148,7 +148,7 @@ def create_conversation_app(
     """
     settings, audit = settings or ServerSettings(), audit or AuditLog()
     models = OneModel(lambda: conversation.backend)
-    context = _context(models, settings, lifecycle or Lifecycle(database=settings.database))
+    context = _context(models, settings, lifecycle or Lifecycle(database=settings.postgres))
     routers = [
         cli_router(conversation, context, audit),  # has the page at /
         health_router(context),
@@ -177,8 +177,8 @@ def _operation_routers(context: ServerContext) -> Sequence[APIRouter]:
 
 
 def _meter(settings: ServerSettings) -> Meter:
-    if settings.database is not None:
-        return meter_in(settings.database, settings.usage_days)
+    if settings.postgres is not None:
+        return meter_in(settings.postgres, settings.usage_days)
     if settings.usage_file is None:
         return Meter()
     if settings.limits_file is not None:

@@ -26,8 +26,8 @@ def bound_sockets(
         sockets: list[socket.socket] = []
         if settings.tcp:
             sockets.append(held.enter_context(bind(settings, authenticated=authenticated)))
-        if settings.socket is not None:
-            sockets.append(held.enter_context(unix_socket(settings.socket)))
+        if path := settings.socket_path:
+            sockets.append(held.enter_context(unix_socket(path)))
         yield sockets
 
 
@@ -117,7 +117,7 @@ def start_listening(sockets: Sequence[socket.socket], settings: ServerSettings) 
 def url_of(settings: ServerSettings, sock: socket.socket, path: str = "/v1") -> str:
     """The base URL for clients of the server that listens on `sock`; for a Unix socket its path."""
     if sock.family == socket.AF_UNIX:
-        return str(settings.socket)
+        return str(settings.socket_path)
     scheme = "http" if settings.tls is None else "https"
     name = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"{scheme}://{name}:{sock.getsockname()[1]}{path}"

@@ -115,7 +115,7 @@ async def models_service(
         return (models if isinstance(models, Backend) else models.default).info.id
 
     try:
-        lifecycle = Lifecycle(host.tell, None, settings.database, host.stop_advice)
+        lifecycle = Lifecycle(host.tell, None, settings.postgres, host.stop_advice)
         if reload is not None and not isinstance(models, Backend):
             lifecycle = replace(lifecycle, reload=partial(reload, models, host.tls))
         app = create_app(models, settings, keys, offer, lifecycle, host.traces)

@@ -3,7 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ConfigDict
+
 from shepherd.backends.base import Backend
+from shepherd.config.choices import LogFormat
+from shepherd.config.server import ServerSection
 from shepherd.plugins import Plugins
 from shepherd.server.access.meter import Meter
 from shepherd.server.agent.agent import Agent
@@ -16,70 +20,47 @@ from shepherd.server.transport.tls import TlsFiles
 from shepherd.storage.postgres import PostgresServer
 
 
-@dataclass(slots=True)
-class ServerSettings:
-    """The server's address and limits; the key store decides who may connect.
+class ServerSettings(ServerSection):
+    """The `[server]` section, and what it does not say; the key store decides who may connect.
 
-    A reload changes those that are read for each request or connection.
+    A reload changes the settings that are `LIVE`.
 
-    `thinking` and `max_tokens` are the defaults for requests without a reasoning mode or a limit of
-    generated tokens (0: as many tokens as fit). `cors_origins` are the origins of web pages that
-    may call the server. `keepalive` is the silence in seconds after which a stream sends a comment.
-    `insecure` allows listening beyond loopback without authentication. `max_choices` is the maximum
-    of answers (`n`) to a request. `read_timeout` is the time in seconds for sending a request's
-    headers; a body gets more by its size. `write_timeout` is the time for reading sent data.
-    Connections are limited in total, 0 for no limit. A request has at most `max_headers` headers,
-    which take at most `max_header_bytes` with its first line. A connection may be idle for
-    `idle_timeout` seconds after a request. `plugins` may add routes; None leaves
-    them out.
+    `insecure` allows listening beyond loopback without authentication. `thinking` and `max_tokens`
+    are the defaults for requests without a reasoning mode or a limit of generated tokens (0: as
+    many tokens as fit). `plugins` may add routes; None leaves them out.
     The server listens on `host` and `port` unless `tcp` is false, there with encryption if it has
-    `tls`, and on the Unix socket of the path `socket`. `metrics_open` answers `/metrics` without a
-    key. `json_log` writes the log as JSON.
-    Running requests get `shutdown_seconds` when the server ends, 0 for no limit.
+    `tls`.
     `signing_key` is the file of the key that signs data for clients to send back (see `Seal`).
-    `usage_file` holds what keys used, for `usage_days`. With a `limits_file`, limits hold for all
-    servers of this user that have it.
-    `responses_file` holds the responses of the Responses API. They are kept for
-    `store_responses_days` after their last use, 0 for not at all, and take at most
-    `store_responses_mib`.
-    With a `database`, usage, the limits of keys and responses are there, and not in the files.
-    `audit_file` gets a line for each tool that ran; a full one of `audit_mib` is renamed. With
-    `audit_required` a tool does not run without its line.
+    `usage_file` holds what keys used. With a `limits_file`, limits hold for all servers of this
+    user that have it. `responses_file` holds the responses of the Responses API.
+    With `postgres`, usage, the limits of keys and responses are there, and not in the
+    files. `audit_file` gets a line for each tool that ran.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 8000
+    model_config = ConfigDict(frozen=False, arbitrary_types_allowed=True)
+
     insecure: bool = False
     thinking: bool = False
     max_tokens: int = 0
-    cors_origins: tuple[str, ...] = ()
-    max_body_bytes: int = 16 * 1024 * 1024
-    keepalive: float = 15.0
-    max_choices: int = 8
-    read_timeout: float = 30.0
-    write_timeout: float = 60.0
-    max_connections: int = 512
-    max_header_bytes: int = 16 * 1024
-    max_headers: int = 128
-    idle_timeout: float = 65.0
     tcp: bool = True
     tls: TlsFiles | None = None
-    metrics_open: bool = False
-    shutdown_seconds: float = 60.0
-    json_log: bool = False
-    socket: Path | None = None
     plugins: Plugins | None = None
     signing_key: Path | None = None
     responses_file: Path | None = None
     usage_file: Path | None = None
     limits_file: Path | None = None
-    usage_days: int = 400
-    store_responses_days: int = 30
-    store_responses_mib: int = 1024
-    database: PostgresServer | None = None
     audit_file: Path | None = None
-    audit_mib: int = 16
-    audit_required: bool = False
+    postgres: PostgresServer | None = None
+
+    @property
+    def json_log(self) -> bool:
+        """Whether the log is JSON."""
+        return self.log_format is LogFormat.JSON
+
+    @property
+    def socket_path(self) -> Path | None:
+        """The place of the Unix socket to listen on, None for none."""
+        return Path(self.socket).expanduser().absolute() if self.socket else None
 
 
 @dataclass(frozen=True, slots=True)

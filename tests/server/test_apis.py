@@ -86,7 +86,7 @@ def echo_router(context: ServerContext) -> APIRouter:
 
 
 ECHO_API = Api((ECHO,), EchoErrors(), lambda context: [echo_router(context)])
-SETTINGS = ServerSettings(port=0, max_body_bytes=4096, keepalive=0.05)
+SETTINGS = ServerSettings.model_construct(port=0, max_body_bytes=4096, keepalive=0.05)
 
 
 class Failing(HeldBackend):
@@ -153,7 +153,7 @@ def test_errors_of_the_edge_have_the_shape_of_the_path(server: RunningServer[Hel
 
 
 def test_a_page_that_may_not_ask_is_refused_in_its_shape() -> None:
-    settings = ServerSettings(port=0, cors_origins=("https://good.example",))
+    settings = ServerSettings(port=0, cors_origins=["https://good.example"])
     headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     with serving(settings=settings) as server:
         asked = httpx.options(server.url + ECHO, headers=headers, timeout=PATIENCE)
@@ -222,7 +222,7 @@ async def _let_go(backend: HeldBackend) -> None:
 
 def test_a_body_that_never_ends_is_refused_in_its_shape() -> None:
     head = f"POST {ECHO} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
-    with serving(settings=replace(SETTINGS, read_timeout=0.5)) as server:
+    with serving(settings=SETTINGS.model_copy(update={"read_timeout": 0.5})) as server:
         answer = server.raw(head.encode())
     assert answer.startswith(b"HTTP/1.1 408")
     assert b'{"type":"error","error":{"type":"echo_request_timeout"' in answer

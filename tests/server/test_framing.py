@@ -25,7 +25,7 @@ CLOSE = b"Connection: close\r\n\r\n"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Scripted]:
-    settings = ServerSettings(port=0, cors_origins=("https://friend.example",))
+    settings = ServerSettings(port=0, cors_origins=["https://friend.example"])
     with scripted("text: hi", settings) as running:
         yield running
 

@@ -23,7 +23,7 @@ def backend() -> ScriptedBackend:
 
 @pytest.fixture(scope="module")
 def unlocked() -> Iterator[Scripted]:
-    settings = ServerSettings(port=0, cors_origins=("https://friend.example",))
+    settings = ServerSettings(port=0, cors_origins=["https://friend.example"])
     with scripted("text: hi", settings) as server:
         yield server
 
@@ -258,7 +258,7 @@ def test_what_names_this_machine(host: str, *, expected: bool) -> None:
     ],
 )
 def test_a_word_allows_all_pages_of_this_machine(origin: str, *, allowed: bool) -> None:
-    settings = ServerSettings(port=0, cors_origins=("localhost", "https://friend.example"))
+    settings = ServerSettings(port=0, cors_origins=["localhost", "https://friend.example"])
     headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     with scripted("text: hi", settings) as server:
         answer = httpx.options(f"{server.url}/v1/models", headers=headers, timeout=PATIENCE)

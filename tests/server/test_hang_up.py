@@ -64,7 +64,7 @@ def test_client_that_times_out_stops_the_work() -> None:
 def test_silence_is_filled_with_comments() -> None:
     backend = HeldBackend(hold_generation=True)
     with (
-        RunningServer(backend, ServerSettings(port=0, keepalive=0.02)) as server,
+        RunningServer(backend, ServerSettings.model_construct(port=0, keepalive=0.02)) as server,
         httpx.stream("POST", server.url + CHAT, json=STREAM, timeout=PATIENCE) as response,
     ):
         lines = response.iter_lines()
@@ -83,7 +83,7 @@ def test_headers_come_when_the_first_text_takes_long() -> None:
 
     backend = Silent()
     with (
-        RunningServer(backend, ServerSettings(port=0, keepalive=0.02)) as server,
+        RunningServer(backend, ServerSettings.model_construct(port=0, keepalive=0.02)) as server,
         httpx.stream("POST", server.url + CHAT, json=STREAM, timeout=PATIENCE) as response,
     ):
         lines = response.iter_lines()

@@ -17,7 +17,9 @@ from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, RunningServer, Scripted, scripted
 from tests.server.held import HeldBackend
 
-IMPATIENT = ServerSettings(port=0, read_timeout=0.3, write_timeout=0.3, max_body_bytes=100_000)
+IMPATIENT = ServerSettings.model_construct(
+    port=0, read_timeout=0.3, write_timeout=0.3, max_body_bytes=100_000
+)
 HEAD = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
 
 
@@ -177,7 +179,7 @@ def test_a_removed_key_ends_its_streams(tmp_path: Path) -> None:
     store = KeyStore(tmp_path / "keys.json")
     key, other = store.add("laptop"), store.add("other")
     backend = HeldBackend(hold_generation=True)
-    settings = ServerSettings(port=0, keepalive=0.05)
+    settings = ServerSettings.model_construct(port=0, keepalive=0.05)
     with RunningServer(backend, settings, KeyStore(store.path)) as server:
         headers = {"Authorization": f"Bearer {key}"}
         body = {"messages": HI, "stream": True}

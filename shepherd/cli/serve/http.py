@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from shepherd.backends.base import Concurrency
 from shepherd.backends.connect import far_address
 from shepherd.cli.serve.database import prepared_database, server_keys, unchecked_keys
 from shepherd.cli.serve.reload import Reloader
-from shepherd.config.choices import LogFormat
 from shepherd.config.paths import Paths
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.settings import Config, LayerName
@@ -101,14 +100,11 @@ async def server_parts(
         else None
     )
     settings = server_settings(config, insecure=insecure)
-    settings = replace(
-        settings,
-        signing_key=paths.signing_key_file,
-        responses_file=paths.responses_file,
-        usage_file=paths.usage_file,
-        database=database,
-        audit_file=paths.audit_file,
-    )
+    settings.signing_key = paths.signing_key_file
+    settings.responses_file = paths.responses_file
+    settings.usage_file = paths.usage_file
+    settings.audit_file = paths.audit_file
+    settings.postgres = database
     settings_of = partial(server_settings, insecure=insecure)
     reloader = Reloader(config, read, settings_of, settings, providers, opener, keys)
     try:
@@ -144,35 +140,15 @@ def refusal_of_flags(config: Config) -> Generator[None]:
 
 
 def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
-    """The `server` section as the server's own settings."""
+    """The `server` section, with what other settings say about the server."""
     section = config.server
     return ServerSettings(
-        host=section.host,
-        port=section.port,
+        **dict(section),
         insecure=insecure,
         thinking=config.model.thinking,
         max_tokens=config.model.max_tokens,
-        cors_origins=tuple(section.cors_origins),
-        max_body_bytes=section.max_body_bytes,
-        max_choices=section.max_choices,
-        keepalive=section.keepalive,
-        read_timeout=section.read_timeout,
-        write_timeout=section.write_timeout,
-        max_connections=section.max_connections,
-        usage_days=section.usage_days,
-        store_responses_days=section.store_responses_days,
-        store_responses_mib=section.store_responses_mib,
-        max_header_bytes=section.max_header_bytes,
-        max_headers=section.max_headers,
-        idle_timeout=section.idle_timeout,
         tcp=not section.socket or _is_set(config, "server.host") or _is_set(config, "server.port"),
-        socket=_path(section.socket),
         tls=_tls(config),
-        audit_mib=section.audit_mib,
-        audit_required=section.audit_required,
-        metrics_open=section.metrics_open,
-        shutdown_seconds=section.shutdown_seconds,
-        json_log=section.log_format is LogFormat.JSON,
         plugins=Plugins(config.plugins.disabled),
     )
 

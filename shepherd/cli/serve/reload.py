@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shepherd.config.fields import all_fields
+from shepherd.config.fields import all_fields, find_field
 from shepherd.config.providers.book import ProviderBook
+from shepherd.config.section import LIVE
+from shepherd.config.server import ServerSection
 from shepherd.config.settings import Config
 from shepherd.conversation.model_slot import BackendOpener
 from shepherd.errors import ConfigError
@@ -15,37 +17,6 @@ from shepherd.server.pool.pool import ModelPool
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.tls import ServerTls
 
-LIVE_SETTINGS = frozenset(
-    {
-        "read_timeout",
-        "write_timeout",
-        "idle_timeout",
-        "max_header_bytes",
-        "max_headers",
-        "max_connections",
-        "max_choices",
-        "max_tokens",
-        "metrics_open",
-        "shutdown_seconds",
-    }
-)
-"""The fields of `ServerSettings` that are read for each request or connection."""
-
-_LIVE_SERVER = LIVE_SETTINGS - {"max_tokens"} | {
-    "aliases",
-    "any_model",
-    "keep_alive",
-    "max_models",
-    "tls_cert",
-    "tls_key",
-    "tls_password_file",
-}
-_LIVE_KEYS = frozenset(f"server.{name}" for name in _LIVE_SERVER) | {
-    "model.name",
-    "model.provider",
-    "model.fallback",
-    "model.max_tokens",
-}
 _LIVE_SECTIONS = ("llamacpp.", "sampling.")
 _UNUSED_SECTIONS = ("terminal.",)
 
@@ -78,8 +49,10 @@ class Reloader:
         await pool.reconfigure(config, self.providers, self.opener, reopens=reopens)
         if tls is not None and new.tls is not None:
             await asyncio.to_thread(tls.replace, new.tls)
-        for name in LIVE_SETTINGS:
-            setattr(self.settings, name, getattr(new, name))
+        for name, field in ServerSection.model_fields.items():
+            if LIVE in field.metadata:
+                setattr(self.settings, name, getattr(new, name))
+        self.settings.max_tokens = new.max_tokens
         self.config = config
         return Reloaded(
             [key for key in changed if _is_live(key)],
@@ -106,4 +79,5 @@ def _value(config: Config, key: str) -> object:
 
 
 def _is_live(key: str) -> bool:
-    return key in _LIVE_KEYS or key.startswith(_LIVE_SECTIONS)
+    field = find_field(key)
+    return key.startswith(_LIVE_SECTIONS) or (field is not None and LIVE in field.metadata)

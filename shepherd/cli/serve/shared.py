@@ -47,7 +47,7 @@ async def serve_conversation(
     paths = Paths.from_env(os.environ)
     settings = server_settings(config, insecure=insecure)
     database = configured_database(config, os.environ)
-    settings.database = database
+    settings.postgres = database
     keys = server_keys(config, database, paths)
     sessions = session_store(database, paths)
     if not (start.id or start.latest):
@@ -88,7 +88,7 @@ async def _open_service(
             await opened.enter_async_context(shared)
             return f"session {conversation.session.id} with {shared.backend.info.id}"
 
-        lifecycle = Lifecycle(host.tell, database=settings.database)
+        lifecycle = Lifecycle(host.tell, database=settings.postgres)
         app = create_conversation_app(shared, settings, keys, audit, lifecycle, host.traces)
         yield Service(app, load, path="", drain=shared.drain)
 

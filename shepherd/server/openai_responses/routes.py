@@ -81,8 +81,8 @@ class Creator:
 def _routers(context: ServerContext) -> list[APIRouter]:
     settings = context.settings
     place = settings.responses_file
-    if settings.database is not None:
-        place = responses_in(settings.database)
+    if settings.postgres is not None:
+        place = responses_in(settings.postgres)
     store = ResponseStore(place, settings.store_responses_days, settings.store_responses_mib)
     jobs = Jobs()
     translator = Translator(context.seal, settings.thinking)

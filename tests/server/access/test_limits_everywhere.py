@@ -55,7 +55,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> NamedKeys:
 
 @pytest.fixture(scope="module")
 def server(keys: NamedKeys) -> Iterator[Scripted]:
-    settings = ServerSettings(port=0, cors_origins=(ORIGIN,))
+    settings = ServerSettings(port=0, cors_origins=[ORIGIN])
     with RunningServer(ScriptedBackend(parse_script("text: hi")), settings, keys.store) as running:
         yield running
 

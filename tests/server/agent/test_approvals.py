@@ -164,7 +164,7 @@ def test_the_wait_has_a_limit(tmp_path: Path) -> None:
 
 
 def test_a_stream_is_kept_alive_while_it_waits(tmp_path: Path) -> None:
-    settings = ServerSettings(port=0, keepalive=0.05)
+    settings = ServerSettings.model_construct(port=0, keepalive=0.05)
     with serving(tmp_path, settings=settings) as place, place.approvals.listening():
         headers = {"Authorization": f"Bearer {place.asker}"}
         body = {"messages": HI, "stream": True}

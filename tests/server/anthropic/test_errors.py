@@ -202,7 +202,7 @@ def test_the_root_answers(server: Server) -> None:
 
 def test_silence_is_filled_with_pings() -> None:
     backend = HeldBackend(hold_generation=True)
-    settings = ServerSettings(port=0, keepalive=0.05)
+    settings = ServerSettings.model_construct(port=0, keepalive=0.05)
     body = {"messages": HI, "max_tokens": 5, "stream": True}
     with (
         RunningServer(backend, settings) as server,

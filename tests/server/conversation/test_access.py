@@ -33,7 +33,7 @@ async def test_every_path_but_the_health_check_needs_a_key(work: Path) -> None:
 
 
 async def test_pages_of_elsewhere_are_refused(work: Path) -> None:
-    settings = ServerSettings(port=0, cors_origins=("https://page.example",))
+    settings = ServerSettings(port=0, cors_origins=["https://page.example"])
     async with serving("text: ok", work, settings=settings) as served:
         for method, path in PATHS:
             foreign = {"Origin": "https://evil.example"}

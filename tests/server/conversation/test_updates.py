@@ -200,7 +200,7 @@ async def test_eviction_is_told_so_that_watchers_can_follow(work: Path) -> None:
 
 
 async def test_silence_is_filled_with_comments(work: Path) -> None:
-    settings = ServerSettings(port=0, keepalive=0.01)
+    settings = ServerSettings.model_construct(port=0, keepalive=0.01)
     async with (
         serving("text: hi", work, settings=settings) as served,
         served.http.stream("GET", "/updates") as response,

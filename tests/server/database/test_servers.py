@@ -27,7 +27,7 @@ Pair = tuple[Scripted, Scripted]
 def running(address: Address) -> Scripted:
     """A server with connections of its own."""
     database = PostgresServer(address)
-    settings = ServerSettings(port=0, database=database)
+    settings = ServerSettings(port=0, postgres=database)
     backend = ScriptedBackend(parse_script("text: come in"))
     return RunningServer(backend, settings, keys_in(database))
 

@@ -122,7 +122,7 @@ def test_keys_come_in_google_s_places(keys: KeyStore) -> None:
 
 def test_silence_is_filled_without_comments() -> None:
     """Google's client in JavaScript, and with it gemini-cli, fails at a comment."""
-    settings = ServerSettings(port=0, keepalive=0.01)
+    settings = ServerSettings.model_construct(port=0, keepalive=0.01)
     backend = HeldBackend(hold_generation=True)
     with RunningServer(backend, settings) as server:
         url, body = f"{server.url}{STREAM_PATH}?alt=sse", {"contents": HI}

@@ -226,7 +226,9 @@ def test_a_provider_has_neither_prompts_nor_tokens() -> None:
 
 
 def test_errors_of_the_edge_have_its_shape() -> None:
-    with scripted("text: hi", ServerSettings(port=0, max_body_bytes=1000)) as running:
+    with scripted(
+        "text: hi", ServerSettings.model_construct(port=0, max_body_bytes=1000)
+    ) as running:
         large = send(running, "/completion", prompt="a" * 2000)
         method = httpx.get(f"{running.url}/completion", timeout=PATIENCE)
         missing = httpx.get(f"{running.url}/slots/1/2", timeout=PATIENCE)

@@ -83,7 +83,7 @@ def test_an_answer_is_streamed_unless_it_is_refused(client: httpx.Client, path: 
 
 
 def test_no_comment_fills_the_silence() -> None:
-    settings = ServerSettings(port=0, keepalive=0.01)
+    settings = ServerSettings.model_construct(port=0, keepalive=0.01)
     backend = HeldBackend(hold_generation=True)
     with RunningServer(backend, settings) as server, ThreadPoolExecutor() as pool:
         body = {"model": "m", "messages": HI}

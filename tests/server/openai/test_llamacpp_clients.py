@@ -212,7 +212,9 @@ def test_the_origin_is_named_where_settings_allow_it(
     origins: tuple[str, ...], allowed: str | None
 ) -> None:
     asked = {"Origin": "http://web.example", "Access-Control-Request-Method": "POST"}
-    with scripted("text: hi", ServerSettings(port=0, insecure=True, cors_origins=origins)) as held:
+    with scripted(
+        "text: hi", ServerSettings(port=0, insecure=True, cors_origins=[*origins])
+    ) as held:
         preflight = httpx.options(held.url + CHAT, headers=asked, timeout=PATIENCE)
         answer = httpx.get(f"{held.url}/health", headers=asked, timeout=PATIENCE)
     for response in (preflight, answer):

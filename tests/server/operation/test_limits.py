@@ -49,7 +49,7 @@ def test_trailers_have_the_same_limit(path: bytes, trailers: bytes) -> None:
 
 
 def test_an_idle_connection_is_closed_after_the_time_of_the_settings() -> None:
-    settings = ServerSettings(port=0, idle_timeout=0.5, read_timeout=0.5)
+    settings = ServerSettings.model_construct(port=0, idle_timeout=0.5, read_timeout=0.5)
     with scripted("text: hi", settings) as server, server.connect() as sock:
         sock.settimeout(PATIENCE)
         received = b""
@@ -89,7 +89,7 @@ def read_to_end(sock: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("piece", [b"GET /", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
 def test_bytes_that_trickle_in_do_not_restart_the_clock(piece: bytes) -> None:
-    with scripted("text: hi", ServerSettings(port=0, read_timeout=0.5)) as server:
+    with scripted("text: hi", ServerSettings.model_construct(port=0, read_timeout=0.5)) as server:
         with server.connect() as sock:
             sock.sendall(piece)
             sock.settimeout(0.05)

@@ -45,7 +45,9 @@ def server(files: TlsFiles) -> Iterator[Scripted]:
 @pytest.fixture(scope="module")
 def impatient(files: TlsFiles) -> Iterator[Scripted]:
     """A server that waits only half a second, for tests that wait for its end."""
-    settings = ServerSettings(port=0, tls=files, read_timeout=0.5, max_connections=10)
+    settings = ServerSettings.model_construct(
+        port=0, tls=files, read_timeout=0.5, max_connections=10
+    )
     with serving(settings) as running:
         yield running
 

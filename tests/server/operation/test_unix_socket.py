@@ -97,7 +97,7 @@ def test_the_descriptor_is_not_inherited(tmp_path: Path) -> None:
 def test_tcp_is_only_opened_if_the_settings_say_so(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     for tcp, families in ((False, [socket.AF_UNIX]), (True, [socket.AF_INET, socket.AF_UNIX])):
-        settings = ServerSettings(port=0, tcp=tcp, socket=path)
+        settings = ServerSettings(port=0, tcp=tcp, socket=str(path))
         with bound_sockets(settings) as sockets:
             assert [sock.family for sock in sockets] == families
 
@@ -108,7 +108,7 @@ async def test_a_socket_in_use_is_reported_before_a_model_is_loaded(tmp_path: Pa
 
     path = tmp_path / "socket"
     with unix_socket(path), pytest.raises(ConfigError, match="Another program"):
-        await serve(open_backend, ServerSettings(tcp=False, socket=path))  # pyright: ignore[reportArgumentType] - never called
+        await serve(open_backend, ServerSettings(tcp=False, socket=str(path)))  # pyright: ignore[reportArgumentType] - never called
 
 
 def test_the_program_serves_on_a_socket_with_keys(tmp_path: Path) -> None:
