@@ -6,6 +6,9 @@ from typing import TypeAlias
 
 from shepherd.messages import Message, with_notes
 
+Before: TypeAlias = Callable[[], Awaitable[Sequence[Message]]]
+"""Messages that stand before the next prompt."""
+
 Preface: TypeAlias = Callable[[], Awaitable[str]]
 """A text for the model that goes with the next prompt, "" for none."""
 
@@ -33,10 +36,15 @@ class Additions:
     `prefaces` go with it, and `turn_ends` may continue a turn.
     """
 
-    def __init__(self) -> None:
-        self.before: list[Callable[[], Awaitable[Sequence[Message]]]] = []
-        self.prefaces: list[Preface] = []
-        self.turn_ends: list[TurnEnd] = []
+    def __init__(
+        self,
+        before: Sequence[Before] = (),
+        prefaces: Sequence[Preface] = (),
+        turn_ends: Sequence[TurnEnd] = (),
+    ) -> None:
+        self._before = before
+        self._prefaces = prefaces
+        self._turn_ends = turn_ends
         self._steering: list[Steering] = []
         self._notes: list[str] = []
         self._joined: list[Message] = []
@@ -66,12 +74,12 @@ class Additions:
 
     async def before_prompt(self) -> Sequence[Message]:
         """The messages that stand before the next prompt."""
-        return [message for source in self.before for message in await source()]
+        return [message for source in self._before for message in await source()]
 
     async def opening(self, prompt: Message) -> Message:
         """The prompt with all notes; a prompt without notes stays as it is."""
         self._continued = 0
-        notes = [*self._take_notes(), *[await preface() for preface in self.prefaces]]
+        notes = [*self._take_notes(), *[await preface() for preface in self._prefaces]]
         return with_notes(prompt, [note for note in notes if note])
 
     async def between_rounds(self, *, ending: bool) -> Sequence[Message]:
@@ -87,7 +95,7 @@ class Additions:
 
     async def at_end(self, answer: str) -> Sequence[Message]:
         """The texts of those `turn_ends` that continue the turn."""
-        texts = [await turn_end(answer, self._continued) for turn_end in self.turn_ends]
+        texts = [await turn_end(answer, self._continued) for turn_end in self._turn_ends]
         hints = [Message.hint(text) for text in texts if text]
         self._continued += bool(hints)
         return hints

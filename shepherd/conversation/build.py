@@ -13,7 +13,12 @@ from shepherd.config.settings import Config
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.history import build_keeper
 from shepherd.conversation.model_slot import BackendOpener, ModelSlot
-from shepherd.conversation.session_start import Notices, SessionStart, begin_session
+from shepherd.conversation.session_start import (
+    CurrentSession,
+    Notices,
+    SessionStart,
+    begin_session,
+)
 from shepherd.conversation.toolbox import (
     archive_of,
     build_workspace,
@@ -104,18 +109,19 @@ def _build(
     slot: Callable[[Conversation], ModelSlot],
 ) -> Conversation:
     paths, notices = Paths.from_env(env), Notices()
-    workspace = build_workspace(config, paths, cwd, notices)
+    sessions = start.store or SessionStore(paths.sessions)
+    start = replace(start, store=sessions)
+    session, transcript = begin_session(config, paths, cwd, start, notices)
+    current = CurrentSession(session)
+    workspace = build_workspace(config, paths, cwd, notices, current)
     for warning in (*config.warnings, *providers.warnings()):
         notices.tell(warning)
     keeper = build_keeper(config, paths, workspace.policy, notices.tell)
     workspace = replace(workspace, undo=keeper)
-    sessions = start.store or SessionStore(paths.sessions)
-    start = replace(start, store=sessions)
-    session, transcript = begin_session(config, paths, cwd, start, notices)
     session.archive = archive_of(session, workspace.memory, Place.of(cwd))
     session.tools = offered_tools(workspace.registry, config, None)
     session.deferred = SearchResults(workspace.registry)
-    return Conversation(workspace, slot, notices, session, transcript, sessions)
+    return Conversation(workspace, slot, notices, current, transcript, sessions)
 
 
 @asynccontextmanager
@@ -137,9 +143,10 @@ async def open_shared(
         session = begin_session(config, paths, cwd, SessionStart(), notices)[0]
     book = providers or ProviderBook(paths, env)
     slot = partial(ModelSlot, config, backend_opener(book), book, borrowed=backend)
-    workspace = build_workspace(config, paths, cwd, notices)
+    current = CurrentSession(session)
+    workspace = build_workspace(config, paths, cwd, notices, current)
     sessions = SessionStore(paths.sessions)
-    conversation = Conversation(workspace, slot, notices, session, None, sessions)
+    conversation = Conversation(workspace, slot, notices, current, None, sessions)
     conversation.begin()
     try:
         await conversation.backend()

@@ -17,6 +17,7 @@ from shepherd.conversation.model_slot import ModelSlot
 from shepherd.conversation.own_commands import EXECUTE, OwnCommands
 from shepherd.conversation.plan_mode import PlanNotes
 from shepherd.conversation.session_start import (
+    CurrentSession,
     Notices,
     SessionStart,
     begin_session,
@@ -33,12 +34,11 @@ from shepherd.tools.deferred.wrapper import FIND_TOOLS
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
-from shepherd.tools.shell.background import BackgroundCommand
+from shepherd.tools.shell.background import BackgroundCommand, BackgroundCommands
 from shepherd.transcript import SessionStore, SessionSummary, Transcript
 from shepherd.turn import TurnLimits
 
 if TYPE_CHECKING:
-    from shepherd.hooks.hooks import Hooks
     from shepherd.mcp.questions import SamplingRequest
     from shepherd.mcp.servers import Server
 
@@ -55,11 +55,12 @@ class Conversation:
         workspace: Workspace,
         slot: Callable[["Conversation"], ModelSlot],
         notices: Notices,
-        session: Session,
+        session: CurrentSession,
         transcript: Transcript | None,
         sessions: SessionStore,
     ) -> None:
-        self._workspace = workspace
+        self.background = BackgroundCommands(self._command_ended)
+        self._workspace = replace(workspace, background=self.background)
         self.paths = workspace.paths
         self.cwd = workspace.cwd
         self.policy = workspace.policy
@@ -69,36 +70,47 @@ class Conversation:
         self.servers = workspace.servers
         self.knowledge = workspace.knowledge
         self.notices = notices
-        self.additions = Additions()
-        self.additions.prefaces.append(PlanNotes(self.policy, lambda: self.session.tools))
-        self.session = session
-        self.session.additions = self.additions
-        if workspace.hooks is not None:
-            self._add_hooks(workspace.hooks)
+        self._current = session
         self.transcript = transcript
         self.sessions = sessions
+        self.own_commands = OwnCommands(
+            self.cwd,
+            self.paths.spill,
+            keys_in(os.environ),
+            lambda: self.slot.context_size,
+            offers_tool=lambda: any(t.name == EXECUTE for t in self.session.tools),
+        )
         self._undo = workspace.undo
-        self.history = SessionHistory(lambda: self.session, self._undo, self.additions)
+        self.additions = self._additions(workspace)
+        self.session.additions = self.additions
+        self.history = SessionHistory(session, self._undo, self.additions)
         self._keep_files()
         self.slot = slot(self)
         self._prompt = SystemPrompt(self.knowledge, notices)
-        self._prompt.begin(session, default_system_message(self.config, self.cwd))
-        if self.knowledge.step is not None:
-            self.knowledge.step.messages = lambda: self.session.messages
-        self.delegates = Delegates(
-            self.slot, self.registry, lambda: self.session, lambda: self.limits, notices
-        )
-        self.background = workspace.background
-        self.background.when_ended = self._command_ended
-        self.own_commands = OwnCommands(
-            self.cwd, self.paths.spill, keys_in(os.environ), lambda: self.slot.context_size
-        )
-        self.own_commands.offers_tool = lambda: any(t.name == EXECUTE for t in self.session.tools)
-        self.additions.before.append(self.own_commands.messages)
-        self.additions.prefaces.append(self.own_commands.preface)
+        self._prompt.begin(self.session, default_system_message(self.config, self.cwd))
+        self.delegates = Delegates(self.slot, self.registry, session, lambda: self.limits, notices)
         self._when_moved: Callable[[Backend], None] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._approver: Approver | None = None
+
+    def _additions(self, workspace: Workspace) -> Additions:
+        """What goes with prompts: notes of the mode, of hooks and files, and own commands."""
+        hooks, undo = workspace.hooks, workspace.undo
+        return Additions(
+            [self.own_commands.messages],
+            [
+                PlanNotes(self.policy, lambda: self.session.tools),
+                *([hooks.session_start] if hooks else []),
+                *([undo.preface] if undo else []),
+                self.own_commands.preface,
+            ],
+            [hooks.turn_end] if hooks else [],
+        )
+
+    @property
+    def session(self) -> Session:
+        """The session; `resume` changes it."""
+        return self._current.session
 
     @property
     def config(self) -> Config:
@@ -171,7 +183,7 @@ class Conversation:
             self.transcript.close()
         session.archive = archive_of(session, self.memory, Place.of(self.cwd))
         session.additions = self.additions
-        self.session, self.transcript = session, transcript
+        self._current.session, self.transcript = session, transcript
         self._prompt.begin(session, "")
         self._keep_files()
         self.delegates.forget()
@@ -235,9 +247,7 @@ class Conversation:
     def begin(self) -> None:
         """Start the MCP servers in the background; needs a running event loop."""
         if self.servers is not None:
-            self.servers.sampler = self._sample
-            self.servers.disabled = tuple(self.config.tools.disabled)
-            self.servers.begin()
+            self.servers.begin(self._sample, self.config.tools.disabled)
 
     async def _sample(self, request: "SamplingRequest") -> str:
         """The model's answer to a request of an MCP server."""
@@ -332,11 +342,6 @@ class Conversation:
                 self._when_moved(backend)
         if chosen and self.transcript is not None:
             self.transcript.model_changed(self.config.model.label)
-
-    def _add_hooks(self, hooks: "Hooks") -> None:
-        hooks.session = lambda: self.session.id
-        self.additions.prefaces.append(hooks.session_start)
-        self.additions.turn_ends.append(hooks.turn_end)
 
     def _command_ended(self, command: BackgroundCommand) -> None:
         """Tell the user now, and the model at its next round or with the next prompt.

@@ -58,8 +58,6 @@ class SessionHistory:
         self._session = session
         self._keeper = keeper
         self._additions = additions
-        if keeper is not None:
-            additions.prefaces.append(keeper.preface)
 
     @property
     def keeps_files(self) -> bool:

@@ -59,6 +59,16 @@ class Notices:
             listener(text)
 
 
+class CurrentSession:
+    """The session that a conversation is in; its parts ask for it, because it can change."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def __call__(self) -> Session:
+        return self.session
+
+
 def begin_session(
     config: Config, paths: Paths, cwd: Path, start: SessionStart, notices: Notices
 ) -> tuple[Session, Transcript | None]:

@@ -89,25 +89,34 @@ class Workspace:
         )
 
 
-def build_workspace(config: Config, paths: Paths, cwd: Path, notices: Notices) -> Workspace:
-    """The workspace of one conversation in `cwd`; raises ConfigError if its rules are broken."""
+def build_workspace(
+    config: Config, paths: Paths, cwd: Path, notices: Notices, session: Callable[[], Session]
+) -> Workspace:
+    """The workspace of one conversation in `cwd`; raises ConfigError if its rules are broken.
+
+    `session` returns the one that the conversation is in.
+    """
     memory = build_memory(config, paths, notices)
     registry = build_registry(config)
     add_memory_tools(registry, config, memory, Place.of(cwd))
     policy = build_policy(config, paths, cwd)
-    knowledge = load_knowledge(config.knowledge, paths, cwd, policy, notices.tell)
+    knowledge = load_knowledge(
+        config.knowledge, paths, cwd, policy, notices.tell, lambda: session().messages
+    )
     add_knowledge_tools(registry, config, knowledge)
     add_plugin_tools(registry, config, notices.tell)
     sandbox = build_sandbox(config, [skill.folder for skill in knowledge.skills])
     servers = build_servers(config, paths, policy, sandbox, notices)
     add_tool_search(registry, config, more=servers is not None)
-    hooks = build_hooks(config, paths, cwd, notices)
+    hooks = build_hooks(config, paths, cwd, notices, session)
     steps = tuple(step for step in (hooks, knowledge.step) if step is not None)
     workspace = Workspace(paths, cwd, policy, sandbox, registry, memory, servers, steps, knowledge)
     return replace(workspace, hooks=hooks)
 
 
-def build_hooks(config: Config, paths: Paths, cwd: Path, notices: Notices) -> "Hooks | None":
+def build_hooks(
+    config: Config, paths: Paths, cwd: Path, notices: Notices, session: Callable[[], Session]
+) -> "Hooks | None":
     """The hooks of the user and the accepted ones of the project, None if there are none."""
     section = config.hooks
     if section == NO_HOOKS and project_hooks_file(cwd) is None:
@@ -119,7 +128,9 @@ def build_hooks(config: Config, paths: Paths, cwd: Path, notices: Notices) -> "H
     if problem:
         notices.tell(problem)
     section = joined(section, accepted)
-    return None if section == NO_HOOKS else Hooks(section, cwd.resolve(), notices.tell)
+    if section == NO_HOOKS:
+        return None
+    return Hooks(section, cwd.resolve(), notices.tell, lambda: session().id)
 
 
 def build_servers(

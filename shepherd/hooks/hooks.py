@@ -33,7 +33,7 @@ class Hooks:
     section: HooksSection
     cwd: Path
     tell: Callable[[str], None]
-    session: Callable[[], str] = str
+    session: Callable[[], str]
     _started: str | None = None
     _contexts: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
 

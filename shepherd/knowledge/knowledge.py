@@ -1,6 +1,6 @@
 """All that a conversation reads of its user's and its project's files at its start."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from shepherd.knowledge.instructions import InstructionReader, Instructions, fit
 from shepherd.knowledge.project import Project
 from shepherd.knowledge.skills import Skill, UseSkill, find_skills, prompt_lines
 from shepherd.knowledge.subdirectories import SubdirectoryInstructions
-from shepherd.messages import JsonObject
+from shepherd.messages import JsonObject, Message
 from shepherd.tools.base import AnyTool
 from shepherd.tools.permissions.policy import PermissionPolicy
 
@@ -123,8 +123,12 @@ def load_knowledge(
     cwd: Path,
     policy: PermissionPolicy,
     warn: Callable[[str], None],
+    messages: Callable[[], Iterable[Message]] = tuple,
 ) -> Knowledge:
-    """The knowledge in effect in `cwd`; `warn` gets a sentence for each unusable file."""
+    """The knowledge in effect in `cwd`; `warn` gets a sentence for each unusable file.
+
+    `messages` are those of the conversation now.
+    """
     if not section.enabled:
         return Knowledge()
     problems: list[str] = []
@@ -147,6 +151,6 @@ def load_knowledge(
         tuple(problems),
         section.max_bytes,
         files,
-        SubdirectoryInstructions(later) if section.max_bytes else None,
+        SubdirectoryInstructions(later, messages) if section.max_bytes else None,
         project,
     )

@@ -25,10 +25,6 @@ _FOREIGN = frozenset({".git", ".venv", "venv", "node_modules", "site-packages", 
 """Directories of dependencies; their instructions are for their own developers."""
 
 
-def _no_messages() -> Iterable[Message]:
-    return ()
-
-
 @dataclass(slots=True)
 class SubdirectoryInstructions:
     """A `CallStep` for the project's directories whose files were not read at the start.
@@ -39,7 +35,7 @@ class SubdirectoryInstructions:
     """
 
     reader: InstructionReader
-    messages: Callable[[], Iterable[Message]] = _no_messages
+    messages: Callable[[], Iterable[Message]]
     enabled: bool = False
     _nested: WeakKeyDictionary[ToolRunner, set[str]] = field(
         default_factory=WeakKeyDictionary[ToolRunner, set[str]]

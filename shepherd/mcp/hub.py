@@ -73,18 +73,15 @@ class Entry:
 
 
 class ServerHub:
-    """The servers of one conversation; nothing is started before `begin`.
-
-    Tools with a name that a pattern in `disabled` matches are not offered.
-    """
+    """The servers of one conversation; nothing is started before `begin`."""
 
     def __init__(
         self, servers: Iterable[Server], launcher: Launcher, consents: Consents, warn: Warn
     ) -> None:
         self.entries = [Entry(server) for server in servers]
         self.launcher = launcher
-        self.sampler: Sampler | None = None
-        self.disabled: tuple[str, ...] = ()
+        self._sampler: Sampler | None = None
+        self._disabled: tuple[str, ...] = ()
         self._consents = consents
         self._warn = warn
         self._beginning: asyncio.Task[None] | None = None
@@ -111,8 +108,13 @@ class ServerHub:
         """Whether `text` may name a prompt or a resource of a server."""
         return any(f"/{name}:" in text or f"@{name}:" in text for name in self.names)
 
-    def begin(self) -> None:
-        """Start the accepted servers in the background; needs a running event loop."""
+    def begin(self, sampler: "Sampler | None" = None, disabled: Sequence[str] = ()) -> None:
+        """Start the accepted servers in the background; needs a running event loop.
+
+        `sampler` answers requests of servers. Tools with a name that a pattern in `disabled`
+        matches are not offered.
+        """
+        self._sampler, self._disabled = sampler, tuple(disabled)
         if self._beginning is None:
             self._beginning = asyncio.create_task(self._begin(), name="mcp")
 
@@ -138,7 +140,7 @@ class ServerHub:
         if entry.connection is None:
             warn = partial(self._tell, entry.name)
             entry.connection = new_connection(
-                entry.server, self.launcher, warn, self._note_change, lambda: self.sampler
+                entry.server, self.launcher, warn, self._note_change, lambda: self._sampler
             )
         entry.problem = ""
         entry.connection.start()
@@ -218,12 +220,12 @@ class ServerHub:
                     self._late.add(entry.name)
                     self._tell(entry.name, "is still starting; its tools come with a later turn.")
 
-    async def provide(self, registry: ToolRegistry) -> None:
+    async def provide(self, registry: ToolRegistry, disabled: Sequence[str] = ()) -> None:
         """Start, and keep in `registry` what is offered; nobody is asked for consent.
 
         Later changes come into `registry` at once, also those of servers that start slowly.
         """
-        self.begin()
+        self.begin(None, disabled)
         await self.ask(DenyingApprover())
         await self.settled()
         self.update(registry)
@@ -245,7 +247,7 @@ class ServerHub:
         for entry in self.entries:
             tools: list[AnyTool] = [*server_tools(entry.connection)] if entry.connection else []
             for tool in tools:
-                off = any(fnmatchcase(tool.name, pattern) for pattern in self.disabled)
+                off = any(fnmatchcase(tool.name, pattern) for pattern in self._disabled)
                 if registry.get(tool.name) is None and not off:
                     registry.add(tool)
         return True

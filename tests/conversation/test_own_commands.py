@@ -88,8 +88,8 @@ async def test_it_runs_in_the_users_shell(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_a_model_with_the_tool_reads_them_as_calls_before_the_prompt(tmp_path: Path) -> None:
-    commands = open_commands(tmp_path, SOME_API_KEY="sk-hunter2-hunter2")
-    commands.offers_tool = lambda: True
+    named = {"sk-hunter2-hunter2": "SOME_API_KEY"}
+    commands = OwnCommands(tmp_path, tmp_path / "spill", named, lambda: 0, offers_tool=lambda: True)
     await commands.run("echo sk-hunter2-hunter2; exit 3", ignore_events, shared=True)
     await commands.run("true", ignore_events, shared=True)
     messages = await commands.messages()

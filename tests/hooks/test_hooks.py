@@ -181,9 +181,7 @@ async def test_a_session_starts_once_and_a_turn_is_continued_a_few_times(tmp_pat
         told.append,
         lambda: "s",
     )
-    additions = Additions()
-    additions.prefaces.append(hooks.session_start)
-    additions.turn_ends.append(hooks.turn_end)
+    additions = Additions(prefaces=[hooks.session_start], turn_ends=[hooks.turn_end])
     session = Session(additions=additions)
     backend = ScriptedBackend(parse_script("\n---\n".join(["text: x"] * 9)))
     shop = open_workshop(tmp_path)

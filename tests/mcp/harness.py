@@ -15,6 +15,7 @@ from shepherd.config.secrets import Secrets
 from shepherd.events import EventCallback, ignore_events
 from shepherd.mcp.hub import Entry, ServerHub
 from shepherd.mcp.launcher import Launcher
+from shepherd.mcp.questions import Sampler
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Consents, Origin, Server, make_server
 from shepherd.messages import ToolCall
@@ -83,6 +84,7 @@ async def open_office(
     mode: ApproveMode = ApproveMode.ALL,
     env: dict[str, str] | None = None,
     approver: Approver | None = None,
+    sampler: Sampler | None = None,
 ) -> AsyncGenerator[Office]:
     """Start servers in a directory below `base`."""
     paths, root = paths_below(base), base / "project"
@@ -97,7 +99,7 @@ async def open_office(
     context = ToolContext(root, paths.spill, output_bytes=4096)
     asks = approver or ScriptedApprover([Approval(Choice.ONCE)] * 9)
     runner = ToolRunner(ToolRegistry(), policy, asks, context)
-    hub.begin()
+    hub.begin(sampler)
     try:
         await hub.settled(PATIENCE)
         yield Office(hub, runner, notices, root, paths)

@@ -186,8 +186,8 @@ def do(id):
         return f"{request.messages[0].content} to you"
 
     yes = ScriptedApprover([Approval(Choice.ONCE, values=("yes",)), Approval(Choice.ONCE)])
-    async with open_office(tmp_path, [script("one", program(asks))], approver=yes) as office:
-        office.hub.sampler = sampler
+    servers = [script("one", program(asks))]
+    async with open_office(tmp_path, servers, approver=yes, sampler=sampler) as office:
         form, sample = json.loads((await office.call("one__do")).content)
         assert form == {"action": "accept", "content": {"ok": True}}
         assert sample == {"type": "text", "text": "Hello to you"}

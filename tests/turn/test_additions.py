@@ -103,28 +103,25 @@ async def test_notes_go_with_the_next_prompt_and_are_not_shown() -> None:
 
 
 async def test_a_note_alone_does_not_continue_a_turn() -> None:
-    additions = Additions()
-    session = new_session(additions)
-
     async def late(_answer: str, _continued: int) -> str:
         additions.note("too late")
         return ""
 
-    additions.turn_ends.append(late)
+    additions = Additions(turn_ends=[late])
+    session = new_session(additions)
     await answer(session, "text: one\n---\ntext: two", Tools(additions))
     assert [text for _, text in texts(session)] == ["hello", "one"]
 
 
 async def test_the_end_of_a_turn_can_continue_it_and_counts() -> None:
-    additions = Additions()
-    session = new_session(additions)
     counts: list[int] = []
 
     async def again(_answer: str, continued: int) -> str:
         counts.append(continued)
         return "go on" if continued < 2 else ""
 
-    additions.turn_ends.append(again)
+    additions = Additions(turn_ends=[again])
+    session = new_session(additions)
     script = "\n---\n".join(["text: x"] * 4)
     assert await answer(session, script, Tools(additions)) is FinishReason.STOP
     assert counts == [0, 1, 2]
@@ -134,7 +131,8 @@ async def test_the_end_of_a_turn_can_continue_it_and_counts() -> None:
 
 
 async def test_the_events_name_their_topics() -> None:
-    additions = Additions()
+    more = [lambda _answer, continued: _text("" if continued else "go on")]
+    additions = Additions(turn_ends=more)
     session = new_session(additions)
     topics: list[tuple[str, str]] = []
 
@@ -143,7 +141,6 @@ async def test_the_events_name_their_topics() -> None:
         return True
 
     additions.steer(Message.user("more"))
-    additions.turn_ends.append(lambda _a, continued: _text("" if continued else "go on"))
     backend = ScriptedBackend(parse_script("text: 1\n---\ntext: 2\n---\ntext: 3"))
     await run_turn(session, "hello", backend, Tools(additions), listen)
     assert topics == [(Topic.STEERING, "more"), (Topic.HINT, "go on")]

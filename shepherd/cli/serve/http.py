@@ -32,6 +32,7 @@ from shepherd.server.pool.pool import ModelPool, open_pool
 from shepherd.server.run import ReloadPool, serve
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.tls import TlsFiles
+from shepherd.session import Session
 from shepherd.turn import TurnLimits
 
 PARALLEL = Concurrency(4)
@@ -88,7 +89,7 @@ async def server_parts(
     notices.listen(warn)
     section = config.server
     workspace = (
-        build_workspace(_for_clients(config), paths, cwd, notices)
+        build_workspace(_for_clients(config), paths, cwd, notices, Session)
         if section.tools or section.use_tools
         else None
     )
@@ -109,8 +110,7 @@ async def server_parts(
     reloader = Reloader(config, read, settings_of, settings, providers, opener, keys)
     try:
         if workspace is not None and workspace.servers is not None:
-            workspace.servers.disabled = tuple(config.tools.disabled)
-            await workspace.servers.provide(workspace.registry)
+            await workspace.servers.provide(workspace.registry, config.tools.disabled)
         yield ServerParts(open_models, settings, keys, Offer(tools, agent), reloader.reload)
     finally:
         if workspace is not None:

@@ -92,8 +92,8 @@ class BackgroundCommands:
 
     max_seconds = 30 * 24 * 3600.0
 
-    def __init__(self) -> None:
-        self.when_ended: Callable[[BackgroundCommand], None] | None = None
+    def __init__(self, when_ended: Callable[[BackgroundCommand], None] | None = None) -> None:
+        self._when_ended = when_ended
         self._commands: dict[str, BackgroundCommand] = {}
         self._last = 0
         self._closed = False
@@ -154,7 +154,7 @@ class BackgroundCommands:
     async def aclose(self) -> None:
         """End all commands, and remove their output."""
         self._closed = True
-        self.when_ended = None
+        self._when_ended = None
         await end_tasks(*[command.task for command in self.all if command.task is not None])
         for command in self.all:
             command.log.close()
@@ -175,8 +175,8 @@ class BackgroundCommands:
             command.seconds = time.monotonic() - command.started
 
     def _tell_end(self, command: BackgroundCommand) -> None:
-        if self.when_ended is not None and not (command.is_known or command.watchers):
-            self.when_ended(command)
+        if self._when_ended is not None and not (command.is_known or command.watchers):
+            self._when_ended(command)
 
     def _forget_oldest(self) -> None:
         ended = [command for command in self.all if not command.is_running and command.task]

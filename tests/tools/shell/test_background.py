@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,15 +20,23 @@ from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.program import Program
 from shepherd.tools.redactor import Redactor
-from shepherd.tools.shell.background import MAX_KEPT, MAX_RUNNING, BackgroundCommands, CommandLog
+from shepherd.tools.shell.background import (
+    MAX_KEPT,
+    MAX_RUNNING,
+    BackgroundCommand,
+    BackgroundCommands,
+    CommandLog,
+)
 from shepherd.tools.shell.process import ConfinedProgram
 from tests.examples import examples
 from tests.patience import PATIENCE
 from tests.tools.workshop import Workshop, is_running, open_workshop, until
 
 
-def open_background(base: Path, **options: object) -> tuple[Workshop, BackgroundCommands]:
-    commands = BackgroundCommands()
+def open_background(
+    base: Path, when_ended: Callable[[BackgroundCommand], None] | None = None, **options: object
+) -> tuple[Workshop, BackgroundCommands]:
+    commands = BackgroundCommands(when_ended)
     return open_workshop(base, background=commands, **options), commands  # pyright: ignore[reportArgumentType]
 
 
@@ -84,9 +93,8 @@ async def test_the_user_sees_the_last_lines_while_the_model_waits(tmp_path: Path
 async def test_it_is_told_once_that_a_command_has_ended_unless_that_is_known(
     tmp_path: Path,
 ) -> None:
-    workshop, commands = open_background(tmp_path)
     ends: list[str] = []
-    commands.when_ended = lambda command: ends.append(command.id)
+    workshop, commands = open_background(tmp_path, lambda command: ends.append(command.id))
     os.mkfifo(workshop.root / "go")
     await start(workshop, "true")  # its end is in the first result
     await start(workshop, "cat go")
