@@ -1,10 +1,13 @@
 """The messages that join a conversation during a turn."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from shepherd.messages import Message, with_notes
+from shepherd.config.choices import ApproveMode
+from shepherd.messages import Message, ToolSpec, with_notes
+from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.plan import PRESENT_PLAN
 
 Before: TypeAlias = Callable[[], Awaitable[Sequence[Message]]]
 """Messages that stand before the next prompt."""
@@ -103,3 +106,29 @@ class Additions:
     def _take_notes(self) -> list[str]:
         notes, self._notes = self._notes, []
         return notes
+
+
+BEGIN = (
+    "Plan mode is on: change nothing, and run nothing that could change anything; such calls are "
+    "refused. Look at what you need, then {end}."
+)
+WITH_TOOL = f"call {PRESENT_PLAN} with the plan"
+WITHOUT_TOOL = "answer with a plan"
+END = "Plan mode is off: you may make changes."
+
+
+@dataclass(slots=True)
+class PlanNotes:
+    """A `Preface`: the note on the mode that goes with a prompt; `tools` are the model's."""
+
+    policy: PermissionPolicy
+    tools: Callable[[], Iterable[ToolSpec]]
+    _was_on: bool = False
+
+    async def __call__(self) -> str:
+        """The note, "" if the model needs none."""
+        was_on, self._was_on = self._was_on, self.policy.mode is ApproveMode.PLAN
+        if not self._was_on:
+            return END if was_on else ""
+        has_tool = any(tool.name == PRESENT_PLAN for tool in self.tools())
+        return BEGIN.format(end=WITH_TOOL if has_tool else WITHOUT_TOOL)

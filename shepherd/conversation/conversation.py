@@ -10,20 +10,19 @@ from shepherd.backends.base import Backend
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.secrets import keys_in
 from shepherd.config.settings import Config
-from shepherd.conversation.additions import Additions
+from shepherd.conversation.additions import Additions, PlanNotes
 from shepherd.conversation.delegates import Delegates
 from shepherd.conversation.history import SessionHistory
 from shepherd.conversation.model_slot import ModelSlot
 from shepherd.conversation.own_commands import EXECUTE, OwnCommands
-from shepherd.conversation.plan_mode import PlanNotes
 from shepherd.conversation.session_start import (
     CurrentSession,
     Notices,
     SessionStart,
+    SystemPrompt,
     begin_session,
     default_system_message,
 )
-from shepherd.conversation.system_prompt import SystemPrompt
 from shepherd.conversation.toolbox import Workspace, archive_of, offered_tools
 from shepherd.errors import SessionError
 from shepherd.memory import Place

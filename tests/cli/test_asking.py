@@ -23,7 +23,7 @@ from shepherd.config.paths import Paths
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.providers.provider import make_provider
 from shepherd.config.settings import Config
-from shepherd.conversation import reachable
+from shepherd.conversation import delegates
 from shepherd.conversation.build import build_conversation
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
@@ -141,7 +141,7 @@ def asking(session: Session) -> list[str]:
 async def test_the_others_are_offered_and_a_switch_changes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shepherd.conversation.reachable.MAX_SECONDS", PATIENCE)
+    monkeypatch.setattr("shepherd.conversation.delegates.MAX_SECONDS", PATIENCE)
     conversation = build(tmp_path, model__provider="work")
     assert asking(conversation.session) == [], "nobody knows yet who answers"
     await conversation.backend()
@@ -218,8 +218,8 @@ def openai_at(port: int) -> dict[str, object]:
 async def test_servers_that_say_nothing_hold_up_nobody(
     tmp_path: Path, deaf_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reachable, "CONNECT_SECONDS", 2 * PATIENCE)
-    monkeypatch.setattr(reachable, "MAX_SECONDS", 0.5)
+    monkeypatch.setattr(delegates, "CONNECT_SECONDS", 2 * PATIENCE)
+    monkeypatch.setattr(delegates, "MAX_SECONDS", 0.5)
     conversation = build(tmp_path, model__provider="work")
     for n in range(3):
         conversation.providers.store.save(make_provider(f"deaf{n}", openai_at(deaf_port)))
@@ -239,8 +239,8 @@ async def test_servers_that_say_nothing_hold_up_nobody(
 async def test_nothing_is_left_open_when_a_model_is_not_waited_for(
     tmp_path: Path, deaf_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reachable, "CONNECT_SECONDS", 2 * PATIENCE)
-    monkeypatch.setattr(reachable, "MAX_SECONDS", 2 * PATIENCE)
+    monkeypatch.setattr(delegates, "CONNECT_SECONDS", 2 * PATIENCE)
+    monkeypatch.setattr(delegates, "MAX_SECONDS", 2 * PATIENCE)
     opener = Opener()
     conversation = build(tmp_path, opener, model__provider="work")
     conversation.providers.store.save(make_provider("deaf", openai_at(deaf_port)))

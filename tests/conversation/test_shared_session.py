@@ -7,8 +7,9 @@ from pathlib import Path
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.conversation.shared.requests import State
 from shepherd.conversation.shared.session import SharedSession
-from shepherd.messages import Message, Role
+from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
+from shepherd.tools.permissions.approval import ApprovalRequest, Choice
 from shepherd.transcript import SessionStore
 from tests.patience import PATIENCE
 from tests.server.conversation.harness import HeldConversation
@@ -56,3 +57,15 @@ async def test_only_the_client_of_the_running_request_steers_it(tmp_path: Path) 
                 await asyncio.sleep(0)
     texts = [message.content for message in session.messages if message.role is Role.USER]
     assert texts == ["hello", "mine", "more"]
+
+
+async def test_nobody_approves_for_a_command_between_requests(tmp_path: Path) -> None:
+    backend = ScriptedBackend(parse_script("text: one"))
+    conversation = HeldConversation(Session(), tmp_path, backend)
+    question = ApprovalRequest(ToolCall("1", "start_mcp_server", {}), (), "", (), (), "")
+    async with SharedSession(conversation, conversation.actions, backend) as shared:
+        assert (await shared.approver.ask(question)).choice is Choice.DENY
+        request = shared.submit("hello", "me")
+        await request.done.wait()
+        async with asyncio.timeout(PATIENCE):  # the request's client is not asked afterwards
+            assert (await shared.approver.ask(question)).choice is Choice.DENY

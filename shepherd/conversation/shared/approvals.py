@@ -1,22 +1,169 @@
-"""Asks the client of a request before a tool runs."""
+"""Asks the client of a request before a tool runs; a client that stays away can't approve."""
 
 import asyncio
-from dataclasses import dataclass
+import math
+import secrets
+import time
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from shepherd.conversation.shared.log import UpdateLog
-from shepherd.conversation.shared.presence import Presence
 from shepherd.conversation.shared.protocol import RefusalCode, SharedSessionError, UpdateKind
-from shepherd.conversation.shared.questions import OpenQuestion, question_is_over
 from shepherd.conversation.shared.requests import PromptRequest
 from shepherd.messages import JsonObject
 from shepherd.tasks import end_tasks
+from shepherd.tools.base import Access
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
+from shepherd.tools.permissions.rules import Rule
 
 AWAY_SECONDS = 120.0
 """Seconds after which an absent client can't approve any more."""
 
 NOT_LISTENING = "denied: approval needed, and the client that sent the request does not listen"
 CANCELLED = "cancelled"
+
+
+def _new_id() -> str:
+    return f"approval_{secrets.token_hex(8)}"
+
+
+def _new_answer() -> asyncio.Future[Approval]:
+    return asyncio.get_running_loop().create_future()
+
+
+@dataclass(slots=True, eq=False)
+class OpenQuestion:
+    """A question without an answer so far; made on the loop that waits for it."""
+
+    question: ApprovalRequest
+    id: str = field(default_factory=_new_id, init=False)
+    answer: asyncio.Future[Approval] = field(default_factory=_new_answer, init=False)
+
+    def to_json(self) -> JsonObject:
+        """The question in the form for its client."""
+        return {
+            "id": self.id,
+            "tool": self.question.call.name,
+            "call_id": self.question.call.id,
+            "arguments": self.question.call.arguments,
+            "preview": self.question.preview,
+            "accesses": [_access_to_json(access) for access in self.question.accesses],
+            "cause": self.question.cause,
+            "asker": self.question.caller,
+            "sandbox": self.question.sandbox,
+            "session": [_rule_to_json(rule) for rule in self.question.session],
+            "always": [_rule_to_json(rule) for rule in self.question.always],
+            "fields": [*self.question.fields],
+        }
+
+    def decide(self, approval: Approval) -> None:
+        """Set the answer; the first one counts.
+
+        Raises SharedSessionError for a second one, and for a choice that the question lacks.
+        """
+        if self.answer.done():
+            raise question_is_over()
+        choice = approval.choice
+        if choice not in (Choice.ONCE, Choice.DENY) and not self.question.rules_for(choice):
+            message = f"No rule can stand for '{choice}' here; answer once or deny."
+            raise SharedSessionError(RefusalCode.INVALID_DECISION, message)
+        self.answer.set_result(approval)
+
+
+def question_is_over() -> SharedSessionError:
+    """The error for an answer to a question that does not wait any more."""
+    message = "No such question waits for an answer."
+    return SharedSessionError(RefusalCode.APPROVAL_NOT_FOUND, message)
+
+
+def _access_to_json(access: Access) -> JsonObject:
+    return {"kind": access.kind.value, "target": access.target, "claim": access.claim.value}
+
+
+def _rule_to_json(rule: Rule) -> JsonObject:
+    return {
+        "tool": rule.tool,
+        "pattern": rule.pattern,
+        "decision": rule.decision.value,
+        "scope": rule.scope,
+        "lifetime": rule.lifetime.value,
+        "text": rule.describe(),
+    }
+
+
+MAX_REMEMBERED = 1000
+
+
+class Clock(Protocol):
+    """Returns the time in seconds from an arbitrary moment, and waits."""
+
+    def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The real time."""
+
+    def now(self) -> float:
+        """Seconds since an arbitrary moment."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+class Presence:
+    """Tracks for each client whether a stream is open, or when the client was last present."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._streams: Counter[str] = Counter()
+        self._last_seen: dict[str, float] = {}
+        self._left = asyncio.Event()
+
+    @contextmanager
+    def listening(self, client: str) -> Generator[None]:
+        """Count a stream of the client as open for the duration of the context."""
+        self._streams[client] += 1
+        try:
+            yield
+        finally:
+            self._streams[client] -= 1
+            if not self._streams[client]:
+                del self._streams[client]
+            self.seen(client)
+            self._left.set()
+            self._left.clear()
+
+    def seen(self, client: str) -> None:
+        """Note that the client is present."""
+        self._last_seen.pop(client, None)
+        self._last_seen[client] = self._clock.now()
+        if len(self._last_seen) > MAX_REMEMBERED:
+            del self._last_seen[next(iter(self._last_seen))]
+
+    def is_listening(self, client: str) -> bool:
+        """Whether a stream of the client is open."""
+        return client in self._streams
+
+    def away(self, client: str) -> float:
+        """The seconds since the client was present; infinite if it never was."""
+        if self.is_listening(client):
+            return 0.0
+        return self._clock.now() - self._last_seen.get(client, -math.inf)
+
+    async def until_away(self, client: str, seconds: float) -> None:
+        """Wait until the client has been away for this long without a break."""
+        while (left := seconds - self.away(client)) > 0:
+            if self.is_listening(client):
+                await self._left.wait()
+            else:
+                await self._clock.sleep(left)
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +196,8 @@ class ClientApprover:
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The client's answer."""
-        assert self.request is not None, "tools run in requests only"
+        if self.request is None:  # a command of the conversation asks, not a call of the model
+            return Approval(Choice.DENY, reason=NOT_LISTENING)
         pending = PendingApproval(request, self.request)
         self._pending[pending.id] = pending
         self._tell(UpdateKind.APPROVAL_NEEDED, pending, pending.to_json(), pending.request.client)

@@ -9,9 +9,8 @@ from shepherd.backends.vision import cannot_see
 from shepherd.conversation.additions import Additions
 from shepherd.conversation.context_use import ContextUse, measure_context
 from shepherd.conversation.own_commands import ALONE
-from shepherd.conversation.shared.approvals import ClientApprover
+from shepherd.conversation.shared.approvals import ClientApprover, Clock, Presence
 from shepherd.conversation.shared.log import SharedJournal, UpdateLog
-from shepherd.conversation.shared.presence import Clock, Presence
 from shepherd.conversation.shared.protocol import (
     RefusalCode,
     SharedSessionError,
@@ -230,7 +229,7 @@ class SharedSession:
             await asyncio.wait({turn})
         finally:
             await end_tasks(turn)
-            self._turn = None
+            self._turn = self.approver.request = None
             self.publisher.partial.clear()
             self._end_turn(request, turn)
             self._submit_unused(request.client)

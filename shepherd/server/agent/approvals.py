@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
+from shepherd.conversation.shared.approvals import OpenQuestion, question_is_over
 from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.protocol import UpdateKind
-from shepherd.conversation.shared.questions import OpenQuestion, question_is_over
 from shepherd.messages import JsonObject
 from shepherd.server.record import CallOrigin, current_origin
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice

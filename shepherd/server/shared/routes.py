@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd.conversation.commands.table import OWN_COMMANDS, named_command
-from shepherd.conversation.shared.presence import Presence
+from shepherd.conversation.shared.approvals import Presence
 from shepherd.conversation.shared.protocol import (
     CLIENT_HEADER,
     REQUEST_HEADER,
