@@ -3,13 +3,12 @@
 import sys
 from collections.abc import Callable
 
-from bench import startup, streaming, subagents, turns
+from bench import startup, streaming, turns
 from bench.table import machine
 
 BENCHES: dict[str, Callable[[], None]] = {
     "startup": startup.main,
     "turns": turns.main,
-    "subagents": subagents.main,
     "streaming": streaming.main,
 }
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.server import bad, proxied, upstreams, wires
+from bench.server import bad, proxied, wires
 from bench.table import machine
 
 
@@ -28,10 +28,6 @@ def _proxied(options: argparse.Namespace) -> str:
     return proxied.main(sizes, options.litellm)
 
 
-def _upstreams(options: argparse.Namespace) -> str:
-    return upstreams.main(upstreams.QUICK if options.quick else upstreams.Sizes())
-
-
 def _wires(options: argparse.Namespace) -> str:
     return wires.main(wires.QUICK if options.quick else wires.Sizes())
 
@@ -39,7 +35,6 @@ def _wires(options: argparse.Namespace) -> str:
 BENCHES: dict[str, tuple[str, Callable[[argparse.Namespace], str]]] = {
     "bad": ("Bad requests of one client", _bad),
     "proxied": ("A model server behind a proxy", _proxied),
-    "upstreams": ("Three servers as one provider", _upstreams),
     "wires": ("Each API beside llama.cpp's server", _wires),
 }
 

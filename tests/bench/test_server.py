@@ -4,13 +4,12 @@ import json
 
 import pytest
 
-from bench.server import upstreams, wires
+from bench.server import wires
 from bench.server.load import Post, body_of, latencies
 from bench.server.proxied import ALONE, LITELLM, OURS, STREAM, WHOLE, Sizes, measure, post, table
 from bench.server.proxied import upstream_server as upstream
 from bench.server.upstream import WORDS
 from bench.server.wires import PATHS, THEIRS, Figures
-from shepherd.affinity import Prefix
 from tests.server.harness import scripted
 
 TINY = Sizes(rounds=2, requests=2, seconds=0.01, clients=2, warm_up=1)
@@ -37,17 +36,3 @@ async def test_each_path_is_served_and_a_missing_one_is_named() -> None:
             await latencies(Post(server.url, "/v1/nothing", {}), 1)
     figures[PATHS[0].path, THEIRS] = Figures(missing="HTTP/1.1 404 Not Found")
     assert "| HTTP/1.1 404 Not Found | – | – |" in wires.table(figures)
-
-
-def test_the_routers_of_several_servers_stand_beside_one_server() -> None:
-    loads = {"a": 1.0, "b": 0.0, "c": 0.0}
-    prefix = Prefix()
-    assert {upstreams.RandomRouter(n).choose(prefix, loads).replica for n in range(20)} == {*loads}
-    least = {upstreams.LeastBusyRouter(n).choose(prefix, loads).replica for n in range(20)}
-    assert least == {"b", "c"}
-    one = upstreams.Figures(100, 80, [0.1, 0.2, 0.3])
-    rows = upstreams.table({upstreams.ONE: one, "random": upstreams.Figures(100, 40, [1.0])})
-    assert rows.splitlines()[2:] == [
-        "| one server | 80.0% | 100.0% | 200.0 ms | 300.0 ms |",
-        "| random | 40.0% | 50.0% | 1000.0 ms | 1000.0 ms |",
-    ]

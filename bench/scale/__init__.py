@@ -1,1 +1,0 @@
-"""A simulation of many replicas, and the measurements that it is checked against."""
