@@ -14,9 +14,8 @@ from shepherd.backends.inprocess.sessions import SessionMemory, check_prompt_siz
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.output import OutputFilter
 from shepherd.backends.tensorrt.engine import check_machine, load_engine
-from shepherd.backends.tensorrt.generating import Generating, Request
+from shepherd.backends.tensorrt.generating import Generating, Request, guide, sampling_params
 from shepherd.backends.tensorrt.model_files import Fetch, ModelFacts, read_facts
-from shepherd.backends.tensorrt.parameters import guide, sampling_params
 from shepherd.backends.tensorrt.protocol import (
     EngineSettings,
     TokenEngine,

@@ -13,9 +13,8 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, cast
 
-from shepherd.backends.tensorrt.model_files import ModelFacts
+from shepherd.backends.tensorrt.model_files import HubVocabulary, ModelFacts
 from shepherd.backends.tensorrt.protocol import EngineSettings, Step, TokenRequest, TokenStream
-from shepherd.backends.tensorrt.vocabulary import HubVocabulary
 from shepherd.errors import BackendError, ContextFullError, InvalidRequestError, ModelLoadError
 
 _PENALTIES_SINCE = (1, 3, 24)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shepherd.backends.providers import open_provider
 from shepherd.backends.tensorrt.backend import TensorRtBackend
-from shepherd.backends.tensorrt.vocabulary import byte_alphabet
+from shepherd.backends.tensorrt.model_files import byte_alphabet
 from shepherd.config.paths import Paths
 from shepherd.config.providers.book import ProviderBook
 from shepherd.config.providers.provider import make_provider

@@ -8,8 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.backends.inprocess.prompt.special import ATTR_CONTROL, ATTR_RSTRIP, ATTR_USER_DEFINED
-from shepherd.backends.tensorrt.model_files import ModelFacts, read_facts
-from shepherd.backends.tensorrt.vocabulary import HubVocabulary, byte_alphabet
+from shepherd.backends.tensorrt.model_files import (
+    HubVocabulary,
+    ModelFacts,
+    byte_alphabet,
+    read_facts,
+)
 from shepherd.errors import ModelLoadError
 from tests.backends.tensorrt.package import Tokenizer
 from tests.examples import examples
