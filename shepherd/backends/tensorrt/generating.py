@@ -1,4 +1,4 @@
-"""Turns a session's settings into an engine's parameters, and its tokens into an answer's updates."""
+"""Parameters of an engine from those of a session, and updates of an answer from its tokens."""
 
 import codecs
 import secrets
