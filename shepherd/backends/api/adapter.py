@@ -206,7 +206,7 @@ class Adapter(ABC):
     name: ClassVar[str]
     framing: ClassVar[Framing] = Framing.SSE
     default_base_url: ClassVar[str] = ""
-    prints_calls: ClassVar[bool] = True
+    prints_calls: bool = True
     """Whether a model behind it may print calls and thoughts as text, for our parser to find."""
     tells_abilities: ClassVar[bool] = False
     """Whether its probes are useful even if the context size is set."""

@@ -86,16 +86,16 @@ _TENSORRT = "http://HOST:8000/v1 (start it with `trtllm-serve MODEL`)"
 
 
 def _anthropic(base_url: str, model: str) -> Adapter:
-    from shepherd.backends.api.anthropic.adapter import AnthropicAdapter, OtherAnthropicAdapter
+    from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 
     host = urlsplit(base_url).hostname or "api.anthropic.com"
     is_claude = "claude" in model.lower() or f".{host}".endswith(".anthropic.com")
-    return AnthropicAdapter() if is_claude else OtherAnthropicAdapter()
+    return AnthropicAdapter(claude=is_claude)
 
 
 def _openai(type: str, base_url: str, dialect: str, model: str) -> Adapter:
     from shepherd.backends.api.openai import dialects
-    from shepherd.backends.api.openai.chat_adapter import ShepherdChatAdapter, chat_adapter
+    from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter, ShepherdChatAdapter
     from shepherd.backends.api.openai.dialects import needs_responses
 
     named = {
@@ -108,13 +108,8 @@ def _openai(type: str, base_url: str, dialect: str, model: str) -> Adapter:
     chosen = named.get(dialect) or named.get(type) or known
     version = parse_qs(urlsplit(base_url).query).get("api-version", [""])[0]
     if type == "openai-responses" or (chosen is dialects.OPENAI and needs_responses(model)):
-        from shepherd.backends.api.openai.responses import (
-            OpenAIResponsesAdapter,
-            OtherResponsesAdapter,
-        )
+        from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter
 
-        kind = OpenAIResponsesAdapter if chosen.official else OtherResponsesAdapter
-        return kind(chosen, version)
-    if type == "shepherd":
-        return ShepherdChatAdapter(chosen, version)
-    return chat_adapter(chosen, version)
+        return OpenAIResponsesAdapter(chosen, version)
+    kind = ShepherdChatAdapter if type == "shepherd" else OpenAIChatAdapter
+    return kind(chosen, version)

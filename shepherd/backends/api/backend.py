@@ -182,7 +182,8 @@ class ApiBackend(Backend):
         try:
             return await self._generate(prefilled, request, gate)
         except ContextFullError as full:
-            overflow = _overflow(full)
+            cause = full.__cause__
+            overflow = cause.overflow if isinstance(cause, Failure) else None
             if overflow is None:
                 raise
             self._learn(prompt.counted, overflow)
@@ -323,8 +324,3 @@ class ApiBackend(Backend):
             self.estimator = TokenEstimator()
         self.window = window
         self._traits = replace(traits, context_size=window.size, output_limit=window.output_limit)
-
-
-def _overflow(full: ContextFullError) -> Overflow | None:
-    cause = full.__cause__
-    return cause.overflow if isinstance(cause, Failure) else None

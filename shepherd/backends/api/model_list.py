@@ -1,7 +1,7 @@
 """The limits and prices of models, in the lists of models of all APIs."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from shepherd.backends.api.adapter import ModelEntry
 from shepherd.backends.api.coerce import as_count, as_object
@@ -43,22 +43,22 @@ def listed_model(
     output_fields: Iterable[str] = OUTPUT_FIELDS,
 ) -> ModelEntry:
     """The model that an item of a list describes; 0 tokens for an unknown limit."""
-    size, field = _first(item, CONTEXT_FIELDS)
-    limit, _ = _first(item, output_fields)
+    sizes = ((as_count(value), field) for field, value in _values(item, CONTEXT_FIELDS))
+    size, field = next(((size, field) for size, field in sizes if size), (0, ""))
+    limits = (as_count(value) or 0 for _, value in _values(item, output_fields))
+    limit = next(filter(None, limits), 0)
     source = f"the list of models ({field})" if size else ""
     return ModelEntry(id, size, limit, source, vision, price=listed_price(item))
 
 
-def _first(item: JsonObject, fields: Iterable[str]) -> tuple[int, str]:
-    """The first positive number and its field; (0, "") without one."""
+def _values(item: JsonObject, fields: Iterable[str]) -> Iterator[tuple[str, object]]:
+    """The fields with their values; a dot in a field leads into an object."""
     for field in fields:
         *steps, last = field.split(".")
         holder = item
         for step in steps:
             holder = as_object(holder.get(step))
-        if value := as_count(holder.get(last)):
-            return value, field
-    return 0, ""
+        yield field, holder.get(last)
 
 
 READ_FIELDS = (
@@ -90,24 +90,14 @@ def listed_price(item: JsonObject) -> Price | None:
 
     Without a price of their own, cached tokens cost as much as others.
     """
-    read, written = _first_amount(item, READ_FIELDS), _first_amount(item, WRITTEN_FIELDS)
+    read, written, cached = (
+        next((p for _, v in _values(item, fields) if (p := _amount(v)) is not None), None)
+        for fields in (READ_FIELDS, WRITTEN_FIELDS, CACHED_FIELDS)
+    )
     if read is None or written is None or not (read or written):
         return None
-    cached = _first_amount(item, CACHED_FIELDS)
     unit = 1.0 if max(read, written) > MAX_PER_TOKEN else 1e6
     return Price(read * unit, written * unit, (read if cached is None else cached) * unit)
-
-
-def _first_amount(item: JsonObject, fields: Iterable[str]) -> float | None:
-    for field in fields:
-        *steps, last = field.split(".")
-        holder = item
-        for step in steps:
-            holder = as_object(holder.get(step))
-        amount = _amount(holder.get(last))
-        if amount is not None:
-            return amount
-    return None
 
 
 def _amount(value: object) -> float | None:

@@ -98,7 +98,7 @@ class PlainAdapter(Adapter):
 class SilentAdapter(PlainAdapter):
     """Its models never print a call."""
 
-    prints_calls: ClassVar[bool] = False
+    prints_calls = False
 
 
 class LinesAdapter(PlainAdapter):

@@ -280,7 +280,10 @@ class AnthropicAdapter(Adapter):
 
     name: ClassVar[str] = API_NAME
     default_base_url: ClassVar[str] = "https://api.anthropic.com"
-    prints_calls: ClassVar[bool] = False
+
+    def __init__(self, *, claude: bool = True) -> None:
+        """Other models than `claude` behind the same API may print their calls."""
+        self.prints_calls = not claude
 
     def auth(self, api_key: str) -> Mapping[str, str]:
         return {"x-api-key": api_key} if api_key else {}
@@ -316,12 +319,6 @@ class AnthropicAdapter(Adapter):
         size = as_count(as_object(body.get("default_generation_settings")).get("n_ctx"))
         vision = as_flag(as_object(body.get("modalities")).get("vision"))
         return ModelEntry(model, size, source=_SERVER_SOURCE, vision=vision) if size else None
-
-
-class OtherAnthropicAdapter(AnthropicAdapter):
-    """The same API on servers with other models, which may print their calls."""
-
-    prints_calls: ClassVar[bool] = True
 
 
 def _get(path: str) -> ApiRequest:

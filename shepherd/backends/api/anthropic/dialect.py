@@ -146,7 +146,9 @@ def _replayed(message: Message, model: str) -> list[JsonObject | None] | None:
     """The blocks at their places; None if there are no thoughts, or none that fit."""
     kept = message.extra.get(API_NAME, {})
     places: Any = kept.get("blocks")
-    if not isinstance(places, list) or not _same_model(str(kept.get("model", "")), model):
+    if not isinstance(places, list) or _plain_name(str(kept.get("model", ""))) != _plain_name(
+        model
+    ):
         return None
     calls, content = list(message.tool_calls), message.content
     blocks: list[JsonObject | None] = []
@@ -164,12 +166,8 @@ def _replayed(message: Message, model: str) -> list[JsonObject | None] | None:
     return None if calls or content else blocks
 
 
-def _same_model(one: str, other: str) -> bool:
-    """Whether two names mean the same model, in any vendor's spelling, with or without a date."""
-    return _plain_name(one) == _plain_name(other)
-
-
 def _plain_name(model: str) -> str:
+    """The same name for one model in any vendor's spelling, with or without a date."""
     name = _DATE.sub("", model)
     return name[name.find("claude") :].replace(".", "-") if "claude" in name else name
 

@@ -207,7 +207,7 @@ class GeminiAdapter(Adapter):
     name: ClassVar[str] = "gemini"
     framing: ClassVar[Framing] = Framing.SSE
     default_base_url: ClassVar[str] = "https://generativelanguage.googleapis.com"
-    prints_calls: ClassVar[bool] = False
+    prints_calls = False
     image_types: ClassVar[frozenset[str]] = frozenset({"image/png", "image/jpeg", "image/webp"})
 
     def auth(self, api_key: str) -> Mapping[str, str]:

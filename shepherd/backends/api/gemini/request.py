@@ -65,11 +65,10 @@ def thinking_config(
         level = nearest(effort, _FLASH_LEVELS if "flash" in model else _LEVELS) if effort else ""
         return config | {"thinkingLevel": level.upper() or ("HIGH" if on else "LOW")}
     minimum = 128 if "pro" in model else 0
-    return config | {"thinkingBudget": _budget(effort, budget, minimum) if on else minimum}
-
-
-def _budget(effort: str, budget: int | None, minimum: int) -> int:
-    return BUDGETS.get(effort, -1) if budget is None else max(minimum, budget)
+    if not on:
+        return config | {"thinkingBudget": minimum}
+    own = BUDGETS.get(effort, -1) if budget is None else max(minimum, budget)
+    return config | {"thinkingBudget": own}
 
 
 _KEPT = frozenset(
@@ -279,7 +278,8 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
         body["tools"] = [{"functionDeclarations": [_declaration(t) for t in session.tools]}]
         body["toolConfig"] = {"functionCallingConfig": _calling(session.tool_choice)}
     config = _parameters(session.sampling)
-    limit = _output_limit(max_tokens, model)
+    # The API refuses a limit above the model's own.
+    limit = min(max_tokens, model.output_limit) if model.output_limit else max_tokens
     if limit:
         config["maxOutputTokens"] = limit
     if session.output_format is not None:
@@ -303,11 +303,6 @@ def _parameters(sampling: Sampling) -> JsonObject:
     if "seed" in result:
         result["seed"] %= _SEEDS
     return result
-
-
-def _output_limit(max_tokens: int, model: ModelTraits) -> int:
-    """The API refuses a limit above the model's own."""
-    return min(max_tokens, model.output_limit) if model.output_limit else max_tokens
 
 
 def _declaration(tool: ToolSpec) -> JsonObject:

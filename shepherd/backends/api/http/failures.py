@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TypedDict, Unpack, cast
+from typing import cast
 
 from shepherd.backends.api.coerce import as_object, as_text
 from shepherd.backends.api.history import replace_surrogates
@@ -58,15 +58,6 @@ class Refusal:
     message: str
 
 
-class FailureDetails(TypedDict, total=False):
-    """The optional data of a `Failure`; `retry_after` is in seconds."""
-
-    transient: bool
-    retry_after: float | None
-    overflow: Overflow | None
-    refusal: Refusal | None
-
-
 class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
     """A failed attempt; its text is a sentence with the reason.
 
@@ -78,22 +69,19 @@ class Failure(Exception):  # noqa: N818 - not an error for the user: `error` is
         self,
         error: BackendError,
         why: str = "",
-        **details: Unpack[FailureDetails],
+        *,
+        retry_after: float | None = None,
+        overflow: Overflow | None = None,
+        refusal: Refusal | None = None,
+        transient: bool = False,
     ) -> None:
         super().__init__(why or str(error))
-        self.error = error
-        self.transient = details.get("transient", False)
-        self.retry_after = details.get("retry_after")
-        self.overflow = details.get("overflow")
-        self.refusal = details.get("refusal")
-
-    @classmethod
-    def by_provider(
-        cls, error: BackendError, why: str = "", **details: Unpack[FailureDetails]
-    ) -> "Failure":
-        """A failure whose `error` is marked as the provider's own."""
         error.from_provider = True
-        return cls(error, why, **details)
+        self.error = error
+        self.transient = transient
+        self.retry_after = retry_after
+        self.overflow = overflow
+        self.refusal = refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +144,7 @@ def refused(
     text = target.words(body)
     upstream_error = relayed(body, text, retry_after)
     if upstream_error is not None:
-        return Failure.by_provider(upstream_error)
+        return Failure(upstream_error)
     summary = f"{status}: {text}" if text else str(status)
     overflow = None
     if status not in (401, 403):
@@ -164,17 +152,15 @@ def refused(
     if overflow is not None:
         why = text if text.startswith(TOO_LONG) else f"{TOO_LONG} {target}: {text or status}"
         full = ContextFullError(why, overflow.tokens_over, overflow.prompt_tokens)
-        return Failure.by_provider(full, overflow=overflow)
+        return Failure(full, overflow=overflow)
     words = searchable(body)
     if status in (401, 402, 403) or _QUOTA.search(words) or _WRONG_KEY.search(words):
         status = 401 if _WRONG_KEY.search(words) else status
-        return Failure.by_provider(
-            _no_access(target, status, summary), refusal=Refusal(status, words)
-        )
+        return Failure(_no_access(target, status, summary), refusal=Refusal(status, words))
     if is_rate_limit(status, body):
         return _limited(target, summary, retry_after, lasting=is_lasting_limit(body))
     if is_out_of_memory(body):
-        return Failure.by_provider(
+        return Failure(
             UnreachableError(
                 f"{target} has not enough memory for this request ({summary}). "
                 "Choose a smaller model or a shorter context."
@@ -185,11 +171,11 @@ def refused(
         again = status != HTTPStatus.NOT_IMPLEMENTED and not is_final(body)
         how = "fails again and again" if again else "fails"
         failed = UnreachableError(f"{target} {how} ({summary}); try again later.")
-        return Failure.by_provider(
+        return Failure(
             failed, f"{target} fails ({summary}).", transient=again, retry_after=retry_after
         )
     refusal = Refusal(status, "\n".join([words, *rejected_fields(body)]))
-    return Failure.by_provider(_invalid(target, status, text), refusal=refusal)
+    return Failure(_invalid(target, status, text), refusal=refusal)
 
 
 def _limited(
@@ -202,7 +188,7 @@ def _limited(
     busy = BusyError(text)
     busy.retry_after = busy.retry_after if retry_after is None else retry_after
     why = f"{target} limits the rate of requests ({summary})."
-    return Failure.by_provider(busy, why, transient=not lasting, retry_after=retry_after)
+    return Failure(busy, why, transient=not lasting, retry_after=retry_after)
 
 
 def unreachable(target: RequestTarget, why: str, *, transient: bool = True) -> Failure:
@@ -211,13 +197,13 @@ def unreachable(target: RequestTarget, why: str, *, transient: bool = True) -> F
     why = target.without_secrets(why)
     text = f"{target} can't be reached{where}: {why}. Is it running, and is the address right?"
     short = f"{target} can't be reached: {why}."
-    return Failure.by_provider(UnreachableError(text), short, transient=transient)
+    return Failure(UnreachableError(text), short, transient=transient)
 
 
 def no_api(target: RequestTarget) -> Failure:
     """A web page in the place of an API's answer."""
     text = f"{target} answers with a web page, not as an API: correct the base URL {target.url}."
-    return Failure.by_provider(InvalidRequestError(text))
+    return Failure(InvalidRequestError(text))
 
 
 def _no_access(target: RequestTarget, status: int, summary: str) -> AccessError:

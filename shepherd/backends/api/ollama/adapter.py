@@ -40,7 +40,7 @@ from shepherd.backends.api.schemas import PerToolList, declaration, without_refe
 from shepherd.backends.embedding import EmbeddingInput, plain_texts
 from shepherd.errors import InvalidRequestError
 from shepherd.events import FinishReason
-from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
+from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.session import Session
 from shepherd.structure import OutputFormat
 
@@ -147,7 +147,8 @@ def chat_body(
         "truncate": False,
         "options": _options(session, model, max_tokens),
     }
-    body |= _logprobs(session.sampling.logprobs)
+    if (top := session.sampling.logprobs) is not None:
+        body |= {"logprobs": True} | ({"top_logprobs": top} if top else {})
     if session.tools:
         body["tools"] = tools
     if model.thinking:
@@ -163,12 +164,6 @@ def _options(session: Session, model: ModelTraits, max_tokens: int) -> JsonObjec
     if max_tokens:
         result["num_predict"] = max_tokens
     return result | sampling_parameters(session.sampling, _NAMES, "Ollama", ("logprobs",))
-
-
-def _logprobs(top: int | None) -> JsonObject:
-    if top is None:
-        return {}
-    return {"logprobs": True} | ({"top_logprobs": top} if top else {})
 
 
 def _think(model: ModelTraits, *, on: bool) -> bool | str:
@@ -216,15 +211,9 @@ def _message(message: Message, *, thinking: bool) -> JsonObject:
         if thinking and message.reasoning:
             result["thinking"] = message.reasoning
         if message.tool_calls:
-            result["tool_calls"] = _calls(message.tool_calls)
+            calls = ({"name": c.name, "arguments": c.arguments} for c in message.tool_calls)
+            result["tool_calls"] = [{"function": call} for call in calls]
     return result
-
-
-def _calls(calls: Sequence[ToolCall]) -> list[JsonObject]:
-    return [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
-
-
-_LOAD_REASONS = {"load", "unload"}
 
 
 class OllamaDecoder(AnswerDecoder):
@@ -266,7 +255,9 @@ class OllamaDecoder(AnswerDecoder):
         for call in calls:
             function = as_object(call.get("function"))
             if name := as_text(function.get("name")):
-                arguments = _arguments(function.get("arguments"))
+                arguments = function.get("arguments")
+                if not isinstance(arguments, str):  # some models' parsers send the text
+                    arguments = as_object(arguments)
                 result.append(CallDelta(self._calls, as_text(call.get("id")), name, arguments))
                 self._calls += 1
         return result
@@ -274,7 +265,7 @@ class OllamaDecoder(AnswerDecoder):
     def _stop(self, reason: str) -> StopDelta:
         if reason == "length":
             return StopDelta(FinishReason.LENGTH)
-        if reason in _LOAD_REASONS:
+        if reason in ("load", "unload"):
             return StopDelta(FinishReason.STOP, f"Ollama did no more than {reason} the model")
         return StopDelta(FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP)
 
@@ -284,11 +275,6 @@ def _usage(data: JsonObject) -> Iterator[UsageDelta]:
     prompt, answer = as_count(data.get("prompt_eval_count")), as_count(data.get("eval_count"))
     if prompt is not None or answer is not None:
         yield UsageDelta(prompt, as_count(data.get("prompt_eval_cached_count")), answer)
-
-
-def _arguments(value: Any) -> str | JsonObject:
-    """An object as documented; some models' parsers send its text instead."""
-    return value if isinstance(value, str) else as_object(value)
 
 
 class OllamaEmbeddings(EmbeddingApi):

@@ -1,22 +1,20 @@
 """Chat completions, of OpenAI and of compatible servers: the requests."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import ClassVar
-from urllib.parse import quote
 
 from shepherd.backends.api.adapter import (
     Adapter,
     AnswerDecoder,
     ApiRequest,
-    EmbeddingApi,
     ModelEntry,
     ModelTraits,
 )
 from shepherd.backends.api.history import normalise
 from shepherd.backends.api.openai.chat_decoder import ChatDecoder
 from shepherd.backends.api.openai.common import (
-    OpenAIEmbeddings,
+    OpenAIAdapter,
     asking_for_json,
     response_format,
     tool_choice,
@@ -101,7 +99,8 @@ def chat_body(
         body[_limit_parameter(model)] = max_tokens
     if session.tools:
         body["tools"] = [_tool(spec) for spec in session.tools]
-    body |= tool_choice(session, _named_choice(session))
+    name = session.tool_choice.name if session.tool_choice else ""
+    body |= tool_choice(session, {"type": "function", "function": {"name": name}})
     body |= response_format(session.output_format, dialect)
     body |= _thinking(session, model, dialect)
     return body | chat_sampling(session.sampling, model.id, dialect)
@@ -164,11 +163,6 @@ def _tool(spec: ToolSpec) -> JsonObject:
     return {"type": "function", "function": function}
 
 
-def _named_choice(session: Session) -> JsonObject:
-    name = session.tool_choice.name if session.tool_choice else ""
-    return {"type": "function", "function": {"name": name}}
-
-
 def _thinking(session: Session, model: ModelTraits, dialect: Dialect) -> JsonObject:
     """The fields that turn the model's reasoning on or off."""
     thinking = thinks(session, model)
@@ -193,46 +187,31 @@ _PROPS = "../props"
 _LM_STUDIO = "../api/v0/models"
 
 
-class OpenAIChatAdapter(Adapter):
+class OpenAIChatAdapter(OpenAIAdapter):
     """Chat completions in one dialect.
 
     Paths are relative references to the base URL with a slash at its end: `../props` is llama.cpp's
-    `/props` beside its `/v1`. `api_version` is Azure's, for a base URL that names a deployment.
+    `/props` beside its `/v1`.
     """
 
     name: ClassVar[str] = "openai"
-    default_base_url: ClassVar[str] = "https://api.openai.com/v1"
 
     def __init__(self, dialect: Dialect = PLAIN, api_version: str = "") -> None:
-        self.dialect = dialect
-        self.api_version = api_version
-
-    def auth(self, api_key: str) -> Mapping[str, str]:
-        return auth_header(self.dialect.key_header, api_key)
+        super().__init__(dialect, api_version)
 
     def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
         body = chat_body(session, model, max_tokens, self.dialect, self.name)
-        return ApiRequest("chat/completions" + version_query(self.api_version), body)
+        return ApiRequest(f"chat/completions{self.query}", body)
 
     @property
     def extras(self) -> Collection[str]:
         return self.dialect.extras
 
     def plain(self) -> Adapter:
-        return chat_adapter(self.dialect.plain, self.api_version)
+        return OpenAIChatAdapter(self.dialect.plain, self.api_version)
 
     def decoder(self) -> AnswerDecoder:
         return ChatDecoder()
-
-    @property
-    def embeddings(self) -> EmbeddingApi:
-        return OpenAIEmbeddings(version_query(self.api_version))
-
-    def models(self) -> ApiRequest:
-        return models_request(self.api_version)
-
-    def parse_models(self, body: JsonObject) -> list[ModelEntry]:
-        return parse_models(body)
 
     def probes(self, model: str) -> list[ApiRequest]:
         """llama.cpp's properties and LM Studio's own list; the server may be either."""
@@ -247,38 +226,7 @@ class OpenAIChatAdapter(Adapter):
         return next((entry for entry in entries if entry.context_size), None)
 
 
-class OfficialChatAdapter(OpenAIChatAdapter):
-    """Chat completions of OpenAI's own models, which never print a call as text."""
-
-    prints_calls: ClassVar[bool] = False
-
-
 class ShepherdChatAdapter(OpenAIChatAdapter):
     """The adapter for Shepherd's own server."""
 
     lists_default_first: ClassVar[bool] = True
-
-
-def chat_adapter(dialect: Dialect = PLAIN, api_version: str = "") -> OpenAIChatAdapter:
-    """The adapter for a dialect."""
-    kind = OfficialChatAdapter if dialect.official else OpenAIChatAdapter
-    return kind(dialect, api_version)
-
-
-def auth_header(name: str, api_key: str) -> Mapping[str, str]:
-    """The header with the key, {} without a key."""
-    if not api_key:
-        return {}
-    return {name: f"Bearer {api_key}" if name == "Authorization" else api_key}
-
-
-def models_request(api_version: str) -> ApiRequest:
-    """The request for the models; with a version it goes to the resource above the deployment."""
-    above = "../../" if api_version else ""
-    path = f"{above}models{version_query(api_version)}"
-    return ApiRequest(path, method="GET", stream=False)
-
-
-def version_query(api_version: str) -> str:
-    """Azure's version as a query, "" for none."""
-    return f"?api-version={quote(api_version)}" if api_version else ""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from shepherd.backends.api.adapter import (
     AnswerDecoder,
@@ -142,9 +142,6 @@ _REASONS = {
     "error": FinishReason.ERROR,
 }
 
-_THOUGHTS = frozenset({"reasoning_details", "reasoning_content", "reasoning"})
-_CALLS = frozenset({"tool_calls", "function_call"})
-
 
 class ChatDecoder(AnswerDecoder):
     """Reads chunks, and whole answers of servers that do not stream; only the first choice."""
@@ -161,13 +158,6 @@ class ChatDecoder(AnswerDecoder):
         return self._stopped
 
     def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
-        text = _plain_text(data)
-        if not text:
-            return self._deltas(data)
-        self._has_output = True
-        return (TextDelta(text),)
-
-    def _deltas(self, data: JsonObject) -> Iterator[Delta]:
         error = data.get("error")
         if error or data.get("object") == "error":
             yield error_delta(data if isinstance(error, dict) or not error else {"error": error})
@@ -182,17 +172,17 @@ class ChatDecoder(AnswerDecoder):
         delta = choice.get("delta")
         whole = as_object(choice.get("message"))
         message = as_object(delta) if isinstance(delta, dict) or self._has_output else whole
-        if not _THOUGHTS.isdisjoint(message):
-            yield from self._thoughts(message)
+        yield from self._thoughts(message)
         yield from self._text(message, choice)
-        if not _CALLS.isdisjoint(message):
-            yield from self._tool_calls(message)
+        yield from self._tool_calls(message)
         if usage := _usage(choice):
             yield usage
         reason = as_text(choice.get("finish_reason"))
         if reason and not self._stopped:
             self._stopped = True
-            yield from self._stop(reason, _stop_string(choice))
+            # vLLM and SGLang name the stop string, each in a field of its own.
+            named = as_text(choice.get("stop_reason")) or as_text(choice.get("matched_stop"))
+            yield from self._stop(reason, named)
 
     def _thoughts(self, message: JsonObject) -> Iterator[Delta]:
         """The reasoning, which is in one of several fields, or in two at once."""
@@ -232,36 +222,6 @@ class ChatDecoder(AnswerDecoder):
         if ended is FinishReason.STOP and self._calls:
             ended = FinishReason.TOOL_CALLS
         yield StopDelta(ended, note, stop_string)
-
-
-_BESIDE_TEXT = ("error", "usage", "x_groq")
-_BESIDE_DELTA = ("index", "finish_reason", "logprobs", "usage")
-_TEXT_FIELDS = frozenset({"content", "role"})
-
-
-def _plain_text(data: JsonObject) -> str:
-    """The text of a chunk that has nothing else, as most have; "" for all others."""
-    choices = data.get("choices")
-    if not isinstance(choices, list) or len(cast(list[Any], choices)) != 1:
-        return ""
-    choice = cast(list[Any], choices)[0]
-    if not isinstance(choice, dict) or data.get("object") == "error":
-        return ""
-    fields = cast(JsonObject, choice)
-    delta = fields.get("delta")
-    if not isinstance(delta, dict) or any(map(data.get, _BESIDE_TEXT)):
-        return ""
-    message = cast(JsonObject, delta)
-    content = message.get("content")
-    if not isinstance(content, str) or any(map(fields.get, _BESIDE_DELTA)):
-        return ""
-    others = message.keys() - _TEXT_FIELDS
-    return "" if others and any(map(message.get, others)) else content
-
-
-def _stop_string(choice: JsonObject) -> str:
-    """The stop string that ended a choice: vLLM and SGLang say it, each in a field of its own."""
-    return as_text(choice.get("stop_reason")) or as_text(choice.get("matched_stop"))
 
 
 def _content(content: object) -> list[Delta]:

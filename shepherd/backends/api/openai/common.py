@@ -1,15 +1,23 @@
-"""What both of OpenAI's languages have: formats, errors, log probabilities, embeddings."""
+"""What both of OpenAI's languages have: an adapter's base, formats, errors, embeddings."""
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, cast
+from urllib.parse import quote
 
-from shepherd.backends.api.adapter import ApiRequest, EmbeddingAnswer, EmbeddingApi, ErrorDelta
+from shepherd.backends.api.adapter import (
+    Adapter,
+    ApiRequest,
+    EmbeddingAnswer,
+    EmbeddingApi,
+    ErrorDelta,
+    ModelEntry,
+)
 from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
 from shepherd.backends.api.embedding import (
     as_vectors,
     texts_or_tokens,
 )
-from shepherd.backends.api.openai.dialects import Dialect
+from shepherd.backends.api.openai.dialects import OPENAI, Dialect, parse_models
 from shepherd.backends.embedding import EmbeddingInput
 from shepherd.errors import InvalidRequestError
 from shepherd.logprobs import TokenLogprob, TokenProbability
@@ -136,6 +144,36 @@ def _piece(item: JsonObject) -> bytes:
 def _probability(item: JsonObject) -> float:
     value: object = item.get("logprob")
     return float(value) if isinstance(value, int | float) else float("-inf")
+
+
+class OpenAIAdapter(Adapter):
+    """What both languages share; `api_version` is Azure's, for a URL that names a deployment."""
+
+    default_base_url: ClassVar[str] = "https://api.openai.com/v1"
+
+    def __init__(self, dialect: Dialect = OPENAI, api_version: str = "") -> None:
+        self.dialect = dialect
+        self.prints_calls = not dialect.official
+        self.api_version = api_version
+        self.query = f"?api-version={quote(api_version)}" if api_version else ""
+
+    def auth(self, api_key: str) -> Mapping[str, str]:
+        if not api_key:
+            return {}
+        name = self.dialect.key_header
+        return {name: f"Bearer {api_key}" if name == "Authorization" else api_key}
+
+    @property
+    def embeddings(self) -> EmbeddingApi:
+        return OpenAIEmbeddings(self.query)
+
+    def models(self) -> ApiRequest:
+        """With a version it goes to the resource above the deployment."""
+        above = "../../" if self.api_version else ""
+        return ApiRequest(f"{above}models{self.query}", method="GET", stream=False)
+
+    def parse_models(self, body: JsonObject) -> list[ModelEntry]:
+        return parse_models(body)
 
 
 class OpenAIEmbeddings(EmbeddingApi):

@@ -249,8 +249,8 @@ def min_effort(model: str) -> str:
 
 def parse_models(body: JsonObject) -> list[ModelEntry]:
     """The models of a list in OpenAI's format, with the extensions of other servers."""
-    entries = [_entry(item) for item in as_objects(body.get("data"))]
-    return [entry for entry in entries if entry.id]
+    items = ((as_text(item.get("id")), item) for item in as_objects(body.get("data")))
+    return [listed_model(id, item, vision=_vision(item)) for id, item in items if id]
 
 
 def parse_props(body: JsonObject, model: str) -> ModelEntry | None:
@@ -264,10 +264,6 @@ def _own_name(model: str) -> str:
     """The name without the vendor if the vendor is OpenAI; else ""."""
     name = model.lower().removeprefix("openai/")
     return "" if "/" in name else name
-
-
-def _entry(item: JsonObject) -> ModelEntry:
-    return listed_model(as_text(item.get("id")), item, vision=_vision(item))
 
 
 def _vision(item: JsonObject) -> bool | None:

@@ -1,19 +1,16 @@
 """OpenAI's responses API: requests and answers."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from shepherd.backends.api.adapter import (
-    Adapter,
     AnswerDecoder,
     ApiRequest,
     CallDelta,
     Delta,
-    EmbeddingApi,
     ExtraDelta,
-    ModelEntry,
     ModelTraits,
     StopDelta,
     TextDelta,
@@ -22,17 +19,16 @@ from shepherd.backends.api.adapter import (
 )
 from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
 from shepherd.backends.api.history import Rules, normalise
-from shepherd.backends.api.openai.chat_adapter import auth_header, models_request, version_query
 from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED
 from shepherd.backends.api.openai.common import (
-    OpenAIEmbeddings,
+    OpenAIAdapter,
     asking_for_json,
     error_delta,
     text_format,
     token_logprob,
     tool_choice,
 )
-from shepherd.backends.api.openai.dialects import OPENAI, Dialect, effort_of, parse_models, reasons
+from shepherd.backends.api.openai.dialects import effort_of, reasons
 from shepherd.backends.api.parameters import sampling_parameters, thinks
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
@@ -223,7 +219,6 @@ class ResponsesDecoder(AnswerDecoder):
             "response.completed": self._ended,
             "response.incomplete": self._ended,
             "response.failed": self._ended,
-            "error": self._error,
         }
 
     @property
@@ -237,7 +232,7 @@ class ResponsesDecoder(AnswerDecoder):
             yield from handler(data)
         elif data.get("object") == "response":
             yield from self._ended({"response": data})
-        elif data.get("error"):
+        elif data.get("error") or kind == "error":
             yield error_delta(data)
 
     def _text(self, event: JsonObject) -> Iterator[Delta]:
@@ -348,9 +343,6 @@ class ResponsesDecoder(AnswerDecoder):
         known = self._items.get(as_text(content.get("id")))
         return known or self._item({"output_index": index})
 
-    def _error(self, event: JsonObject) -> Iterator[Delta]:
-        yield error_delta(event)
-
     def _item(self, event: JsonObject) -> _Item:
         """The item of an event: by its place, else by its id."""
         index = as_count(event.get("output_index"))
@@ -380,39 +372,14 @@ def _usage(usage: JsonObject) -> Iterator[Delta]:
         )
 
 
-class OpenAIResponsesAdapter(Adapter):
-    """The responses API, without anything stored there; `api_version` is Azure's."""
+class OpenAIResponsesAdapter(OpenAIAdapter):
+    """The responses API, without anything stored there."""
 
     name: ClassVar[str] = API_NAME
-    default_base_url: ClassVar[str] = "https://api.openai.com/v1"
-    prints_calls: ClassVar[bool] = False
-
-    def __init__(self, dialect: Dialect = OPENAI, api_version: str = "") -> None:
-        self.dialect = dialect
-        self.api_version = api_version
-
-    def auth(self, api_key: str) -> Mapping[str, str]:
-        return auth_header(self.dialect.key_header, api_key)
 
     def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
         body = responses_body(session, model, max_tokens)
-        return ApiRequest("responses" + version_query(self.api_version), body)
+        return ApiRequest(f"responses{self.query}", body)
 
     def decoder(self) -> AnswerDecoder:
         return ResponsesDecoder()
-
-    @property
-    def embeddings(self) -> EmbeddingApi:
-        return OpenAIEmbeddings(version_query(self.api_version))
-
-    def models(self) -> ApiRequest:
-        return models_request(self.api_version)
-
-    def parse_models(self, body: JsonObject) -> list[ModelEntry]:
-        return parse_models(body)
-
-
-class OtherResponsesAdapter(OpenAIResponsesAdapter):
-    """The responses API of other servers, whose models may print their calls."""
-
-    prints_calls: ClassVar[bool] = True

@@ -160,8 +160,9 @@ class Answer:
         collected = self.collected
         match delta:
             case TextDelta(text=text, logprobs=logprobs):
-                for token in logprobs if self._content_tokens is not None else ():
-                    self._follow(token)
+                if self._content_tokens is not None:
+                    for token in logprobs:
+                        self._content_tokens.add(token)
                 self._feed(text)
             case ThinkingDelta(text=text):
                 self.started = self.started or bool(text)
@@ -177,10 +178,6 @@ class Answer:
                 collected.stop = collected.stop or delta
             case ErrorDelta():
                 collected.error = collected.error or delta
-
-    def _follow(self, token: TokenLogprob) -> None:
-        if self._content_tokens is not None:
-            self._content_tokens.add(token)
 
     def _reason(self, broken: str) -> FinishReason:
         if self.cancelled:

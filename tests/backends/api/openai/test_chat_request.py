@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.openai.chat_adapter import chat_adapter
+from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter
 from shepherd.backends.api.openai.dialects import (
     AZURE,
     DEEPSEEK,
@@ -68,7 +68,7 @@ def body(
     given: Session, model: str | ModelTraits = "gpt-4.1", dialect: Dialect = OPENAI, limit: int = 0
 ) -> JsonObject:
     traits = ModelTraits(model) if isinstance(model, str) else model
-    request = chat_adapter(dialect).chat(given, traits, limit)
+    request = OpenAIChatAdapter(dialect).chat(given, traits, limit)
     assert request.body is not None
     assert (request.path, request.method, request.stream) == ("chat/completions", "POST", True)
     return request.body
@@ -347,10 +347,10 @@ def test_tensorrt_gets_what_it_has() -> None:
 
 
 def test_azure_has_a_version_and_another_header() -> None:
-    adapter = chat_adapter(AZURE, "2024-10-21")
+    adapter = OpenAIChatAdapter(AZURE, "2024-10-21")
     request = adapter.chat(session(), ModelTraits("mine"), 0)
     assert request.path == "chat/completions?api-version=2024-10-21"
     assert adapter.models().path == "../../models?api-version=2024-10-21"
     assert adapter.auth("k") == {"api-key": "k"}
-    assert chat_adapter().auth("k") == {"Authorization": "Bearer k"}
-    assert chat_adapter().auth("") == {}
+    assert OpenAIChatAdapter().auth("k") == {"Authorization": "Bearer k"}
+    assert OpenAIChatAdapter().auth("") == {}

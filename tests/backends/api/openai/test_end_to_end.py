@@ -9,7 +9,7 @@ from bench.peers import Load, llama_server
 from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Endpoint
-from shepherd.backends.api.openai.chat_adapter import chat_adapter
+from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter
 from shepherd.backends.api.openai.dialects import EXTENDED, OPENAI
 from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter
 from shepherd.errors import ContextFullError
@@ -59,7 +59,7 @@ async def test_a_turn_with_a_tool() -> None:
     session = Session("Be short.", [Message.user("1+1?")], tools=[SPEC])
     heard = Heard()
     async with Upstream(replies) as upstream:
-        api = backend(upstream.url, chat_adapter(OPENAI), "gpt-4.1")
+        api = backend(upstream.url, OpenAIChatAdapter(OPENAI), "gpt-4.1")
         generation = await api.generate_from_session(session, heard)
         session.add(generation.message)
         session.add(Message.tool(generation.message.tool_calls[0], "2"))
@@ -84,7 +84,7 @@ async def test_a_server_that_does_not_stream() -> None:
     whole = Reply(completion({"content": "Hi."}, "stop", usage=USAGE))
     heard = Heard()
     async with Upstream([whole]) as upstream:
-        api = backend(upstream.url, chat_adapter(OPENAI), "gpt-4.1")
+        api = backend(upstream.url, OpenAIChatAdapter(OPENAI), "gpt-4.1")
         generation = await api.generate_from_session(Session("", [Message.user("hi")]), heard)
         await api.aclose()
     assert heard.events == [("content", "Hi.", ""), ("stop", "stop", "")]
@@ -122,7 +122,7 @@ async def test_our_own_server_behind_us() -> None:
     heard = Heard()
     with scripted(script) as server:
         endpoint = Endpoint(f"{server.url}/v1")
-        api = await ApiBackend.connect(endpoint, chat_adapter(EXTENDED), ModelTraits(""))
+        api = await ApiBackend.connect(endpoint, OpenAIChatAdapter(EXTENDED), ModelTraits(""))
         assert (api.info.id, api.info.context_size) == ("script", 500)
         generation = await api.generate_from_session(session, heard)
         session.add(generation.message)
@@ -161,7 +161,7 @@ async def test_llama_cpp_s_server_behind_us(llama_cpp: str) -> None:
     )
     heard = Heard()
     api = await ApiBackend.connect(
-        Endpoint(f"{llama_cpp}/v1"), chat_adapter(EXTENDED), ModelTraits("")
+        Endpoint(f"{llama_cpp}/v1"), OpenAIChatAdapter(EXTENDED), ModelTraits("")
     )
     assert (api.info.context_size, api.window.source) == (CONTEXT, "llama.cpp's /props")
     generation = await api.generate_from_session(session, heard, 40)
@@ -191,7 +191,7 @@ async def test_llama_cpp_s_server_calls_a_tool(llama_cpp: str) -> None:
         sampling=Sampling(temperature=0.0),
     )
     heard = Heard()
-    api = backend(llama_cpp, chat_adapter(EXTENDED), "pup", CONTEXT)
+    api = backend(llama_cpp, OpenAIChatAdapter(EXTENDED), "pup", CONTEXT)
     generation = await api.generate_from_session(session, heard, 200)
     call = generation.message.tool_calls[0]
     assert generation.finish_reason is FinishReason.TOOL_CALLS

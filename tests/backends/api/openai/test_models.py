@@ -4,7 +4,7 @@ import pytest
 
 from shepherd.backends.api.adapter import ModelEntry
 from shepherd.backends.api.adapters import adapter_for
-from shepherd.backends.api.openai.chat_adapter import chat_adapter
+from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter
 from shepherd.backends.api.openai.dialects import (
     AZURE,
     DEEPSEEK,
@@ -125,8 +125,8 @@ def test_no_list_is_an_empty_one(body: JsonObject) -> None:
 
 
 def test_only_servers_that_may_have_them_are_asked_for_more() -> None:
-    assert chat_adapter(OPENAI).probes("m") == []
-    adapter = chat_adapter(EXTENDED)
+    assert OpenAIChatAdapter(OPENAI).probes("m") == []
+    adapter = OpenAIChatAdapter(EXTENDED)
     props, lm_studio = adapter.probes("m")
     assert (props.path, props.method, props.stream) == ("../props", "GET", False)
     slot = {"default_generation_settings": {"n_ctx": 2048}}
@@ -160,8 +160,8 @@ def test_models_that_need_it_get_the_responses_api(
 
 
 def test_openai_s_own_models_print_no_calls() -> None:
-    assert not chat_adapter(OPENAI).prints_calls
-    assert chat_adapter(PLAIN).prints_calls
+    assert not OpenAIChatAdapter(OPENAI).prints_calls
+    assert OpenAIChatAdapter(PLAIN).prints_calls
 
 
 @pytest.mark.parametrize(
