@@ -142,7 +142,6 @@ class ApiClient:
             "user-agent": f"shepherd/{__version__}",
             **adapter.auth(endpoint.api_key),
         }
-        self._target: RequestTarget | None = None
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -151,12 +150,6 @@ class ApiClient:
 
     def target(self, model: str = "") -> RequestTarget:
         """The provider and the model of a request, for messages to the user."""
-        target = self._target
-        if target is None or target.model != model:
-            target = self._target = self._new_target(model)
-        return target
-
-    def _new_target(self, model: str) -> RequestTarget:
         values = (self._endpoint.api_key, *self._endpoint.headers.values())
         secrets = tuple(v for v in values if len(v) >= _MIN_SECRET_LENGTH)
         endpoint = self._endpoint

@@ -250,7 +250,7 @@ def min_effort(model: str) -> str:
 def parse_models(body: JsonObject) -> list[ModelEntry]:
     """The models of a list in OpenAI's format, with the extensions of other servers."""
     items = ((as_text(item.get("id")), item) for item in as_objects(body.get("data")))
-    return [listed_model(id, item, vision=_vision(item)) for id, item in items if id]
+    return [listed_model(name, item, vision=_vision(item)) for name, item in items if name]
 
 
 def parse_props(body: JsonObject, model: str) -> ModelEntry | None:
