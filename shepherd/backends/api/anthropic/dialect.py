@@ -146,9 +146,8 @@ def _replayed(message: Message, model: str) -> list[JsonObject | None] | None:
     """The blocks at their places; None if there are no thoughts, or none that fit."""
     kept = message.extra.get(API_NAME, {})
     places: Any = kept.get("blocks")
-    if not isinstance(places, list) or _plain_name(str(kept.get("model", ""))) != _plain_name(
-        model
-    ):
+    thinker = str(kept.get("model", ""))
+    if not isinstance(places, list) or _plain_name(thinker) != _plain_name(model):
         return None
     calls, content = list(message.tool_calls), message.content
     blocks: list[JsonObject | None] = []
