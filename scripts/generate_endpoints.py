@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel
+from fastapi import FastAPI
+from pydantic import BaseModel, RootModel
 from pydantic.fields import FieldInfo
 
 from shepherd.backends.base import Backend
@@ -17,11 +18,8 @@ from shepherd.messages import JsonObject, Message
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
-from shepherd.server.app import APIS, Offer, create_app, create_conversation_app
-from shepherd.server.operation.admin import ShutdownBody
-from shepherd.server.shared.decision import DecisionBody
-from shepherd.server.shared.routes import CommandBody, PromptBody
-from shepherd.server.tools import ExecuteRequest
+from shepherd.server.app import Offer, ServerApp, create_app, create_conversation_app
+from shepherd.server.openapi import body_models
 from shepherd.session import Session
 from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
@@ -33,14 +31,6 @@ from shepherd.turn import TurnLimits
 
 PAGE = "endpoints.md"
 
-_BODIES: dict[str, type[BaseModel]] = {
-    **{path: body for api in APIS for path, body in api.bodies.items()},
-    "/v1/tools/execute": ExecuteRequest,
-    "/admin/shutdown": ShutdownBody,
-    "/request": PromptBody,
-    "/command": CommandBody,
-    "/approvals/{id}": DecisionBody,
-}
 _SHARED = ("/", "/approvals/{id}")
 """Paths of a shared session that mean something else on other servers."""
 
@@ -51,29 +41,43 @@ def render() -> str:
         "# Endpoints\n",
         "Generated from `shepherd/server/`; do not edit. See [the server](../server.md).\n",
     ]
-    served = _paths()
+    server, session = _served(), shared_session_app().api
+    served: JsonObject = server.openapi()["paths"]
     shared = {
         path: methods
-        for path, methods in _conversation_paths().items()
+        for path, methods in session.openapi()["paths"].items()
         if path not in served or path in _SHARED
     }
-    parts.extend(_sections(served))
+    parts.extend(_sections(server, served))
     parts.append("# Endpoints of a shared session\n")
     parts.append("Of `shepherd --cliserver`, beside `/health`. See [there](../cliserver.md).\n")
-    parts.extend(_sections(shared))
+    parts.extend(_sections(session, shared))
     return "\n".join(parts)
 
 
-def _sections(paths: JsonObject) -> Iterator[str]:
-    for path, operations in sorted(paths.items()):
-        for method, operation in operations.items():
-            yield from _section(method.upper(), path, operation)
+def _sections(api: FastAPI, paths: JsonObject) -> Iterator[str]:
+    """The endpoints of these paths; those that mean the same as an earlier one are left out."""
+    bodies = {(path, method): model for path, method, model in body_models(api)}
+    seen = set[tuple[str, str]]()
+    kept: list[tuple[str, str, str]] = []
+    for path in sorted(paths, key=_rank):
+        for method, operation in paths[path].items():
+            if (method, operation["description"]) not in seen:
+                seen.add((method, operation["description"]))
+                kept.append((path, method, operation["description"]))
+    for path, method, description in sorted(kept):
+        yield from _section(method.upper(), path, description, bodies.get((path, method)))
 
 
-def _paths() -> JsonObject:
+def _rank(path: str) -> tuple[bool, bool, int, str]:
+    """The usual one of several paths comes first."""
+    return not path.startswith("/v1beta/"), not path.startswith("/v1/"), len(path), path
+
+
+def _served() -> FastAPI:
     tools, keys, approvals = _tools(DenyingApprover()), KeyStore(Path()), ClientApprovals(1)
     agent = Agent(tools, lambda _: [], approvals=approvals)
-    return create_app(_backend(), keys=keys, offer=Offer(tools, agent)).api.openapi()["paths"]
+    return create_app(_backend(), keys=keys, offer=Offer(tools, agent)).api
 
 
 @dataclass
@@ -117,16 +121,18 @@ def _tools(approver: Approver) -> ToolRunner:
     return ToolRunner(ToolRegistry(), PermissionPolicy(here), approver, context)
 
 
-def _conversation_paths() -> JsonObject:
+def shared_session_app() -> ServerApp:
+    """The application of a shared session without messages."""
     shared = SharedSession(_EmptyConversation(), SessionActions(_tools, _command), _backend())
-    return create_conversation_app(shared).api.openapi()["paths"]
+    return create_conversation_app(shared)
 
 
-def _section(method: str, path: str, operation: JsonObject) -> Iterator[str]:
+def _section(
+    method: str, path: str, description: str, model: type[BaseModel] | None
+) -> Iterator[str]:
     yield f"## `{method} {path}`\n"
-    yield f"{operation['description']}\n"
-    model = _BODIES.get(path)
-    if model is not None:
+    yield f"{description}\n"
+    if model is not None and not issubclass(model, RootModel):
         yield "| field | |"
         yield "|---|---|"
         own_first = sorted(model.model_fields, key=lambda name: name not in model.__annotations__)

@@ -1,13 +1,12 @@
 """The parts of an API of the server: its routes, its paths, and the shape of its errors."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -25,14 +24,13 @@ class Api:
 
     `paths` are the paths that belong to it, each with all paths below it; they decide the shape of
     errors. `pattern` matches further ones, which lie among those of another API; with `header`,
-    only requests that carry it count. `bodies` are the models of request bodies by path, for the
-    reference page. `name` is that in logs and metrics; APIs may share one.
+    only requests that carry it count. `name` is that in logs and metrics; APIs may share
+    one.
     """
 
     paths: Sequence[str]
     errors: ErrorShape
     routers: Callable[[ServerContext], Sequence[APIRouter]]
-    bodies: Mapping[str, type[BaseModel]] = field(default_factory=dict[str, type[BaseModel]])
     pattern: re.Pattern[str] | None = None
     header: str = ""
     name: str = ""

@@ -40,6 +40,7 @@ from shepherd.server.models import Models, OneModel
 from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
 from shepherd.server.openai_responses.routes import OPENAI_RESPONSES
+from shepherd.server.openapi import add_openapi
 from shepherd.server.operation.admin import admin_router, health_router, ready_router, stats_router
 from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.operation.metrics import Metrics, metrics_router
@@ -205,6 +206,7 @@ def _app(
     for router in routers:
         api.include_router(router)
     scopes = PathScopes(_include_plugins(api, context))
+    add_openapi(api, context, errors, needs_keys=doors.keys is not None)
     _handle_errors(api, context)
     api.add_middleware(Guard, doors=replace(doors, scopes=scopes), lifecycle=context.lifecycle)
     if context.settings.cors_origins:

@@ -53,6 +53,11 @@ class StreamFormat:
 
 
 SERVER_SENT_EVENTS = StreamFormat("text/event-stream", ": keep-alive\n\n")
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {SERVER_SENT_EVENTS.media_type: {"schema": {"type": "string"}}}}
+}
+"""What the description of an endpoint says of events."""
+
 JSON_LINES = StreamFormat("application/x-ndjson")
 JSON_ARRAY = StreamFormat("application/json")
 

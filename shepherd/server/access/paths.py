@@ -26,6 +26,7 @@ MODEL_LISTS = ("/v1/models", "/models", "/v1beta/models", "/api/tags", "/api/ps"
 _READ_PATHS = (
     *MODEL_LISTS,
     "/api/version",
+    "/openapi.json",
     "/stats",
     "/props",
     "/slots",

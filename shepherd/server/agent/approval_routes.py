@@ -12,7 +12,7 @@ from shepherd.conversation.shared.protocol import RESUME_HEADER
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.errors import to_api_error
 from shepherd.server.record import record_of
-from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse
+from shepherd.server.responses import STREAMED, EventStreamResponse, Frames, JsonResponse
 from shepherd.server.settings import ServerContext
 from shepherd.server.shared.decision import DecisionBody
 from shepherd.server.shared.follow import watch_log
@@ -38,7 +38,7 @@ def approvals_router(approvals: ClientApprovals, context: ServerContext) -> APIR
         log = approvals.log
         return JsonResponse({"approvals": open_questions, "update_id": log.id_of(log.last)})
 
-    @router.get("/updates")
+    @router.get("/updates", response_class=Response, responses=STREAMED)
     async def read_approval_updates(request: Request) -> Response:
         """The questions and decisions as events; `Last-Event-ID` or `?after=` resumes after an id.
 

@@ -113,7 +113,6 @@ ANTHROPIC = Api(
     paths=(MESSAGES_PATH,),
     errors=AnthropicErrors(),
     routers=lambda context: (models_router(context), messages_router(context)),
-    bodies={MESSAGES_PATH: MessagesRequest, COUNT_PATH: CountRequest},
     pattern=re.compile(r"/v1/(models|files|skills|complete)(/.*)?"),
     header=HEADER,
 )

@@ -41,5 +41,4 @@ COMPLETIONS = Api(
     paths=(PATH,),
     errors=OpenAiErrors(),
     routers=lambda context: (completions_router(context),),
-    bodies={PATH: CompletionRequest},
 )

@@ -35,14 +35,14 @@ def embeddings_router(context: ServerContext) -> APIRouter:
         """Make a vector of each input. With `content` the answer is in llama.cpp's shape."""
         return await _embeddings(context, request, body, plain=False)
 
-    @router.post("/embeddings", include_in_schema=False)
+    @router.post("/embeddings")
     async def create_unprefixed(
         request: Request, body: Annotated[EmbeddingBody, context.bodies.of(EmbeddingBody)]
     ) -> Response:
         """The same for a request that names a model, otherwise llama.cpp's shape."""
         return await _embeddings(context, request, body, plain=body.model is None)
 
-    @router.post("/embedding", include_in_schema=False)
+    @router.post("/embedding")
     async def create_plain(
         request: Request, body: Annotated[EmbeddingBody, context.bodies.of(EmbeddingBody)]
     ) -> Response:
@@ -56,9 +56,9 @@ def rerank_router(context: ServerContext) -> APIRouter:
     """The routes that order documents."""
     router = APIRouter()
 
-    @router.post("/rerank", include_in_schema=False)
-    @router.post("/reranking", include_in_schema=False)
-    @router.post("/v1/reranking", include_in_schema=False)
+    @router.post("/rerank")
+    @router.post("/reranking")
+    @router.post("/v1/reranking")
     @router.post(RERANK_PATH)
     async def rerank(
         request: Request, body: Annotated[RerankBody, context.bodies.of(RerankBody)]
@@ -130,7 +130,6 @@ EMBEDDINGS = Api(
     paths=(EMBEDDINGS_PATH, RERANK_PATH, "/v1/reranking"),
     errors=OpenAiErrors(),
     routers=lambda context: (embeddings_router(context), rerank_router(context)),
-    bodies={EMBEDDINGS_PATH: EmbeddingBody, RERANK_PATH: RerankBody},
 )
 EMBEDDINGS_UNPREFIXED = Api(
     name="embeddings",

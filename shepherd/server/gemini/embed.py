@@ -69,9 +69,9 @@ class BatchEmbedBody(GeminiModel):
     ]
 
 
-def embed_router(context: ServerContext, version: str, *, schema: bool) -> APIRouter:
+def embed_router(context: ServerContext, version: str) -> APIRouter:
     """The routes that make vectors, for one version of the API."""
-    router = APIRouter(prefix=f"{version}/models", include_in_schema=schema)
+    router = APIRouter(prefix=f"{version}/models")
 
     @router.post("/{model:path}:embedContent")
     async def embed_content(

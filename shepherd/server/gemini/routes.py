@@ -14,7 +14,7 @@ from shepherd.server.api import Api, routes_with
 from shepherd.server.errors import ApiError, invalid
 from shepherd.server.exchange import Exchange
 from shepherd.server.gemini.answers import GeminiAnswer
-from shepherd.server.gemini.embed import BatchEmbedBody, EmbedContentBody, embed_router
+from shepherd.server.gemini.embed import embed_router
 from shepherd.server.gemini.errors import GeminiArrayErrors, GeminiErrors
 from shepherd.server.gemini.requests import CountRequest, GenerateRequest, PromptFields
 from shepherd.server.gemini.to_session import session_from_request
@@ -42,7 +42,7 @@ _PREFIX = "models/"
 
 def generate_router(context: ServerContext, version: str) -> APIRouter:
     """The routes that generate and count, for one version of the API."""
-    router = APIRouter(prefix=f"{version}/models", include_in_schema=version == BETA)
+    router = APIRouter(prefix=f"{version}/models")
 
     @router.post("/{model:path}:generateContent")
     async def generate_content(
@@ -207,17 +207,10 @@ GEMINI = Api(
     routers=lambda context: (
         generate_router(context, BETA),
         generate_router(context, STABLE),
-        embed_router(context, BETA, schema=True),
-        embed_router(context, STABLE, schema=False),
+        embed_router(context, BETA),
+        embed_router(context, STABLE),
         models_router(context, BETA),
     ),
-    bodies={
-        f"{BETA}/models/{{model}}:generateContent": GenerateRequest,
-        f"{BETA}/models/{{model}}:streamGenerateContent": GenerateRequest,
-        f"{BETA}/models/{{model}}:countTokens": CountRequest,
-        f"{BETA}/models/{{model}}:embedContent": EmbedContentBody,
-        f"{BETA}/models/{{model}}:batchEmbedContents": BatchEmbedBody,
-    },
     pattern=re.compile(
         r"/v1/models/.+:"
         r"(generateContent|streamGenerateContent|countTokens|embedContent|batchEmbedContents)/?"

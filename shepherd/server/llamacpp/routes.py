@@ -16,9 +16,7 @@ from shepherd.server.llamacpp.model_routes import (
 from shepherd.server.raw.exchange import infill_exchange, prompt_exchange
 from shepherd.server.raw.requests import (
     CompletionBody,
-    DetokenizeBody,
     InfillBody,
-    TokenizeBody,
 )
 from shepherd.server.responses import SERVER_SENT_EVENTS
 from shepherd.server.serving import Serving, serves
@@ -33,7 +31,7 @@ def completion_router(context: ServerContext) -> APIRouter:
     """The routes that continue raw prompts."""
     router = APIRouter()
 
-    @router.post("/completions", include_in_schema=False)
+    @router.post("/completions")
     @router.post(COMPLETION_PATH)
     async def complete(
         body: Annotated[CompletionBody, context.bodies.of(CompletionBody)],
@@ -71,10 +69,4 @@ LLAMACPP = Api(
     ),
     errors=LlamaErrors(),
     routers=lambda context: (completion_router(context), model_router(context)),
-    bodies={
-        COMPLETION_PATH: CompletionBody,
-        INFILL_PATH: InfillBody,
-        TOKENIZE_PATH: TokenizeBody,
-        DETOKENIZE_PATH: DetokenizeBody,
-    },
 )

@@ -13,7 +13,7 @@ from shepherd.server.errors import unsupported
 from shepherd.server.exchange import Exchange
 from shepherd.server.models import ModelState
 from shepherd.server.ollama.answers import ChatAnswer, GenerateAnswer, OllamaAnswer, OllamaErrors
-from shepherd.server.ollama.embed import EmbedBody, EmbeddingsBody, embed_router
+from shepherd.server.ollama.embed import embed_router
 from shepherd.server.ollama.models import (
     VERSION,
     find_model,
@@ -174,11 +174,4 @@ OLLAMA = Api(
         models_router(context),
         refusal_router(),
     ),
-    bodies={
-        "/api/chat": ChatRequest,
-        "/api/embed": EmbedBody,
-        "/api/embeddings": EmbeddingsBody,
-        "/api/generate": GenerateRequest,
-        "/api/show": ShowRequest,
-    },
 )

@@ -35,7 +35,7 @@ def prompt_router(context: ServerContext) -> APIRouter:
             exchange = await context.bodies.run(chat_exchange, plain, context.settings, info)
             return JsonResponse({"prompt": await text.render(exchange.session, answer=answer)})
 
-    @router.post("/chat/completions/input_tokens", include_in_schema=False)
+    @router.post("/chat/completions/input_tokens")
     @router.post(COUNT_PATH)
     async def count_tokens(
         body: Annotated[ChatRequest, context.bodies.of(ChatRequest)],

@@ -22,7 +22,7 @@ def chat_router(context: ServerContext) -> APIRouter:
     """The chat completions route."""
     router = APIRouter()
 
-    @router.post("/chat/completions", include_in_schema=False)
+    @router.post("/chat/completions")
     @router.post(CHAT_PATH)
     async def create_chat_completion(
         body: Annotated[ChatRequest, context.bodies.of(ChatRequest)],
@@ -46,7 +46,7 @@ def models_router(context: ServerContext) -> APIRouter:
     """The routes that tell which model answers."""
     router = APIRouter()
 
-    @router.get("/models", include_in_schema=False)
+    @router.get("/models")
     @router.get(MODELS_PATH)
     async def list_models() -> JsonResponse:
         """The models on offer; `models` has them as llama.cpp's clients read them."""
@@ -59,7 +59,7 @@ def models_router(context: ServerContext) -> APIRouter:
         }
         return JsonResponse(body)
 
-    @router.get("/models/{model_id:path}", include_in_schema=False)
+    @router.get("/models/{model_id:path}")
     @router.get(MODELS_PATH + "/{model_id:path}")
     async def get_model(model_id: str) -> JsonResponse:
         """The model of that id; 404 `model_not_found` for any other."""
@@ -109,7 +109,6 @@ OPENAI = Api(
         chat_router(context),
         prompt_router(context),
     ),
-    bodies={CHAT_PATH: ChatRequest},
 )
 OPENAI_UNPREFIXED = Api(
     name="openai",

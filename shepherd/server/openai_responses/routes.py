@@ -129,5 +129,4 @@ OPENAI_RESPONSES = Api(
     paths=(PATH,),
     errors=ResponsesErrors(),
     routers=_routers,
-    bodies={PATH: ResponsesRequest},
 )

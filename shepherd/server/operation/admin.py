@@ -172,7 +172,7 @@ def health_router(context: ServerContext) -> APIRouter:
     """The root and the health route."""
     router = APIRouter()
 
-    @router.get("/")
+    @router.get("/", response_class=PlainTextResponse)
     async def root() -> PlainTextResponse:
         """A text: programs look here whether there is a server.
 

@@ -20,7 +20,7 @@ RETRY_SECONDS = 10
 LOADING_SECONDS = 2
 """The time after which clients of a server that loads its first model should try again."""
 
-_STATES = frozenset({*OPEN_PATHS, *MODEL_LISTS, METRICS_PATH, "/", "/api/version"})
+_STATES = frozenset({*OPEN_PATHS, *MODEL_LISTS, METRICS_PATH, "/", "/api/version", "/openapi.json"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from shepherd.backends.upstream_state import Health
 from shepherd.server.access.paths import METRICS_PATH
@@ -266,7 +266,7 @@ def metrics_router(metrics: Metrics) -> APIRouter:
     """The route for Prometheus."""
     router, started = APIRouter(), str(int(time.time()))
 
-    @router.get(METRICS_PATH)
+    @router.get(METRICS_PATH, response_class=PlainTextResponse)
     async def read_metrics(request: Request) -> Response:
         """The measurements in the format of Prometheus.
 

@@ -31,7 +31,7 @@ def loading_router(context: ServerContext) -> APIRouter:
     """The routes that load and unload models, also at llama.cpp's paths."""
     router = APIRouter()
 
-    @router.post("/models/load", include_in_schema=False)
+    @router.post("/models/load")
     @router.post("/v1/models/load")
     async def load_model(
         request: Request, body: Annotated[LoadRequest, context.bodies.of(LoadRequest)]
@@ -45,7 +45,7 @@ def loading_router(context: ServerContext) -> APIRouter:
         await while_connected(request.receive, load())
         return JsonResponse({"success": True})
 
-    @router.post("/models/unload", include_in_schema=False)
+    @router.post("/models/unload")
     @router.post("/v1/models/unload")
     async def unload_model(
         body: Annotated[LoadRequest, context.bodies.of(LoadRequest)],

@@ -10,7 +10,7 @@ from typing import Annotated, cast
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field, field_validator, model_validator
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from shepherd.conversation.commands.table import OWN_COMMANDS, named_command
 from shepherd.conversation.shared.approvals import Presence
@@ -32,7 +32,13 @@ from shepherd.server.access.key import KeyScope
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, to_api_error
 from shepherd.server.record import key_has, record_of
-from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse, while_connected
+from shepherd.server.responses import (
+    STREAMED,
+    EventStreamResponse,
+    Frames,
+    JsonResponse,
+    while_connected,
+)
 from shepherd.server.settings import ServerContext
 from shepherd.server.shared.decision import DecisionBody
 from shepherd.server.shared.follow import watch, watch_request
@@ -122,7 +128,7 @@ def cli_router(conversation: SharedSession, context: ServerContext, audit: Audit
 
 
 def _add_page(router: APIRouter) -> None:
-    @router.get("/")
+    @router.get("/", response_class=HTMLResponse)
     async def read_page() -> Response:
         """The page for a browser. It needs no key, has no data, and asks for a key itself."""
         text, headers = page()
@@ -187,7 +193,7 @@ def _add_requests(router: APIRouter, conversation: SharedSession, context: Serve
 
 
 def _add_updates(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:
-    @router.get("/updates")
+    @router.get("/updates", response_class=Response, responses=STREAMED)
     async def read_updates(request: Request) -> Response:
         """All updates as events; `Last-Event-ID` or `?after=` resumes after an id.
 
