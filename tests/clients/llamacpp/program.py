@@ -72,7 +72,7 @@ async def run(arguments: list[str], models: Path) -> None:
         max_tokens=max(args.n_predict, 0),
         thinking=args.reasoning in ("on", "auto"),
         insecure=True,
-        cors_origins=tuple(args.cors_origins.split(",")),
+        cors_origins=args.cors_origins.split(","),
     )
     keys = one_key(args.api_key, models) if args.api_key else None
     app = create_app(backend, settings, keys)
