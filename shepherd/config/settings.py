@@ -10,14 +10,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr
 
-from shepherd.config.agent.hooks import HooksSection
-from shepherd.config.agent.knowledge import KnowledgeSection
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.config.model import ModelSection
-from shepherd.config.sampling import SamplingSection
 from shepherd.config.section import Section
+from shepherd.config.sections import (
+    HooksSection,
+    KnowledgeSection,
+    ModelSection,
+    SamplingSection,
+    TerminalSection,
+)
 from shepherd.config.server import ServerSection
-from shepherd.config.terminal import TerminalSection
 from shepherd.config.tools import PermissionRule, PermissionsSection, PluginsSection, ToolsSection
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from shepherd.backends.base import ModelInfo
 from shepherd.config.acceptance import AcceptanceStore
-from shepherd.config.agent.hooks import NO_HOOKS
 from shepherd.config.paths import Paths, project_hooks_file, project_mcp_files
 from shepherd.config.secrets import keys_in
+from shepherd.config.sections import NO_HOOKS
 from shepherd.config.settings import Config
 from shepherd.config.tools import PermissionRule
 from shepherd.conversation.session_start import Notices

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shepherd.config.agent.hooks import Hook
+from shepherd.config.sections import Hook
 from shepherd.errors import ShepherdError, ToolError
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from shepherd.config.agent.hooks import Hook, HooksSection
+from shepherd.config.sections import Hook, HooksSection
 from shepherd.errors import ToolError
 from shepherd.events import CallbackEvent, Topic
 from shepherd.hooks.command import HookCommand, HookError, Outcome

@@ -7,9 +7,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shepherd.config.acceptance import AcceptanceStore, Proposal
-from shepherd.config.agent.hooks import NO_HOOKS, Hook, HooksSection
 from shepherd.config.files import read_text
 from shepherd.config.paths import project_hooks_file
+from shepherd.config.sections import NO_HOOKS, Hook, HooksSection
 from shepherd.errors import ConfigError
 from shepherd.validation import problems_of
 

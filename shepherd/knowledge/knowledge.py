@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shepherd.config.agent.knowledge import KnowledgeSection
 from shepherd.config.paths import Paths
+from shepherd.config.sections import KnowledgeSection
 from shepherd.knowledge import instructions
 from shepherd.knowledge.commands import (
     IMPROVE,

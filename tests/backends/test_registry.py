@@ -4,7 +4,7 @@ import pytest
 
 from shepherd.backends.registry import open_backend
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.config.model import ModelSection
+from shepherd.config.sections import ModelSection
 from shepherd.config.settings import Config
 from shepherd.errors import ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model

@@ -9,7 +9,7 @@ import pytest
 
 from shepherd.config.fields import all_fields
 from shepherd.config.load import load_config
-from shepherd.config.sampling import SamplingSection
+from shepherd.config.sections import SamplingSection
 from shepherd.config.settings import Config
 from shepherd.sampling import DEFAULT_SAMPLING
 from tests.config.places import Places

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.config.agent.hooks import Hook, HooksSection
 from shepherd.config.choices import ApproveMode
+from shepherd.config.sections import Hook, HooksSection
 from shepherd.conversation.additions import Additions
 from shepherd.events import CallbackEvent, ignore_events
 from shepherd.hooks.command import MAX_OUTPUT, HookCommand

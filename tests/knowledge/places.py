@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.agent.knowledge import KnowledgeSection
 from shepherd.config.paths import Paths
+from shepherd.config.sections import KnowledgeSection
 from shepherd.knowledge.knowledge import Knowledge, load_knowledge
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import parse_rule

@@ -27,7 +27,7 @@ from shepherd.cli.terminal.paint import Painter, Piece
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.cli.terminal.secrets import redact
 from shepherd.config.paths import Paths
-from shepherd.config.terminal import TerminalSection
+from shepherd.config.sections import TerminalSection
 from shepherd.errors import ShepherdError
 from shepherd.version import __version__
 

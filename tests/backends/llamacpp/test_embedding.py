@@ -17,7 +17,7 @@ from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
 from shepherd.backends.llamacpp.embedding.pooling import Pooling, pooling_of
 from shepherd.backends.local import open_local
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.config.model import ModelSection
+from shepherd.config.sections import ModelSection
 from shepherd.config.settings import Config
 from shepherd.errors import (
     BackendError,

@@ -1,1 +1,0 @@
-"""The settings of an agent: what it reads of its user and its project."""
