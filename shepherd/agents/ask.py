@@ -10,7 +10,7 @@ from pydantic import Field
 from shepherd.agents.backends import DelegateBackends
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of
 from shepherd.backends.base import ModelInfo
-from shepherd.config.providers.provider import Provider
+from shepherd.config.provider import Provider
 from shepherd.errors import ConfigError, ShepherdError, ToolError
 from shepherd.messages import Role, ToolSpec
 from shepherd.session import Session

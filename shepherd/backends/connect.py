@@ -11,9 +11,8 @@ from shepherd.backends.api.http.retry import RateLimits, RetryPolicy
 from shepherd.backends.api.window import Window, lacks_list, list_models
 from shepherd.backends.extension import open_extension
 from shepherd.config.modeldb import ModelFacts
+from shepherd.config.provider import PROVIDER_TYPES, Provider
 from shepherd.config.providers.book import ProviderBook
-from shepherd.config.providers.provider import Provider
-from shepherd.config.providers.type_names import PROVIDER_TYPES
 from shepherd.config.providers.vendors import vendor_of
 from shepherd.config.settings import Config
 from shepherd.errors import AccessError, ConfigError, InvalidRequestError

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias, cast
 
 from shepherd.backends.base import Backend
+from shepherd.config.provider import Provider, missing_type
 from shepherd.config.providers.book import ProviderBook
-from shepherd.config.providers.provider import Provider, missing_type
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError, ShepherdError
 from shepherd.plugins import Group, PluginError, Plugins

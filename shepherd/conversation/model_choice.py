@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from shepherd.config.providers.provider import LOCAL
+from shepherd.config.provider import LOCAL
 from shepherd.config.settings import Config, LayerName
 from shepherd.models import BUILTIN_NAME
 

@@ -9,7 +9,7 @@ from shepherd.agents import Asking, AskProvider, DelegateBackends
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.choices import ApproveMode
-from shepherd.config.providers.provider import make_provider
+from shepherd.config.provider import make_provider
 from shepherd.events import CallbackEvent
 from shepherd.messages import ToolCall, ToolSpec
 from shepherd.session import Session

@@ -7,8 +7,8 @@ from shepherd.catalog.discovery import discover
 from shepherd.cli.repl.app import suggestions
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
+from shepherd.config.provider import make_provider
 from shepherd.config.providers.book import ProviderBook
-from shepherd.config.providers.provider import make_provider
 from tests.backends.api.upstream import Received, Reply, Upstream
 from tests.backends.ggufs import gguf
 

@@ -18,9 +18,8 @@ from shepherd.backends.registry import open_backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
+from shepherd.config.provider import PROVIDER_TYPES, make_provider
 from shepherd.config.providers.book import Ephemeral, ProviderBook
-from shepherd.config.providers.provider import make_provider
-from shepherd.config.providers.type_names import PROVIDER_TYPES
 from shepherd.config.settings import Config
 from shepherd.errors import BackendError, ConfigError, UnreachableError
 from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events

@@ -20,8 +20,8 @@ from shepherd.backends.fallback import Candidate, FallbackBackend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
+from shepherd.config.provider import make_provider
 from shepherd.config.providers.book import ProviderBook
-from shepherd.config.providers.provider import make_provider
 from shepherd.config.settings import Config
 from shepherd.conversation import delegates
 from shepherd.conversation.build import build_conversation

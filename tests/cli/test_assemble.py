@@ -9,7 +9,7 @@ import pytest
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.load import load_config
-from shepherd.config.providers.provider import make_provider
+from shepherd.config.provider import make_provider
 from shepherd.config.settings import Config
 from shepherd.conversation.build import build_conversation
 from shepherd.conversation.conversation import Conversation

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from shepherd.cli.options import app
-from shepherd.config.providers.provider import Provider
+from shepherd.config.provider import Provider
 from tests.backends.openai_server import openai_server
 from tests.cli.program import Program
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.providers.provider import make_provider
+from shepherd.config.provider import make_provider
 from shepherd.config.secrets import Secret, Secrets, keys_in
 from shepherd.errors import ConfigError
 
@@ -104,7 +104,7 @@ _KEYRING = """
 import keyring, sys
 from keyring.backend import KeyringBackend
 from pathlib import Path
-from shepherd.config.providers.provider import make_provider
+from shepherd.config.provider import make_provider
 from shepherd.config.secrets import Secrets
 from shepherd.errors import ConfigError
 

@@ -24,7 +24,7 @@ from shepherd.backends.tensorrt.protocol import (
 )
 from shepherd.backends.text_model import refuse_raw
 from shepherd.backends.vision import refuse_images
-from shepherd.config.providers.provider import Provider
+from shepherd.config.provider import Provider
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
 from shepherd.events import CallbackEvent, EventCallback, Topic

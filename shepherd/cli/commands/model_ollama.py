@@ -15,8 +15,8 @@ from shepherd.backends.connect import endpoint_of
 from shepherd.catalog.ollama import DEFAULT_URL, adding_command, ollama_url
 from shepherd.cli.commands.model_text import PullBars, note, print_rows, print_table, size_text
 from shepherd.cli.terminal.sanitize import sanitize
+from shepherd.config.provider import Provider, make_provider
 from shepherd.config.providers.book import ProviderBook
-from shepherd.config.providers.provider import Provider, make_provider
 from shepherd.errors import UsageError
 
 OLLAMA = "ollama"

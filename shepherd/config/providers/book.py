@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from shepherd.config.modeldb import ModelDatabase, ModelFacts
 from shepherd.config.paths import Paths
-from shepherd.config.providers.provider import Provider, missing_type
+from shepherd.config.provider import Provider, missing_type
 from shepherd.config.providers.store import ProviderStore, unknown_provider
 from shepherd.config.secrets import Secret, Secrets
 from shepherd.errors import ConfigError

@@ -6,7 +6,7 @@ from typing import Any, cast
 from shepherd.config.files import read_text
 from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.locate import line_of
-from shepherd.config.providers.provider import Provider, make_provider
+from shepherd.config.provider import Provider, make_provider
 from shepherd.errors import ConfigError
 from shepherd.validation import nearest
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from shepherd.config.providers.provider import Provider
-from shepherd.config.providers.type_names import ProviderType
+from shepherd.config.provider import Provider, ProviderType
 
 
 @dataclass(frozen=True, slots=True)

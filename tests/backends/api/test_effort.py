@@ -10,7 +10,7 @@ from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.parameters import EFFORTS, nearest
 from shepherd.config.choices import Effort
-from shepherd.config.providers.provider import make_provider
+from shepherd.config.provider import make_provider
 from shepherd.errors import ConfigError
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.session import Session

@@ -15,8 +15,7 @@ from shepherd.cli.commands.arguments import ValueCommand, with_option_groups
 from shepherd.cli.commands.providers import actions
 from shepherd.cli.commands.providers.console import Action, ShellConsole
 from shepherd.config.choices import Effort
-from shepherd.config.providers.provider import LOCAL, Provider
-from shepherd.config.providers.type_names import PROVIDER_TYPES
+from shepherd.config.provider import LOCAL, PROVIDER_TYPES, Provider
 from shepherd.config.secrets import ENVIRONMENT
 from shepherd.errors import UsageError
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.catalog.ollama import DEFAULT_URL, adding_command, ollama_url
-from shepherd.config.providers.provider import make_provider
+from shepherd.config.provider import make_provider
 
 
 @pytest.mark.parametrize(

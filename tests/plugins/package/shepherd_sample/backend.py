@@ -1,7 +1,7 @@
 """A type of providers whose model repeats what it is told."""
 
 from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
-from shepherd.config.providers.provider import Provider
+from shepherd.config.provider import Provider
 from shepherd.events import CallbackEvent, EventCallback, FinishReason
 from shepherd.messages import Message
 from shepherd.session import Session
