@@ -12,7 +12,7 @@ from shepherd.backends.api.window import Window, lacks_list, list_models
 from shepherd.backends.extension import open_extension
 from shepherd.config.modeldb import ModelFacts
 from shepherd.config.provider import PROVIDER_TYPES, Provider
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers.vendors import vendor_of
 from shepherd.config.settings import Config
 from shepherd.errors import AccessError, ConfigError, InvalidRequestError

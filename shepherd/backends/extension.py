@@ -6,7 +6,7 @@ from typing import TypeAlias, cast
 
 from shepherd.backends.base import Backend
 from shepherd.config.provider import Provider, missing_type
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError, ShepherdError
 from shepherd.plugins import Group, PluginError, Plugins

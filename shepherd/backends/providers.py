@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 from shepherd.backends.base import ONE, Backend, Concurrency
 from shepherd.config.choices import Effort
 from shepherd.config.provider import PROVIDER_TYPES, Provider
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config, LayerName
 from shepherd.prices import read_prices
 

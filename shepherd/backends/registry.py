@@ -4,7 +4,7 @@ import os
 from functools import partial
 
 from shepherd.backends.base import ONE, Backend, Concurrency
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.cli.request import Launch, load_settings
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import open_conversation
 from shepherd.conversation.conversation import Conversation

@@ -18,7 +18,7 @@ from shepherd.cli.request import (
     settings_of,
 )
 from shepherd.cli.subcommands import AllCommands
-from shepherd.config.providers.book import Ephemeral
+from shepherd.config.provider_book import Ephemeral
 from shepherd.conversation.model_choice import model_from_user
 from shepherd.errors import UsageError
 

@@ -17,7 +17,7 @@ from shepherd.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     import typer
 
-    from shepherd.config.providers.book import Ephemeral
+    from shepherd.config.provider_book import Ephemeral
 
 PROVIDER = "shepherd.provider"
 """The name in the context's `meta` of the provider that only this run knows."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shepherd.backends.base import Backend, Concurrency
 from shepherd.config.paths import Paths
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.history import build_keeper

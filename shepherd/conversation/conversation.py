@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shepherd.backends.base import Backend
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.secrets import keys_in
 from shepherd.config.settings import Config
 from shepherd.conversation.additions import Additions, PlanNotes

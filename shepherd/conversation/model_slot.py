@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from shepherd.backends.base import Backend, ModelInfo, ModelKind
 from shepherd.config.provider import LOCAL
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.model_choice import model_from_user, with_model, with_provider
 from shepherd.errors import ConfigError, ModelLoadError, ShepherdError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.paths import Paths
-from shepherd.config.providers.store import ProviderStore
+from shepherd.config.provider_book import ProviderStore
 from shepherd.config.secrets import ENVIRONMENT, Secrets
 from shepherd.errors import ConfigError
 from shepherd.mcp.launcher import Launcher

@@ -8,7 +8,7 @@ from shepherd.cli.repl.app import suggestions
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from tests.backends.api.upstream import Received, Reply, Upstream
 from tests.backends.ggufs import gguf
 

@@ -19,7 +19,7 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider import PROVIDER_TYPES, make_provider
-from shepherd.config.providers.book import Ephemeral, ProviderBook
+from shepherd.config.provider_book import Ephemeral, ProviderBook
 from shepherd.config.settings import Config
 from shepherd.errors import BackendError, ConfigError, UnreachableError
 from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events

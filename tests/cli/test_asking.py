@@ -21,7 +21,7 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation import delegates
 from shepherd.conversation.build import build_conversation

@@ -42,7 +42,7 @@ from pathlib import Path
 import shepherd.cli.repl.app
 from shepherd.cli.launch import load_settings
 from shepherd.config.paths import Paths
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.conversation.build import backend_opener, build_conversation
 from shepherd.conversation.session_start import SessionStart
 config = load_settings(Path.cwd(), os.environ, {})

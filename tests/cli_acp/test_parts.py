@@ -19,7 +19,7 @@ from shepherd.cli.acp.tool_calls import call_locations, call_title, code_span, f
 from shepherd.cli.acp.transport import LineWriter
 from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.config.load import load_config
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.errors import ShepherdError
 from shepherd.events import CallbackEvent, Topic

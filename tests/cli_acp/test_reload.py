@@ -11,7 +11,7 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.cli.acp.agent import EditorAgent
 from shepherd.cli.acp.models import SharedModels
 from shepherd.config.load import load_config
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shepherd.backends.base import Backend
 from shepherd.config.paths import Paths
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.server.pool.pool import ModelPool, open_pool
 from tests.clients.models import Answer, PlayedModel, cached_model

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from shepherd.config.modeldb import ModelDatabase
 from shepherd.config.paths import Paths
 from shepherd.config.provider import Provider, make_provider
-from shepherd.config.providers.book import Ephemeral, ProviderBook
-from shepherd.config.providers.store import ProviderStore
+from shepherd.config.provider_book import Ephemeral, ProviderBook, ProviderStore
 from shepherd.errors import ConfigError
 from tests.examples import examples
 

@@ -6,7 +6,7 @@ from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.connect import connect
 from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.events import EventCallback
 from shepherd.messages import ToolCall
 from shepherd.sampling import Sampling

@@ -14,7 +14,7 @@ import pytest
 from shepherd.backends.registry import open_backend
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.conversation.build import build_conversation
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart

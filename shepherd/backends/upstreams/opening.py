@@ -13,7 +13,7 @@ from shepherd.backends.upstreams.backend import UpstreamsBackend
 from shepherd.backends.upstreams.group import Router, UpstreamGroup
 from shepherd.backends.upstreams.upstream import CheckPolicy, Upstream
 from shepherd.config.provider import Provider
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.prices import Price
 
 ONCE = RetryPolicy(max_attempts=1)

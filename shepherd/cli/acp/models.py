@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from shepherd.backends.base import Backend, Concurrency
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import backend_opener
 from shepherd.errors import ShepherdError

@@ -15,7 +15,7 @@ from shepherd.cli.acp.models import SharedModels
 from shepherd.cli.acp.transport import LineTransport, take_streams
 from shepherd.cli.terminal.lines import read_lines
 from shepherd.cli.terminal.sanitize import sanitize
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 
 TERMINAL = "shepherd: this speaks with an editor, which starts it by itself (Ctrl+D ends it)\n"

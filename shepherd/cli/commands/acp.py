@@ -6,7 +6,7 @@ from typing import cast
 import typer
 
 from shepherd.cli.request import PROVIDER, Launch
-from shepherd.config.providers.book import Ephemeral
+from shepherd.config.provider_book import Ephemeral
 
 
 def acp(context: typer.Context) -> None:

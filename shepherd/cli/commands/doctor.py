@@ -22,7 +22,7 @@ from shepherd.config.choices import SandboxMode
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths, project_file, project_mcp_files
 from shepherd.config.provider import PROVIDER_TYPES, Provider, missing_type
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.toolbox import build_policy
 from shepherd.errors import ConfigError, ShepherdError

@@ -16,7 +16,7 @@ from shepherd.catalog.ollama import DEFAULT_URL, adding_command, ollama_url
 from shepherd.cli.commands.model_text import PullBars, note, print_rows, print_table, size_text
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider import Provider, make_provider
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.errors import UsageError
 
 OLLAMA = "ollama"

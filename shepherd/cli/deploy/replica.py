@@ -13,7 +13,7 @@ from shepherd.cli.deploy.arguments import DeployArguments
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest, run_app, whole_reply
 from shepherd.cli.request import load_settings
 from shepherd.cli.serve.http import server_parts
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.model_choice import model_of_flags
 from shepherd.errors import BackendError

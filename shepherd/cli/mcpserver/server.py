@@ -15,7 +15,7 @@ from shepherd.cli.mcpserver.agent import ASK, ServedAgent, default_names, root_o
 from shepherd.cli.mcpserver.stdio import protocol_streams
 from shepherd.cli.mcpserver.work import Calls, Context
 from shepherd.cli.terminal.sanitize import sanitize
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import backend_opener, build_conversation, unsaved
 from shepherd.conversation.session_start import SessionStart

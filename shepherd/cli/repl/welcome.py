@@ -8,7 +8,7 @@ from pathlib import Path
 from shepherd.catalog.discovery import Discovery, discover
 from shepherd.config.choices import ApproveMode
 from shepherd.config.files import make_private_directory
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.commands.present import MODE_TEXT
 from shepherd.models import BUILTIN_NAME

@@ -14,7 +14,7 @@ from shepherd.backends.connect import far_address
 from shepherd.cli.serve.database import prepared_database, server_keys, unchecked_keys
 from shepherd.cli.serve.reload import Reloader
 from shepherd.config.paths import Paths
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.build import backend_opener, unsaved
 from shepherd.conversation.session_start import Notices, default_system_message

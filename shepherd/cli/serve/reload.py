@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shepherd.config.fields import all_fields, find_field
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.section import LIVE
 from shepherd.config.server import ServerSection
 from shepherd.config.settings import Config

@@ -14,7 +14,7 @@ from shepherd.cli.serve.database import configured_database, server_keys, sessio
 from shepherd.cli.serve.http import refusal_of_flags, server_settings, warn
 from shepherd.config.files import write_private
 from shepherd.config.paths import Paths
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import open_conversation
 from shepherd.conversation.conversation import Conversation

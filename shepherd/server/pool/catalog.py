@@ -13,7 +13,7 @@ from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.device_memory import Memory
 from shepherd.catalog.model_files import SUFFIX
 from shepherd.config.provider import Provider, missing_type
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.model_choice import with_provider
 from shepherd.conversation.model_slot import BackendOpener

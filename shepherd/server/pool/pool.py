@@ -10,7 +10,7 @@ from functools import partial
 
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.fallback import Candidate, FallbackBackend
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.model_slot import BackendOpener
 from shepherd.errors import (

@@ -8,7 +8,7 @@ from shepherd.backends.tensorrt.backend import TensorRtBackend
 from shepherd.backends.tensorrt.model_files import byte_alphabet
 from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.messages import Message
 from shepherd.sampling import Sampling

@@ -13,7 +13,7 @@ from shepherd.backends.tensorrt.model_files import ModelFacts
 from shepherd.backends.tensorrt.protocol import EngineSettings
 from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.errors import (
     ConfigError,

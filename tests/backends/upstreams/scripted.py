@@ -13,7 +13,7 @@ from shepherd.backends.upstreams.opening import open_upstreams, single_opener
 from shepherd.backends.upstreams.upstream import CheckPolicy
 from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.events import ignore_events
 from shepherd.messages import Message
 from shepherd.session import Session

@@ -9,7 +9,7 @@ from typing import Any
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.paths import Paths
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.models import builtin_model
 from shepherd.server.pool.pool import ModelPool, open_pool

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.cli.terminal.secrets import read_key
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.errors import UsageError
 
 

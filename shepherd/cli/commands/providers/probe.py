@@ -7,7 +7,7 @@ from time import perf_counter
 from shepherd.backends.connect import Examination, address_of, examine
 from shepherd.backends.providers import open_provider
 from shepherd.config.provider import Provider
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.errors import BackendError
 

@@ -4,7 +4,7 @@ from pathlib import PurePath
 from urllib.parse import urlsplit
 
 from shepherd.config.provider import Provider
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.providers.vendors import vendor_of
 from shepherd.errors import ConfigError
 

@@ -12,7 +12,7 @@ from shepherd.cli.repl.commands.model import switch
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.provider import LOCAL, Provider
-from shepherd.config.providers.book import ProviderBook
+from shepherd.config.provider_book import ProviderBook
 from shepherd.conversation.commands.command import Lines, Note, Row
 from shepherd.errors import ConfigError, UsageError
 from shepherd.validation import did_you_mean, nearest
