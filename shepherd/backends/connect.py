@@ -13,8 +13,8 @@ from shepherd.backends.extension import open_extension
 from shepherd.config.modeldb import ModelFacts
 from shepherd.config.provider import PROVIDER_TYPES, Provider
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.providers.vendors import vendor_of
 from shepherd.config.settings import Config
+from shepherd.config.vendors import vendor_of
 from shepherd.errors import AccessError, ConfigError, InvalidRequestError
 from shepherd.events import ignore_events
 from shepherd.messages import Message

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from shepherd.catalog.model_files import ModelFile, model_files
 from shepherd.catalog.ollama import DEFAULT_URL, adding_command, ollama_url
-from shepherd.config.providers.vendors import vendors_with_key
+from shepherd.config.vendors import vendors_with_key
 
 Json: TypeAlias = dict[str, object]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from shepherd.config.files import read_text
 from shepherd.config.layers import MAX_FILE_BYTES
 from shepherd.config.provider import Provider
-from shepherd.config.providers.vendors import vendor_of
+from shepherd.config.vendors import vendor_of
 from shepherd.errors import ConfigError
 
 SERVICE = "shepherd"

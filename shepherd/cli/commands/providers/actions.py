@@ -14,7 +14,7 @@ from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider import LOCAL, Provider
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.providers.vendors import vendor_of
+from shepherd.config.vendors import vendor_of
 from shepherd.errors import UsageError
 
 SETTING = "model.provider"

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from shepherd.config.provider import Provider
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.providers.vendors import vendor_of
+from shepherd.config.vendors import vendor_of
 from shepherd.errors import ConfigError
 
 ADD_OPTIONS = "add NAME --type TYPE --model MODEL"

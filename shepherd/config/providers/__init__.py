@@ -1,1 +1,0 @@
-"""Providers: their settings, their types, and the file that holds them."""
