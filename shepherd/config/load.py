@@ -14,10 +14,10 @@ from shepherd.config.layers import (
     environment_layer,
     flag_layer,
     forced_layer,
+    line_of,
     nested,
     read_file_layer,
 )
-from shepherd.config.locate import line_of
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.settings import Config, LayerName, Provenance, Source
 from shepherd.config.tools import PermissionRule

@@ -14,8 +14,7 @@ from pydantic_core import ErrorDetails
 
 from shepherd.config.fields import expected
 from shepherd.config.files import read_text
-from shepherd.config.layers import MAX_FILE_BYTES
-from shepherd.config.locate import line_of
+from shepherd.config.layers import MAX_FILE_BYTES, line_of
 from shepherd.config.section import Section
 from shepherd.errors import ConfigError
 from shepherd.validation import describe_problem, did_you_mean

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from shepherd.config.files import read_text
-from shepherd.config.layers import MAX_FILE_BYTES
-from shepherd.config.locate import line_of
+from shepherd.config.layers import MAX_FILE_BYTES, line_of
 from shepherd.config.modeldb import ModelDatabase, ModelFacts
 from shepherd.config.paths import Paths
 from shepherd.config.provider import Provider, make_provider, missing_type
