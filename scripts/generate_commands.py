@@ -8,7 +8,7 @@ from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_command
 
 from shepherd.cli.options import app
-from shepherd.config.fields import allowed_words
+from shepherd.config.settings import allowed_words
 
 PAGE = "commands.md"
 

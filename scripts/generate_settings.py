@@ -8,9 +8,8 @@ from typing import cast
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from shepherd.config.fields import aliases, expected, section_class
 from shepherd.config.load import show_value
-from shepherd.config.settings import Config
+from shepherd.config.settings import Config, aliases, expected, section_class
 from shepherd.config.tools import PermissionRule
 from shepherd.config.trust import STRICTNESS, UNRESTRICTED
 from shepherd.sampling import DEFAULT_SAMPLING

@@ -11,9 +11,8 @@ import pytest
 from scripts.generate_settings import may_be_set_by_projects
 from scripts.sentences import ROOT, sentences, too_long, written_pages
 from shepherd.backends.api.http import failures
-from shepherd.config.fields import all_fields
 from shepherd.config.layers import Layer
-from shepherd.config.settings import LayerName, Source
+from shepherd.config.settings import LayerName, Source, all_fields
 from shepherd.config.trust import UNRESTRICTED, admit
 from shepherd.conversation.shared.protocol import RefusalCode, UpdateKind
 from shepherd.events import Topic

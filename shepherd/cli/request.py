@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from shepherd.config.fields import first_name, parse_text
 from shepherd.config.layers import flag_layer
 from shepherd.config.load import load_config
-from shepherd.config.settings import Config
+from shepherd.config.settings import Config, first_name, parse_text
 from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ConfigError, UsageError
 

@@ -7,10 +7,9 @@ from typing import Any, TypeAlias, cast
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from shepherd.config.fields import aliases, find_field
 from shepherd.config.files import exclusive, read_text, write_private
 from shepherd.config.layers import MAX_FILE_BYTES, flag_layer, parse_file_layer
-from shepherd.config.settings import LayerName
+from shepherd.config.settings import LayerName, aliases, find_field
 from shepherd.errors import ConfigError
 
 Document: TypeAlias = dict[str, Any]

@@ -9,7 +9,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from shepherd.config.fields import (
+from shepherd.config.files import read_text
+from shepherd.config.settings import (
+    Config,
+    LayerName,
+    Source,
     aliases,
     bare_type,
     expected,
@@ -17,8 +21,6 @@ from shepherd.config.fields import (
     parse_text,
     unknown_key,
 )
-from shepherd.config.files import read_text
-from shepherd.config.settings import Config, LayerName, Source
 from shepherd.errors import ConfigError
 from shepherd.validation import describe_problem, key_of, nearest
 

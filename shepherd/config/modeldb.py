@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from shepherd.config.fields import expected
 from shepherd.config.files import read_text
 from shepherd.config.layers import MAX_FILE_BYTES, line_of
 from shepherd.config.section import Section
+from shepherd.config.settings import expected
 from shepherd.errors import ConfigError
 from shepherd.validation import describe_problem, did_you_mean
 

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from shepherd.config.choices import Effort
-from shepherd.config.fields import expected
 from shepherd.config.section import Section
+from shepherd.config.settings import expected
 from shepherd.errors import ConfigError
 from shepherd.plugins import Group, installed_plugins
 from shepherd.validation import check_web_address, describe_problem, did_you_mean, key_of

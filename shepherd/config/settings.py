@@ -1,14 +1,19 @@
-"""All settings of one run, and the source of each value."""
+"""All settings of one run, the source of each value, and the values that each accepts."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from types import NoneType
+from typing import Annotated, Literal, cast, get_args, get_origin
 
-from pydantic import Field, PrivateAttr
+from annotated_types import Ge, Le, MinLen
+from pydantic import AliasChoices, Field, PrivateAttr
+from pydantic.fields import FieldInfo
 
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.section import Section
@@ -21,6 +26,8 @@ from shepherd.config.sections import (
 )
 from shepherd.config.server import ServerSection
 from shepherd.config.tools import PermissionRule, PermissionsSection, PluginsSection, ToolsSection
+from shepherd.errors import ConfigError
+from shepherd.validation import nearest
 
 
 class MemorySection(Section):
@@ -165,3 +172,133 @@ class Config(Section):
             raise KeyError(name)
         section: Section = getattr(self, name)
         return section
+
+
+_PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
+_TRUE = ("true", "yes", "on", "1")
+_FALSE = ("false", "no", "off", "0")
+
+
+def all_fields() -> dict[str, FieldInfo]:
+    """Every setting as `section.key`, in the order of the sections."""
+    return {
+        f"{name}.{key}": field
+        for name in Config.model_fields
+        for key, field in _fields_in(name).items()
+    }
+
+
+def find_field(key: str) -> FieldInfo | None:
+    """The setting called `section.key`, None if there is none."""
+    section, _, name = key.partition(".")
+    return _fields_in(section).get(name)
+
+
+def first_name(key: str) -> str:
+    """`section.key` with the setting's first name if `key` uses another one; else `key`."""
+    section, _, name = key.partition(".")
+    fields = _fields_in(section).items()
+    return next((f"{section}.{k}" for k, field in fields if name in aliases(field)), key)
+
+
+def _fields_in(section: str) -> Mapping[str, FieldInfo]:
+    field = Config.model_fields.get(section)
+    return section_class(field).model_fields if field else {}
+
+
+def section_class(field: FieldInfo) -> type[Section]:
+    """The class of one of Config's fields."""
+    return cast(type[Section], field.annotation)
+
+
+def aliases(field: FieldInfo) -> list[str]:
+    """All names of the field in a settings file, except the first."""
+    alias = field.validation_alias
+    return [str(name) for name in alias.choices[1:]] if isinstance(alias, AliasChoices) else []
+
+
+def bare_type(field: FieldInfo) -> object:
+    """The field's type without `| None`."""
+    present = [a for a in get_args(field.annotation) if a is not NoneType]
+    return present[0] if NoneType in get_args(field.annotation) else field.annotation
+
+
+def allowed_words(kind: object) -> list[str]:
+    """The allowed texts of a value of this type, [] if any value is allowed."""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return [word.value for word in kind]
+    return [str(word) for word in get_args(kind)] if get_origin(kind) is Literal else []
+
+
+def expected(field: FieldInfo) -> str:
+    """A description of the field's valid values: `a whole number from 0 to 65535`."""
+    kind = bare_type(field)
+    low, high = limits(field)
+    if low is not None:
+        return f"{_kind_in_words(kind)} from {low} to {high}"
+    has_length = any(isinstance(rule, MinLen) for rule in field.metadata)
+    return "a text that is not empty" if has_length else _kind_in_words(kind)
+
+
+def limits(field: FieldInfo) -> tuple[object, object]:
+    """The lowest and the highest value of a number, each None if there is none."""
+    low = next((rule.ge for rule in field.metadata if isinstance(rule, Ge)), None)
+    return low, next((rule.le for rule in field.metadata if isinstance(rule, Le)), None)
+
+
+def _kind_in_words(kind: object) -> str:
+    if words := allowed_words(kind):
+        return "one of " + ", ".join(json.dumps(word) for word in words)
+    if get_origin(kind) is list:
+        return "a list of texts" if get_args(kind)[0] is str else "an array of tables"
+    return _PLAIN[kind] if isinstance(kind, type) and kind in _PLAIN else "a table"
+
+
+def parse_text(key: str, text: str) -> object:
+    """The value of `text` from a variable or the command line.
+
+    Texts are used unchanged; other types are parsed as TOML. A value of the wrong type is returned
+    unchanged, and validation reports it. Raises ConfigError if there is no setting called `key`.
+    """
+    field = find_field(key)
+    if field is None:
+        raise ConfigError(unknown_key(key))
+    kind = bare_type(field)
+    if kind is str or allowed_words(kind):
+        return text
+    if kind is bool:
+        return parse_bool(text)
+    if kind == list[str] and not text.lstrip().startswith("["):
+        return [text]
+    return _toml_value(text)
+
+
+def parse_bool(text: str) -> bool | str:
+    """True or False for a word that means it, else the text."""
+    word = text.lower()
+    return word in _TRUE if word in _TRUE + _FALSE else text
+
+
+def _toml_value(text: str) -> object:
+    if _WHOLE.fullmatch(text):  # the import of the parser takes longer than the reading
+        return int(text)
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    import tomllib
+
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return parsed["value"] if len(parsed) == 1 else text
+
+
+def unknown_key(key: str) -> str:
+    """A message that there is no setting `key`, with the most similar one."""
+    fields = all_fields()
+    by_last_part = {name.partition(".")[2]: name for name in fields}
+    last = key.rpartition(".")[2]
+    guess = by_last_part.get(last) or nearest(key, fields)
+    return f"unknown setting {key}" + (f"; did you mean {guess}?" if guess else "")

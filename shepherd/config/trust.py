@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from shepherd.config.choices import ApproveMode, SandboxMode
-from shepherd.config.fields import find_field
 from shepherd.config.layers import Layer
+from shepherd.config.settings import find_field
 
 UNRESTRICTED = frozenset(
     {

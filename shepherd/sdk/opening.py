@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from shepherd.config.fields import nearest
 from shepherd.config.load import load_config
 from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import Ephemeral, ProviderBook
+from shepherd.config.settings import nearest
 from shepherd.conversation.build import open_conversation
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.model_choice import (

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.fields import all_fields
 from shepherd.config.load import load_config
 from shepherd.config.sections import SamplingSection
-from shepherd.config.settings import Config
+from shepherd.config.settings import Config, all_fields
 from shepherd.sampling import DEFAULT_SAMPLING
 from tests.config.places import Places
 

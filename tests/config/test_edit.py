@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from shepherd.config.edit import set_value, unset_value
-from shepherd.config.fields import parse_text
 from shepherd.config.files import write_private
 from shepherd.config.load import show_config, show_value
-from shepherd.config.settings import Config
+from shepherd.config.settings import Config, parse_text
 from shepherd.errors import ConfigError
 from tests.config.places import Places
 from tests.config.values import OTHER_VALUES, TABLES

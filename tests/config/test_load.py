@@ -9,9 +9,8 @@ from hypothesis import example
 from hypothesis import given as generated
 from hypothesis import strategies as st
 
-from shepherd.config.fields import all_fields, parse_text
 from shepherd.config.layers import MAX_FILE_BYTES, MAX_PROBLEMS
-from shepherd.config.settings import Config, LayerName
+from shepherd.config.settings import Config, LayerName, all_fields, parse_text
 from shepherd.errors import ConfigError
 from tests.config.places import Places
 

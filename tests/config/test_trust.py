@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from shepherd.config.fields import all_fields
 from shepherd.config.load import show_value
+from shepherd.config.settings import all_fields
 from shepherd.config.trust import ADDITIVE, STRICTNESS, UNRESTRICTED
 from tests.config.places import Places
 from tests.config.values import OTHER_VALUES

@@ -2,7 +2,7 @@
 
 from pydantic.fields import FieldInfo
 
-from shepherd.config.fields import all_fields, allowed_words, bare_type, limits
+from shepherd.config.settings import all_fields, allowed_words, bare_type, limits
 
 RULE = {"tool": "shell", "pattern": "git status", "decision": "allow"}
 

@@ -10,11 +10,10 @@ import typer
 from shepherd.cli.commands.arguments import ValueCommand
 from shepherd.cli.request import loaded_config
 from shepherd.cli.terminal.sanitize import sanitize
-from shepherd.config.fields import find_field, first_name, parse_text, unknown_key
 from shepherd.config.layers import flag_layer
 from shepherd.config.load import default_of, show_config, show_value
 from shepherd.config.paths import Paths, project_file
-from shepherd.config.settings import Config
+from shepherd.config.settings import Config, find_field, first_name, parse_text, unknown_key
 from shepherd.errors import ConfigError, UsageError
 
 config = typer.Typer(name="config", help="Settings and where they come from.", no_args_is_help=True)

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shepherd.config.fields import all_fields, find_field
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.section import LIVE
 from shepherd.config.server import ServerSection
-from shepherd.config.settings import Config
+from shepherd.config.settings import Config, all_fields, find_field
 from shepherd.conversation.model_slot import BackendOpener
 from shepherd.errors import ConfigError
 from shepherd.server.access.keys import Keys

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from shepherd.cli.terminal.secrets import STDIN, read_key
-from shepherd.config.fields import bare_type, parse_bool
 from shepherd.config.provider import Provider, make_provider
 from shepherd.config.provider_book import Ephemeral, ProviderBook
 from shepherd.config.secrets import ENVIRONMENT
+from shepherd.config.settings import bare_type, parse_bool
 from shepherd.conversation.model_choice import override_model
 from shepherd.errors import ConfigError, UsageError
 from shepherd.validation import did_you_mean
