@@ -1,4 +1,4 @@
-"""All providers of one run: the file that holds them, their keys and the facts about their models."""
+"""All providers of one run: their file, their keys and the facts about their models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

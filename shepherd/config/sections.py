@@ -1,4 +1,4 @@
-"""The smaller sections: model, sampling, terminal, knowledge, hooks."""
+"""The smaller sections: model, sampling, memory, undo, MCP, knowledge, hooks, terminal."""
 
 from __future__ import annotations
 
@@ -68,38 +68,104 @@ class ModelSection(Section):
         return self.provider or self.name
 
 
-class TerminalSection(Section):
-    """The interactive prompt."""
+_FIELDS: Any = {
+    name: (p.kind | None, Field(default=None, ge=p.low, le=p.high, description=p.help))
+    for name, p in PARAMETERS.items()
+    if name != "logprobs"
+}
+if TYPE_CHECKING:
+    _Numbers = Section
+else:  # a setting for each number of `Sampling`
+    _Numbers = create_model("_Numbers", __base__=Section, **_FIELDS)
 
-    edit_mode: Annotated[
-        Literal["emacs", "vi"], Field(description="Key bindings of the prompt.")
-    ] = "emacs"
-    show_thinking: Annotated[bool, Field(description="Show the model's reasoning, dimmed.")] = True
-    code_theme: Annotated[
-        str,
-        Field(
-            min_length=1,
-            description="Pygments style of code blocks; `auto`: the terminal's own colours.",
-        ),
-    ] = "auto"
-    notify: Annotated[
+
+class SamplingSection(_Numbers):
+    """The default sampling of requests; unset = the model file's value."""
+
+    dry_sequence_breakers: Annotated[
+        list[str] | None, Field(description="Texts that interrupt a repetition for DRY.")
+    ] = None
+    samplers: Annotated[
+        list[str] | None, Field(description="The samplers that are applied, in order.")
+    ] = None
+    stop: Annotated[
+        list[str] | None, Field(description="Texts that end an answer; at most 16.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _in_range(self) -> SamplingSection:
+        try:
+            check_sampling(self.to_sampling())
+        except InvalidRequestError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    def to_sampling(self) -> Sampling:
+        """The section as plain data."""
+        values = self.model_dump()
+        for name, value in values.items():
+            values[name] = tuple(cast(list[str], value)) if isinstance(value, list) else value
+        return Sampling(**values)
+
+
+class MemorySection(Section):
+    """The memory beyond a conversation's context: evicted messages, and facts."""
+
+    enabled: Annotated[
         bool,
         Field(
-            description="Ring the bell, and notify, when a turn of ten seconds ends or a question "
-            "waits while the terminal does not have the focus."
+            description="Keep messages that leave a full context, and facts. Nothing is kept if "
+            "`terminal.save_sessions` is off."
         ),
     ] = True
-    title: Annotated[bool, Field(description="Set the window's title.")] = True
-    prices: Annotated[
-        list[Annotated[str, Field(pattern=r"^\S+( \d+(\.\d+)?){2,3}$")]],
+    tools: Annotated[
+        Literal["auto", "on", "off"],
         Field(
-            description="Prices of models in place of their providers', as `MODEL READ WRITTEN "
-            "CACHED` in US dollars for a million tokens; without CACHED, cached tokens cost as "
-            "much as others."
+            description="Offer the model `search_memory` and the tools for facts; `auto` does not "
+            "if a model was trained on a fixed list of tools, like the built-in one."
         ),
-    ] = []
-    save_sessions: Annotated[
-        bool, Field(description="Keep conversations for `--continue` and `--resume`.")
+    ] = "auto"
+    max_mib: Annotated[
+        int,
+        Field(ge=1, le=1_048_576, description="MiB of stored text; the oldest goes first."),
+    ] = 64
+
+
+class UndoSection(Section):
+    """Files as they were before tools changed them, for `/undo` and `/rewind`."""
+
+    enabled: Annotated[
+        bool,
+        Field(
+            description="Keep files before tools change them. Nothing is kept if "
+            "`terminal.save_sessions` is off."
+        ),
+    ] = True
+    max_mib: Annotated[
+        int, Field(ge=1, le=1_048_576, description="MiB of kept files; the oldest go first.")
+    ] = 512
+    max_days: Annotated[
+        int, Field(ge=1, le=3650, description="Days after which kept files are removed.")
+    ] = 30
+    file_mib: Annotated[
+        int, Field(ge=1, le=1024, description="MiB of the largest file that is kept.")
+    ] = 8
+    command_mib: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=65_536,
+            description="MiB that are kept of the working directory before a command runs; "
+            "0 = changes of commands can't be undone.",
+        ),
+    ] = 64
+
+
+class McpSection(Section):
+    """Servers of the Model Context Protocol; `shepherd mcp` manages them."""
+
+    enabled: Annotated[
+        bool, Field(description="Start the MCP servers of the user and of the project.")
     ] = True
 
 
@@ -186,41 +252,36 @@ class HooksSection(Section):
 NO_HOOKS = HooksSection()
 
 
-_FIELDS: Any = {
-    name: (p.kind | None, Field(default=None, ge=p.low, le=p.high, description=p.help))
-    for name, p in PARAMETERS.items()
-    if name != "logprobs"
-}
-if TYPE_CHECKING:
-    _Numbers = Section
-else:  # a setting for each number of `Sampling`
-    _Numbers = create_model("_Numbers", __base__=Section, **_FIELDS)
+class TerminalSection(Section):
+    """The interactive prompt."""
 
-
-class SamplingSection(_Numbers):
-    """The default sampling of requests; unset = the model file's value."""
-
-    dry_sequence_breakers: Annotated[
-        list[str] | None, Field(description="Texts that interrupt a repetition for DRY.")
-    ] = None
-    samplers: Annotated[
-        list[str] | None, Field(description="The samplers that are applied, in order.")
-    ] = None
-    stop: Annotated[
-        list[str] | None, Field(description="Texts that end an answer; at most 16.")
-    ] = None
-
-    @model_validator(mode="after")
-    def _in_range(self) -> SamplingSection:
-        try:
-            check_sampling(self.to_sampling())
-        except InvalidRequestError as error:
-            raise ValueError(str(error)) from error
-        return self
-
-    def to_sampling(self) -> Sampling:
-        """The section as plain data."""
-        values = self.model_dump()
-        for name, value in values.items():
-            values[name] = tuple(cast(list[str], value)) if isinstance(value, list) else value
-        return Sampling(**values)
+    edit_mode: Annotated[
+        Literal["emacs", "vi"], Field(description="Key bindings of the prompt.")
+    ] = "emacs"
+    show_thinking: Annotated[bool, Field(description="Show the model's reasoning, dimmed.")] = True
+    code_theme: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="Pygments style of code blocks; `auto`: the terminal's own colours.",
+        ),
+    ] = "auto"
+    notify: Annotated[
+        bool,
+        Field(
+            description="Ring the bell, and notify, when a turn of ten seconds ends or a question "
+            "waits while the terminal does not have the focus."
+        ),
+    ] = True
+    title: Annotated[bool, Field(description="Set the window's title.")] = True
+    prices: Annotated[
+        list[Annotated[str, Field(pattern=r"^\S+( \d+(\.\d+)?){2,3}$")]],
+        Field(
+            description="Prices of models in place of their providers', as `MODEL READ WRITTEN "
+            "CACHED` in US dollars for a million tokens; without CACHED, cached tokens cost as "
+            "much as others."
+        ),
+    ] = []
+    save_sessions: Annotated[
+        bool, Field(description="Keep conversations for `--continue` and `--resume`.")
+    ] = True

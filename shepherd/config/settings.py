@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Literal, cast, get_args, get_origin
+from typing import Literal, cast, get_args, get_origin
 
 from annotated_types import Ge, Le, MinLen
 from pydantic import AliasChoices, Field, PrivateAttr
@@ -20,75 +20,17 @@ from shepherd.config.section import Section
 from shepherd.config.sections import (
     HooksSection,
     KnowledgeSection,
+    McpSection,
+    MemorySection,
     ModelSection,
     SamplingSection,
     TerminalSection,
+    UndoSection,
 )
 from shepherd.config.server import ServerSection
 from shepherd.config.tools import PermissionRule, PermissionsSection, PluginsSection, ToolsSection
 from shepherd.errors import ConfigError
 from shepherd.validation import nearest
-
-
-class MemorySection(Section):
-    """The memory beyond a conversation's context: evicted messages, and facts."""
-
-    enabled: Annotated[
-        bool,
-        Field(
-            description="Keep messages that leave a full context, and facts. Nothing is kept if "
-            "`terminal.save_sessions` is off."
-        ),
-    ] = True
-    tools: Annotated[
-        Literal["auto", "on", "off"],
-        Field(
-            description="Offer the model `search_memory` and the tools for facts; `auto` does not "
-            "if a model was trained on a fixed list of tools, like the built-in one."
-        ),
-    ] = "auto"
-    max_mib: Annotated[
-        int,
-        Field(ge=1, le=1_048_576, description="MiB of stored text; the oldest goes first."),
-    ] = 64
-
-
-class McpSection(Section):
-    """Servers of the Model Context Protocol; `shepherd mcp` manages them."""
-
-    enabled: Annotated[
-        bool, Field(description="Start the MCP servers of the user and of the project.")
-    ] = True
-
-
-class UndoSection(Section):
-    """Files as they were before tools changed them, for `/undo` and `/rewind`."""
-
-    enabled: Annotated[
-        bool,
-        Field(
-            description="Keep files before tools change them. Nothing is kept if "
-            "`terminal.save_sessions` is off."
-        ),
-    ] = True
-    max_mib: Annotated[
-        int, Field(ge=1, le=1_048_576, description="MiB of kept files; the oldest go first.")
-    ] = 512
-    max_days: Annotated[
-        int, Field(ge=1, le=3650, description="Days after which kept files are removed.")
-    ] = 30
-    file_mib: Annotated[
-        int, Field(ge=1, le=1024, description="MiB of the largest file that is kept.")
-    ] = 8
-    command_mib: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=65_536,
-            description="MiB that are kept of the working directory before a command runs; "
-            "0 = changes of commands can't be undone.",
-        ),
-    ] = 64
 
 
 class LayerName(StrEnum):
