@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from shepherd.catalog.ollama import adding_command
+from shepherd.catalog.discovery import adding_command
 from tests.backends.api.ollama.managed import STEPS, Ollama
 from tests.backends.api.upstream import Reply, Upstream
 from tests.cli.program import Program

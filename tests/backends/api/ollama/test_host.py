@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.catalog.ollama import DEFAULT_URL, adding_command, ollama_url
+from shepherd.catalog.discovery import DEFAULT_URL, adding_command, ollama_url
 from shepherd.config.provider import make_provider
 
 
