@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shepherd.cli.commands.deploy import ReplicaOptions
-from shepherd.cli.deploy import ray_api
+from shepherd.cli.deploy import cluster
 from shepherd.cli.deploy.application import engine_options
 from shepherd.cli.deploy.arguments import DeployArguments, parse_range, read_arguments
 from shepherd.cli.deploy.run import Deployment, check_settings, deploy, http_options
@@ -97,6 +97,6 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPa
     def find(name: str) -> Any:
         return None if name == "ray" else find_spec(name)
 
-    monkeypatch.setattr(ray_api, "find_spec", find)
+    monkeypatch.setattr(cluster, "find_spec", find)
     with pytest.raises(ConfigError, match=r"pip install 'shepherd\[ray\]'"):
         deploy(Deployment(read_arguments({}), config()))

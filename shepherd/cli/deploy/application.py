@@ -9,8 +9,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from shepherd.cli.deploy.arguments import DeployArguments, read_arguments
+from shepherd.cli.deploy.cluster import Application, ReplicaHandle, ray_module
 from shepherd.cli.deploy.ingress import Ingress, ReplicaLostError, ReplicasBusyError
-from shepherd.cli.deploy.ray_api import Application, ReplicaHandle, ray_module
 from shepherd.cli.deploy.replica import Replica, read_settings
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
 from shepherd.server.api import ErrorShapes

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.cli.deploy.arguments import DeployArguments
-from shepherd.cli.deploy.ray_api import check_installed, ray_module
+from shepherd.cli.deploy.cluster import check_installed, ray_module
 from shepherd.cli.serve.database import prepared_database
 from shepherd.config.choices import AuthMode
 from shepherd.config.settings import Config
