@@ -10,8 +10,7 @@ from pydantic_core import from_json
 from starlette.types import Message, Receive, Scope, Send
 
 from shepherd.affinity import Prefix, body_prefix, with_response
-from shepherd.cli.deploy.merge import is_for_all, merge_replies
-from shepherd.cli.deploy.reply import ReplyWriter
+from shepherd.cli.deploy.reply import ReplyWriter, is_for_all, merge_replies
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
 from shepherd.errors import ShepherdError
 from shepherd.server.api import ErrorShapes
