@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from shepherd.backends.base import ModelInfo
-from shepherd.cli.serve.audited import audited_actions
 from shepherd.cli.serve.database import configured_database, server_keys, session_store
 from shepherd.cli.serve.http import refusal_of_flags, server_settings, warn
 from shepherd.config.files import write_private
@@ -17,18 +16,25 @@ from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import open_conversation
+from shepherd.conversation.commands.table import named_command, output_of
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
+from shepherd.conversation.shared.approvals import ClientApprover
 from shepherd.conversation.shared.session import SharedSession
+from shepherd.conversation.shared.shareable import SessionActions
 from shepherd.errors import SessionError
 from shepherd.server.access.audit import AuditLog
+from shepherd.server.access.audited import AuditedTools
 from shepherd.server.access.keys import Keys
 from shepherd.server.app import MIB, create_conversation_app
 from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.pool.unloaded import UnloadedBackend
+from shepherd.server.record import CallOrigin
 from shepherd.server.run import Host, Service, serve_service
 from shepherd.server.settings import ServerSettings
+from shepherd.tools.permissions.approval import Approver
 from shepherd.transcript import SessionStore
+from shepherd.turn import ToolExecutor
 
 OPEN_WARNING = (
     "Anyone who can reach this address can use the agent and approve its tool calls, because no "
@@ -110,3 +116,31 @@ def _remember(paths: Paths, cwd: Path, conversation: Conversation) -> None:
 def _pointer(paths: Paths, cwd: Path) -> Path:
     digest = hashlib.sha256(os.fsencode(cwd)).hexdigest()[:32]
     return paths.served / digest
+
+
+PATH = "/request"
+
+
+def audited_actions(conversation: Conversation, audit: AuditLog) -> SessionActions:
+    """The actions of a shared session over `conversation`."""
+
+    def tool_runner(approver: Approver) -> ToolExecutor:
+        def origin() -> CallOrigin:
+            return _origin(conversation.slot.model_name, approver)
+
+        return AuditedTools(conversation.tool_runner(approver), audit, origin=origin)
+
+    async def command(text: str) -> str:
+        known, argument = named_command(text)
+        return await output_of(known, conversation, argument)
+
+    return SessionActions(tool_runner, command)
+
+
+def _origin(model: str, approver: Approver) -> CallOrigin:
+    """The running request; the part of a client's identity behind its key is a secret."""
+    request = approver.request if isinstance(approver, ClientApprover) else None
+    if request is None:
+        return CallOrigin(path=PATH, model=model)
+    key = request.client.rpartition("\n")[0]
+    return CallOrigin(request.id, PATH, key, model)
