@@ -1,4 +1,7 @@
-"""The request router of the replicas: a conversation meets its KV cache."""
+"""The request router of the replicas: a conversation meets its KV cache.
+
+Importing this imports Ray, which is optional; its types stand here as far as they are used.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -6,6 +9,51 @@ from typing import TYPE_CHECKING, Protocol
 from shepherd.affinity import Balance, Prefix
 from shepherd.cli.deploy.chooser import ReplicaChooser
 from shepherd.cli.deploy.request import ReplicaRequest
+
+if TYPE_CHECKING:
+
+    class ReplicaId(Protocol):
+        """The id of a replica."""
+
+        unique_id: str
+
+    class RunningReplica(Protocol):
+        """A replica that takes requests."""
+
+        @property
+        def replica_id(self) -> ReplicaId: ...
+
+    class Metadata(Protocol):
+        """What Ray notes of a request."""
+
+        internal_request_id: str
+
+    class PendingRequest(Protocol):
+        """A request that waits for a replica."""
+
+        metadata: Metadata
+        args: Sequence[object]
+
+    class QueueLengths(Protocol):
+        """The lengths of the replicas' queues, as far as they are known."""
+
+        def get(self, replica_id: ReplicaId) -> int | None: ...
+
+    class RequestRouter:
+        """The base of request routers: `ray.serve.request_router.RequestRouter`."""
+
+        @property
+        def replica_queue_len_cache(self) -> QueueLengths: ...
+
+        @property
+        def curr_replicas(self) -> Mapping[ReplicaId, RunningReplica]: ...
+
+        def on_replica_actor_died(self, replica_id: ReplicaId) -> None: ...
+
+        def update_replicas(self, replicas: Sequence[RunningReplica]) -> None: ...
+
+else:
+    from ray.serve.request_router import RequestRouter as RequestRouter  # noqa: PLC0414
 
 
 class PrefixRouter(RequestRouter):
@@ -63,49 +111,3 @@ class PrefixRouter(RequestRouter):
 def _prefix_of(pending: "PendingRequest | None") -> Prefix:
     request = pending.args[0] if pending is not None and pending.args else None
     return request.prefix if isinstance(request, ReplicaRequest) else Prefix()
-
-
-if TYPE_CHECKING:
-
-    class ReplicaId(Protocol):
-        """The id of a replica."""
-
-        unique_id: str
-
-    class RunningReplica(Protocol):
-        """A replica that takes requests."""
-
-        @property
-        def replica_id(self) -> ReplicaId: ...
-
-    class Metadata(Protocol):
-        """What Ray notes of a request."""
-
-        internal_request_id: str
-
-    class PendingRequest(Protocol):
-        """A request that waits for a replica."""
-
-        metadata: Metadata
-        args: Sequence[object]
-
-    class QueueLengths(Protocol):
-        """The lengths of the replicas' queues, as far as they are known."""
-
-        def get(self, replica_id: ReplicaId) -> int | None: ...
-
-    class RequestRouter:
-        """The base of request routers: `ray.serve.request_router.RequestRouter`."""
-
-        @property
-        def replica_queue_len_cache(self) -> QueueLengths: ...
-
-        @property
-        def curr_replicas(self) -> Mapping[ReplicaId, RunningReplica]: ...
-
-        def on_replica_actor_died(self, replica_id: ReplicaId) -> None: ...
-
-        def update_replicas(self, replicas: Sequence[RunningReplica]) -> None: ...
-
-else:
-    from ray.serve.request_router import RequestRouter as RequestRouter  # noqa: PLC0414
