@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shepherd.catalog.download import DownloadError, Source, download
+from shepherd.catalog.hub import DownloadError, Source, download
 from shepherd.errors import ModelLoadError
 from tests.cli.hub import Hub, hub
 
