@@ -100,6 +100,7 @@ class PrefixIndex(Generic[R]):
         return low
 
     def _join(self, replica: R) -> OrderedDict[int, None]:
+        """The blocks of a replica; a new one gets a free bit, and the others a smaller share."""
         blocks = self._blocks.get(replica)
         if blocks is not None:
             return blocks

@@ -186,6 +186,7 @@ class LlamaCppBackend(Backend):
     async def _prefill(
         self, request: Request, session: Session, callback: EventCallback
     ) -> LlamaPrefilled:
+        """Queue a request and wait until its prompt is in memory; raises BusyError."""
         if len(self._jobs) >= self._capacity:
             raise BusyError(f"{len(self._jobs)} requests are running or waiting; try again later")
         handle = self._submit(request)

@@ -224,6 +224,7 @@ def _import_what_answers_need(path: Path) -> None:
 def _image_encoder(
     order: _Order, model: NativeModel, context: NativeContext
 ) -> ImageEncoder | None:
+    """The encoder of the model's images; None if it does not see."""
     projector, settings = order.choice.projector, order.settings
     if projector is None:
         return None

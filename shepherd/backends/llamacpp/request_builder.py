@@ -182,6 +182,7 @@ class RequestBuilder:
         return self._prompts.build(conversation, check, tokens)
 
     async def _compiled(self, constraint: Constraint | None) -> CompiledConstraint | None:
+        """The constraint with its grammar; None if that fails and need not be enforced."""
         if constraint is None:
             return None
         own = not constraint.foreign

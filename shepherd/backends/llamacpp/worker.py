@@ -111,6 +111,7 @@ class Worker:
             self._interrupter.set()
 
     def _run(self) -> None:
+        """The whole life of the thread: load, serve, and free everything however that ends."""
         try:
             engine = self._load(self._outbox.post)
         except ShepherdError as error:
@@ -137,6 +138,7 @@ class Worker:
             self._end(engine, error, orderly=orderly)
 
     def _serve(self, engine: Engine) -> None:
+        """One turn after another: commands, a step, its updates."""
         scheduler = engine.scheduler
         self._warm_up(engine)
         while not self._stopping:
@@ -171,6 +173,7 @@ class Worker:
             command(engine)
 
     def _run_commands(self, engine: Engine, *, wait: bool) -> None:
+        """Run all waiting commands; `wait` sleeps until there is one."""
         if wait:
             self._heart.rest()
             command = self._commands.get()
@@ -199,6 +202,7 @@ class Worker:
             self._stopping = True  # the loop is closed: there is no listener
 
     def _end(self, engine: Engine, error: BackendError, *, orderly: bool) -> None:
+        """Refuse new commands, end all jobs, save, and free the engine once it was closed."""
         with self._gate:
             self._ended = error
         self._run_commands(engine, wait=False)

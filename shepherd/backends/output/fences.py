@@ -70,6 +70,7 @@ class FenceOpening(Mode):
         return ""
 
     def _open(self) -> None:
+        """Begin the block, or a candidate if the block may be only a call."""
         fence = self._line[0] * _fence_length(self._line)
         info = self._line[len(fence) :].split()
         opening = Opening(self._lead, self._line, info[0] if info else "")
@@ -104,6 +105,7 @@ class CodeBlock(HoldingMode):
         self._line_start = True
 
     def _read(self, text: str, *, final: bool) -> str:
+        """Show the block up to its closing fence, and hold a line that may become one."""
         start = 0 if self._line_start else text.find("\n") + 1
         while start or self._line_start:
             self._line_start = False

@@ -107,6 +107,7 @@ class Header(Mode):
         self._machine.resume(line_start=True)
 
     def _open(self, header: str) -> None:
+        """Begin what the header announces: a call, reasoning, or content."""
         machine = self._machine
         channels = _CHANNEL_NAME.findall(header)
         recipient = _RECIPIENT.search(header)
@@ -178,6 +179,7 @@ class CallMessage(Mode):
         return ""
 
     def _settle(self, *, complete: bool) -> None:
+        """Take the body for a call, or for content if it is none."""
         machine = self._machine
         self._machine.in_message = False
         body = "".join(self._parts)

@@ -230,6 +230,7 @@ class Prose(HoldingMode):
         return ""
 
     def _read(self, text: str, *, final: bool) -> str:
+        """Show text up to the next marker that counts, and hold what may become one."""
         text = self._without_newlines(text)
         pos = 0
         while text:

@@ -27,6 +27,7 @@ class Thinking(HoldingMode):
         self._begun = False
 
     def _read(self, text: str, *, final: bool) -> str:
+        """Show reasoning up to a closing marker, or up to a call at the start of a line."""
         if not text:
             return ""
         hit = self._markers.search(text, final=final)
@@ -87,6 +88,7 @@ class DraftedCall(Mode):
         return factory(self._machine.catalog, marker) if factory else None
 
     def _settle(self, verdict: Verdict) -> str:
+        """Take the verdict about a call; without a call all of it was reasoning."""
         if not verdict.calls:
             if self._machine.may_reread(verdict.text):
                 return self._no_call(verdict.text + verdict.rest)
@@ -98,6 +100,7 @@ class DraftedCall(Mode):
         return verdict.rest
 
     def _behind(self, text: str) -> str:
+        """After a call: another one, or text, with which all of it was only reasoning."""
         self._held = ""
         hit = _after_call(self._machine.grammar).after_space(text)
         if hit is None:

@@ -215,6 +215,7 @@ class Constrainer:
         return answer, tuple(sorted(schema.unenforced))
 
     def _lazy(self, session: Session, prompt_tail: str) -> Constraint | None:
+        """The grammar of the calls that the model makes by itself; None if they are not checked."""
         if not (self._free_calls and session.tools and self._syntax):
             return None
         marker, tools = self._syntax.marker, session.callable_tools
@@ -242,6 +243,7 @@ class Constrainer:
         )
 
     def _calls(self, rules: Rules, session: Session) -> str:
+        """A rule for the calls that the request requires, by the name of a tool or any of them."""
         choice, tools = session.tool_choice, session.tools
         if not tools:
             raise InvalidRequestError("A call is required, but no tools are offered.")

@@ -147,6 +147,7 @@ class GbnfParser:
         raise InvalidRequestError(f"The grammar nests more than {MAX_NESTING} repetitions.")
 
     def _part(self) -> Node | None:
+        """One element of a row; None at the end of the row."""
         match self._next():
             case '"':
                 return self._literal()
@@ -209,6 +210,7 @@ class GbnfParser:
         return Token(int(match[2]), others=bool(match[1]))
 
     def _counted(self, node: Node) -> Node | None:
+        """The node with the repetition that stands behind it; None if there is none."""
         sign = self._next()
         if sign in _REPEATS:
             self.at += 1
@@ -230,6 +232,7 @@ class GbnfParser:
         return Repeat(node, low, high)
 
     def _character(self) -> str:
+        """The next character of a text or a class, which may be escaped."""
         character = self._next()
         self.at += 1
         if not character:
@@ -293,6 +296,7 @@ class _Writer:
     regular: bool
 
     def write(self, node: Node) -> str:
+        """The node in llguidance's language."""
         match node:
             case Literal(text=text):
                 return literal(text) if self.regular else characters(text)
@@ -333,6 +337,7 @@ def _character_class(node: CharacterClass) -> str:
 
 
 def _reachable(rules: Mapping[str, Node]) -> dict[str, Node]:
+    """The rules that the root uses; raises InvalidRequestError for one that is missing."""
     result: dict[str, Node] = {}
     waiting = ["root"]
     while waiting:

@@ -197,6 +197,7 @@ class Closing:
         return result if str(path).startswith("#") else None
 
     def _find_shared(self) -> set[str]:
+        """The definitions that are referred to beside other keywords, or inside of `allOf`."""
         result: set[str] = set()
         waiting: list[tuple[Any, bool]] = [(self._root, False)]
         while waiting:
@@ -271,6 +272,7 @@ class _Preparation:
         return result
 
     def _keyword(self, key: str, value: Any, schema: JsonObject, depth: int, *, part: bool) -> Any:
+        """The value of a keyword, with the schemas in it prepared."""
         part = self.closing.combines(key, schema) or (part and key in ("anyOf", "oneOf"))
         visit = self._visitor(depth + 1, part=part)
         if key in _MAPS and isinstance(value, dict):
@@ -302,6 +304,7 @@ class _Preparation:
         return result
 
     def _is_enforced(self, key: str, value: Any, schema: JsonObject) -> bool:
+        """Whether llguidance enforces this keyword."""
         if key in _UNENFORCED:
             return False
         if self.strict:

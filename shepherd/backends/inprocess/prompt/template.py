@@ -198,6 +198,7 @@ class ChatTemplate:
             raise TemplateFailedError(str(error) or type(error).__name__) from error
 
     def _variables(self, conversation: Conversation) -> dict[str, Any]:
+        """What a template may use besides the messages."""
         now = conversation.began or datetime.now().astimezone()
         values = conversation.template_values
         variables: dict[str, Any] = {

@@ -116,6 +116,7 @@ class StateFolder:
             self.path.chmod(0o700)
 
     def _make_room(self, size: int, used: float) -> int | None:
+        """Remove the least recently used files; None if newer ones would have to go."""
         files = self.files()
         over = sum(file.bytes for file in files) + size - self.capacity
         victims: list[StateFile] = []
@@ -133,6 +134,7 @@ class StateFolder:
         return len(victims)
 
     def _write(self, name: str, used: float, fill: Callable[[BinaryIO], None]) -> None:
+        """Write under another name first: a file with the right name is complete."""
         target = self.path / name
         unfinished = target.with_suffix(_UNFINISHED)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -161,6 +163,7 @@ class StateFolder:
 
 
 def _wait_for(handle: int) -> bool:
+    """Lock the folder; False if another process holds it for too long."""
     deadline = monotonic() + LOCK_SECONDS
     while True:
         try:
@@ -261,6 +264,7 @@ def read_entry(path: Path, fingerprint: bytes) -> StoredSequence:
 
 
 def _index(path: Path, file: BinaryIO | FileIO, fingerprint: bytes) -> SavedSequence:
+    """Read and check header and index, which must agree with the size of the file."""
     size = os.fstat(file.fileno()).st_size
     head = file.read(_HEAD.size) or b""
     if len(head) < _HEAD.size:

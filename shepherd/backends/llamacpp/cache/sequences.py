@@ -216,6 +216,7 @@ class SequencePool:
         return [*live, *((entry.used, entry) for entry in self.host.entries)]
 
     def _choose(self, prompt: "array[int]", speed: float) -> CachedSequence:
+        """The best sequence for a prompt: moved together, restored from a tier, or reused."""
         usable = {s: self._mirror.usable(s, prompt) for s in self._sequences}
         best = max(self._sequences, key=lambda s: (usable[s], not s.busy, _age(s)))
         known = usable[best]

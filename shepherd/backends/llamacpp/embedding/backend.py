@@ -104,6 +104,7 @@ class EmbeddingQueue:
         _fail(self._waiting, BackendError("The model was closed."))
 
     async def _run(self) -> None:
+        """Compute batch after batch while requests wait."""
         while self._waiting:
             batch = self._take()
             try:

@@ -46,6 +46,7 @@ class TextReader:
         return [self._fitting(self._pair(query, document)) for document in documents]
 
     def _input(self, parts: Parts, *, truncate: bool) -> list[int]:
+        """The tokens of one input, which may consist of texts and tokens."""
         tokens: list[int] = []
         for index, part in enumerate(parts):
             if isinstance(part, str):

@@ -105,6 +105,7 @@ class NativeContext:
             self._lib.llama_set_causal_attn(self._handle, True)
 
     def _decode(self, batch: Any, count: int) -> int:
+        """Compute a batch of llama.cpp's, with the results of `decode`."""
         code: int = self._lib.llama_decode(self._handle, batch)
         if self._workers is not None:
             self.synchronize()

@@ -82,6 +82,7 @@ def check_model_file(path: Path) -> GgufHeader:
 
 
 def _check_one(path: Path) -> GgufHeader:
+    """Read the header of one file, and check that the file has all that it announces."""
     if path.is_dir():
         raise ModelLoadError(f"{path} is a directory, not a GGUF model.")
     try:
@@ -303,6 +304,7 @@ def _only_model(directory: Path) -> Path:
 
 
 def _by_prefix(name: str, models_dir: Path) -> Path:
+    """The only model whose name begins so."""
     models = available_models(models_dir)
     matches = [path for path in models if path.name.lower().startswith(name.lower())]
     if len(matches) == 1:

@@ -254,6 +254,7 @@ def _parsed(text: str, models: Path) -> Adapter:
 
 
 def _check_header(path: Path, architecture: str) -> None:
+    """Raise ModelLoadError unless the file is a LoRA adapter for this architecture."""
     if not path.exists():
         raise ModelLoadError(f"There is no LoRA adapter {path}.")
     values = check_model_file(path).values

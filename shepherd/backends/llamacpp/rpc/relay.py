@@ -157,6 +157,7 @@ class _Connection:
                 self._worker.close()
 
     def _connect(self) -> socket.socket | None:
+        """Connect to the worker; None if it is lost."""
         if self._relay.lost:
             return None
         try:
@@ -225,6 +226,7 @@ class _Connection:
             logger.debug("An answer was not delivered: %s", error)
 
     def _answer(self, request: Request, size: int) -> None:
+        """Pass an answer on, or a substitute once the worker is lost."""
         head = SIZE.pack(size)
         short = size <= _CHUNK
         answer = self._receive(len(head) + size if short else len(head))

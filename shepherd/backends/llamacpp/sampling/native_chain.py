@@ -144,6 +144,7 @@ class NativeChain:
         return []
 
     def _does_something(self, name: str) -> bool:
+        """Whether a sampler's parameters have an effect."""
         s = self._s
         on = {
             "dry": s.dry_multiplier and s.dry_penalty_last_n,
@@ -161,6 +162,7 @@ class NativeChain:
         return bool(on[name])
 
     def _samplers(self) -> Iterator[Any]:
+        """The samplers of the chain in their order."""
         lib, s = self._lib, self._s
         yield from self._biases()
         if s.mirostat and s.temperature:

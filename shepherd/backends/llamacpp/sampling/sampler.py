@@ -161,6 +161,7 @@ class SamplerChain:
         self._drop_guard()
 
     def _pick_any(self, context: NativeContext, index: int) -> int:
+        """A token without regard to the grammar."""
         candidates = None
         if self._shortlist is not None:
             best = self._shortlist.best(context, index)
@@ -242,6 +243,7 @@ class SamplerChain:
             self._drop_guard()
 
     def _look_for_calls(self, watch: CallDetector, token: int) -> None:
+        """Begin the grammar of a call at its marker, and drop it at the call's end."""
         piece = self._vocab.piece(token)
         if self._guard is None:
             rest = watch.feed(piece)

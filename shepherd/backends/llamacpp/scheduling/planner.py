@@ -260,6 +260,7 @@ class Planner:
         return [part for full, size in fitting if size and (part := self._part(full.job, size))]
 
     def _part(self, job: Job, room: int) -> Part | None:
+        """The next tokens of a job, at most `room`, up to a checkpoint or an image."""
         sequence = job.sequence
         if sequence is None:
             return None

@@ -179,6 +179,7 @@ class Scheduler:
             self.fail(part.job, BackendError(str(error)))
 
     def _run(self, parts: list[Part]) -> None:
+        """Decode a batch, note its tokens, and read its results."""
         self._timer.begin()
         try:
             code = self._planner.decode(parts)

@@ -98,6 +98,7 @@ class Speculator:
         return job.drafting
 
     def _from_conversation(self, job: Job, max_tokens: int, budget: StepBudget) -> Draft | None:
+        """A draft without a model, if it pays; one that does not pay is compared later."""
         drafting = self._drafting(job)
         draft = self._look_up(job, drafting)
         if draft is None:
@@ -144,6 +145,7 @@ class Speculator:
         context_size: int,
         budget: StepBudget,
     ) -> dict[Job, Draft]:
+        """Drafts of the small model for these jobs, all decoded together."""
         requests: dict[Job, DraftRequest] = {}
         for job in jobs:
             rate = self._drafting(job).rates[DraftKind.MODEL]

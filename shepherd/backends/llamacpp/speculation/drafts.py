@@ -134,6 +134,7 @@ class Drafting:
             self._unused_at = at
 
     def _compare(self, tokens: Sequence[int]) -> None:
+        """Learn from a draft that was not used, once enough of the answer is known."""
         if self._unused is None:
             return
         drafted, actual = self._unused.tokens, tokens[self._unused_at :]

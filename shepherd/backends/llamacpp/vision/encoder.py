@@ -158,6 +158,7 @@ class ImageEncoder:
         return self._native
 
     def _prepare(self, key: bytes, image: Image) -> ImageTokens:
+        """Divide an image into its parts; on the encoder's thread."""
         native = self._loaded()
         tokens: list[int] = []
         pictures: list[PicturePart] = []
@@ -186,6 +187,7 @@ class ImageEncoder:
             )
 
     def _encode(self, key: bytes, image: Image) -> None:
+        """Encode an image that is still needed; on the encoder's thread."""
         with self._lock:
             request = self._requests[key]
             needed = not self._closing and any(check() for check in request.needed)
@@ -198,6 +200,7 @@ class ImageEncoder:
         self.listener()
 
     def _finish(self, key: bytes, image: Image, future: "Future[Embeddings]") -> None:
+        """Make the embeddings and give them to the requests that wait."""
         try:
             embeddings = self._loaded().embeddings(image)
         except Exception as fault:  # noqa: BLE001 - goes to the requests that wait for the image

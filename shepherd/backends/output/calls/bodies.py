@@ -115,6 +115,7 @@ def _named(name: str, rest: str, catalog: ToolCatalog, scope: Scope) -> _Calls |
 
 
 def _elements(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
+    """Calls as elements that are named after the tool."""
     calls: _Calls = ()
     while body:
         result = parse_element(body, catalog, scope)
@@ -199,6 +200,7 @@ def _xtml(body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
 
 
 def _xtml_call(tool: str, body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
+    """The call with the arguments in its elements; empty if there is anything else."""
     arguments: JsonObject = {}
     pos = 0
     while pos < len(body):
@@ -243,6 +245,7 @@ def parse_pythonic(text: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
 
 
 def _call(node: ast.expr, catalog: ToolCatalog) -> ParsedCall | None:
+    """A call in Python's notation; None if it is anything else."""
     if not isinstance(node, ast.Call) or node.args:
         return None
     name = ast.unparse(node.func)

@@ -104,6 +104,7 @@ class ToolCatalog:
         return ParsedCall(tool, {k: from_text(v, known.get(k), root) for k, v in values.items()})
 
     def _from_object(self, value: Any, *, explicit: bool) -> ParsedCall | None:
+        """The call that an object describes; None if it describes none."""
         if not isinstance(value, dict):
             return None
         data = cast(JsonObject, value)
@@ -224,6 +225,7 @@ def _is(value: Any, name: str) -> bool:
 
 
 def _literal(bare: str, types: frozenset[str]) -> Any:
+    """The value in a text, if it has one of the types; None otherwise."""
     if "boolean" in types and bare.lower() in ("true", "false"):
         return bare.lower() == "true"
     for parse in (loads, repair_json):

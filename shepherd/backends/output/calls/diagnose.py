@@ -61,6 +61,7 @@ def problem_of_arguments(name: str, text: str, catalog: ToolCatalog) -> str:
 
 
 def _json_problem(name: str, body: str, catalog: ToolCatalog) -> str:
+    """The problem of a call that was written as JSON."""
     tool = catalog.known(name)
     if tool is None:
         return _unknown(name, catalog)

@@ -122,6 +122,7 @@ class ClosingReader(CallReader):
         return self._accept(calls) if calls else self._reject(self._problem(self._read))
 
     def _search(self) -> Verdict | None:
+        """Look for the closing tag, and parse up to each one that may be it."""
         while hit := self._closing.search(self._pending):
             self._tried.see(self._pending[: hit.start])
             if hit.marker is None:

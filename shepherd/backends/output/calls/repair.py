@@ -133,6 +133,7 @@ class _Repairer:
         return char in ("", "}", "]")
 
     def _object(self, depth: int) -> dict[str, Any]:
+        """An object with or without its commas and its last bracket."""
         self.pos += 1
         result: dict[str, Any] = {}
         while not self._ends("}"):
@@ -166,6 +167,7 @@ class _Repairer:
         return loads(word)
 
     def _string(self, closes: re.Pattern[str]) -> str:
+        """A string up to the quote behind which the text goes on as JSON does."""
         quote, self.pos = self.text[self.pos], self.pos + 1
         parts: list[str] = []
         while self.pos < len(self.text):
@@ -267,6 +269,7 @@ class JsonScanner:
             self.word += text[: _MAX_WORD - len(self.word)]
 
     def _in_string(self, char: str) -> Stop | None:
+        """Read a character that means something inside of a string."""
         if char == "\\":
             self._escaped = True
             self._append(char)
@@ -282,6 +285,7 @@ class JsonScanner:
         return Stop.VALUE
 
     def _structure(self, char: str) -> Stop | None:
+        """Read a character outside of strings."""
         if char in "\"'":
             self.quote = char
             self.word = ""

@@ -93,6 +93,7 @@ class TaggedReader(CallReader):
         self._length += length
 
     def _head(self) -> Verdict | bool:
+        """Decide by its beginning what kind of body it is, or that it is none."""
         blank = _BLANK.match(self._pending)
         start = blank.end() if blank else 0
         head = self._pending[start : start + _MAX_HEAD]
@@ -124,6 +125,7 @@ class TaggedReader(CallReader):
         self._value_start = len(self._parts)
 
     def _json(self) -> Verdict | bool:
+        """Follow a JSON value."""
         stop, at = self._scanner.scan(self._pending, self._scanned)
         self._scanned = 0
         if stop is Stop.MORE:
@@ -147,6 +149,7 @@ class TaggedReader(CallReader):
         return True
 
     def _angle(self, at: int) -> Verdict | bool:
+        """A `<` in a JSON value: the closing tag, a part of a string, or not yet known."""
         hit = self._closes.at(self._pending, at)
         if hit is None:
             self._scanner.skip_angle()
@@ -165,6 +168,7 @@ class TaggedReader(CallReader):
         return True
 
     def _tail(self) -> Verdict | bool:
+        """Behind a JSON value: the closing tag, another value, or the end of the calls."""
         match = _TAIL.match(self._pending)
         start = match.end() if match else 0
         if start > _MAX_HEAD:
@@ -192,6 +196,7 @@ class TaggedReader(CallReader):
         return self._close(start, start + len(hit.marker))
 
     def _close(self, start: int, end: int) -> Verdict | bool:
+        """Parse what stands before a closing tag; a tag inside of a value goes on."""
         self._take(start)
         body = self._value if self._tried.worth_it() else ""
         calls = parse_body(body, self._catalog, _CLOSED) if body else None
