@@ -19,7 +19,7 @@ from shepherd.backends.llamacpp.cache.prefixes import runs
 from shepherd.backends.llamacpp.native.bindings import reads_images
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled
 from shepherd.backends.llamacpp.vision.encoder import ImageEncoder
-from shepherd.backends.llamacpp.vision.native import NativeProjector
+from shepherd.backends.llamacpp.vision.parts import NativeProjector
 from shepherd.errors import ContextFullError, ImageError
 from shepherd.images import Image
 from shepherd.messages import Message, ToolCall

@@ -13,12 +13,12 @@ from threading import Lock
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.cache.prefixes import placeholders
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.backends.llamacpp.vision.native import NativeProjector
 from shepherd.backends.llamacpp.vision.parts import (
     NO_IMAGE,
     Embeddings,
     ImageRun,
     ImageTokens,
+    NativeProjector,
     PicturePart,
     PromptImages,
     TextPart,
