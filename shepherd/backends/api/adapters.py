@@ -1,9 +1,15 @@
-"""The adapter of each type of provider; an adapter is imported when it is chosen."""
+"""The adapter of each type of provider, and the address of its API."""
 
 import re
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from shepherd.backends.api.adapter import Adapter
+from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
+from shepherd.backends.api.gemini.adapter import GeminiAdapter
+from shepherd.backends.api.ollama.adapter import OllamaAdapter
+from shepherd.backends.api.openai import dialects
+from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter, ShepherdChatAdapter
+from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter
 from shepherd.errors import ConfigError
 
 _OPENAI_TYPES = ("openai", "openai-responses", "shepherd", "tensorrt")
@@ -21,14 +27,12 @@ def adapter_for(type: str, base_url: str = "", dialect: str = "", model: str = "
     if type in _OPENAI_TYPES:
         return _openai(type, base_url, dialect, model)
     if type == "anthropic":
-        return _anthropic(base_url, model)
+        host = urlsplit(base_url).hostname or "api.anthropic.com"
+        is_claude = "claude" in model.lower() or f".{host}".endswith(".anthropic.com")
+        return AnthropicAdapter(claude=is_claude)
     if type == "gemini":
-        from shepherd.backends.api.gemini.adapter import GeminiAdapter
-
         return GeminiAdapter()
     if type == "ollama":
-        from shepherd.backends.api.ollama.adapter import OllamaAdapter
-
         return OllamaAdapter()
     raise ConfigError(f"Providers of type {type} have no API.")
 
@@ -85,19 +89,7 @@ def _without_endpoint(type: str, path: str, url: str) -> str:
 _TENSORRT = "http://HOST:8000/v1 (start it with `trtllm-serve MODEL`)"
 
 
-def _anthropic(base_url: str, model: str) -> Adapter:
-    from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
-
-    host = urlsplit(base_url).hostname or "api.anthropic.com"
-    is_claude = "claude" in model.lower() or f".{host}".endswith(".anthropic.com")
-    return AnthropicAdapter(claude=is_claude)
-
-
 def _openai(type: str, base_url: str, dialect: str, model: str) -> Adapter:
-    from shepherd.backends.api.openai import dialects
-    from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter, ShepherdChatAdapter
-    from shepherd.backends.api.openai.dialects import needs_responses
-
     named = {
         "strict": dialects.PLAIN,
         "extended": dialects.EXTENDED,
@@ -107,9 +99,9 @@ def _openai(type: str, base_url: str, dialect: str, model: str) -> Adapter:
     known = dialects.dialect_of(base_url) if base_url else dialects.OPENAI
     chosen = named.get(dialect) or named.get(type) or known
     version = parse_qs(urlsplit(base_url).query).get("api-version", [""])[0]
-    if type == "openai-responses" or (chosen is dialects.OPENAI and needs_responses(model)):
-        from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter
-
+    if type == "openai-responses" or (
+        chosen is dialects.OPENAI and dialects.needs_responses(model)
+    ):
         return OpenAIResponsesAdapter(chosen, version)
     kind = ShepherdChatAdapter if type == "shepherd" else OpenAIChatAdapter
     return kind(chosen, version)

@@ -118,19 +118,18 @@ class CallNames:
         if call_id not in self._used_ids and self._id_form.fullmatch(call_id):
             return call_id
         number = 0
-        while (made := _digits(call_id, number, self._id_length)) in self._used_ids:
+        while (made := self._digits(f"{number}:{call_id}")) in self._used_ids:
             number += 1
         return made
+
+    def _digits(self, text: str) -> str:
+        return sha256(text.encode("utf-8", "replace")).hexdigest()[: self._id_length]
 
     def _name(self, name: str) -> str:
         if self._name_form.fullmatch(name):
             return name
         plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64].strip("_")
         return plain or _NAMELESS
-
-
-def _digits(id: str, number: int, length: int) -> str:
-    return sha256(f"{number}:{id}".encode("utf-8", "replace")).hexdigest()[:length]
 
 
 def _says_nothing(message: Message) -> bool:

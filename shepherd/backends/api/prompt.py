@@ -1,4 +1,9 @@
-"""A session as it is sent to a provider, whose model may not see images or accept tools."""
+"""A session as it is sent to a provider, whose model may not see images or accept tools.
+
+Images become lines of text. Tools are described in the prompt, and calls and results become text.
+Models in this process get the same text if their template does not support tools, and the same
+filter finds their printed calls.
+"""
 
 import re
 from collections.abc import Collection, Sequence

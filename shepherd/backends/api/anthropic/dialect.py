@@ -1,4 +1,4 @@
-"""The differences between generations of Claude, by the model's name.
+"""The differences between generations of Claude, by the model's name, and its thoughts.
 
 A name without a version of Claude is another model behind the same API (llama.cpp's server, a
 gateway). It gets the parameters that the API has always had. An unknown generation is treated like
@@ -110,6 +110,10 @@ def _old_limit(family: str, version: tuple[int, int]) -> int:
         return 8192
     return 32_000 if family == "opus" and version < (4, 5) else 64_000
 
+
+# Thoughts must come back unchanged with their signatures, at their place among text and calls.
+# `Message.extra["anthropic"]` holds the model that thought, and the blocks in order. Text and calls
+# are in the message already, so the blocks only hold their places.
 
 API_NAME = "anthropic"
 

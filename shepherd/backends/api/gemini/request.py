@@ -82,7 +82,11 @@ _SAY_NOTHING = frozenset(
 
 
 def gemini_schema(schema: JsonObject) -> tuple[JsonObject, frozenset[str]]:
-    """`schema` in Gemini's subset, and the constraints that the subset can't express."""
+    """`schema` in Gemini's subset, and the constraints that the subset can't express.
+
+    The API's reference lists the keywords at `responseJsonSchema`. The same limits apply to the
+    parameters of functions in `parametersJsonSchema`.
+    """
     lost: set[str] = set()
     return _cut(without_references(schema), lost), frozenset(lost)
 
@@ -231,13 +235,12 @@ def _text_parts(message: Message) -> Iterator[JsonObject]:
 
 def _signed(message: Message) -> list[JsonObject]:
     """The parts that the decoder kept; an empty list if a session file holds something else."""
-    entries = as_objects(_kept(message.extra).get("signed"))
-    return [entry for entry in entries if _is_signed(entry)]
-
-
-def _is_signed(entry: JsonObject) -> bool:
-    signature = as_text(as_object(entry.get("part")).get("thoughtSignature"))
-    return bool(signature) and as_count(entry.get("at")) is not None
+    return [
+        entry
+        for entry in as_objects(_kept(message.extra).get("signed"))
+        if as_text(as_object(entry.get("part")).get("thoughtSignature"))
+        and as_count(entry.get("at")) is not None
+    ]
 
 
 def _kept(extra: Mapping[str, JsonObject]) -> JsonObject:

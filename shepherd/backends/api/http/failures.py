@@ -231,6 +231,10 @@ def _invalid(target: RequestTarget, status: int, text: str) -> BackendError:
     return InvalidRequestError(f"{target} refuses the request: {text or status}")
 
 
+# Errors that another Shepherd passes on from the provider behind it. That one has named the
+# provider and made all sensible retries. Nothing is added to its text and no request is repeated,
+# so neither texts nor requests multiply along a chain of Shepherds.
+
 ACCESS = "provider_access"
 REFUSED = "provider_refused"
 UNREACHABLE = "provider_unreachable"

@@ -49,8 +49,7 @@ def response_format(output_format: OutputFormat | None, dialect: Dialect) -> Jso
         return {"grammar": output_format.grammar}
     if is_any_object(output_format):
         return {"response_format": {"type": "json_object"}}
-    schema = {"name": SCHEMA_NAME, "schema": output_format.schema, "strict": output_format.strict}
-    return {"response_format": {"type": "json_schema", "json_schema": schema}}
+    return {"response_format": {"type": "json_schema", "json_schema": _named(output_format)}}
 
 
 def text_format(output_format: OutputFormat | None) -> JsonObject:
@@ -61,8 +60,11 @@ def text_format(output_format: OutputFormat | None) -> JsonObject:
         raise no_grammar("openai-responses")
     if is_any_object(output_format):
         return {"text": {"format": {"type": "json_object"}}}
-    schema = {"name": SCHEMA_NAME, "schema": output_format.schema, "strict": output_format.strict}
-    return {"text": {"format": {"type": "json_schema", **schema}}}
+    return {"text": {"format": {"type": "json_schema", **_named(output_format)}}}
+
+
+def _named(output_format: OutputFormat) -> JsonObject:
+    return {"name": SCHEMA_NAME, "schema": output_format.schema, "strict": output_format.strict}
 
 
 def no_grammar(api: str) -> InvalidRequestError:

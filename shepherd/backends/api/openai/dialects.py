@@ -1,4 +1,4 @@
-"""The differences between servers of chat completions.
+"""The differences between servers of chat completions, and between OpenAI's models.
 
 A strict server refuses unknown fields, and the protocol does not tell which fields a server needs.
 Each known kind gets the fields that it accepts; an unknown one gets those of OpenAI's own API.
