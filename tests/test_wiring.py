@@ -43,12 +43,11 @@ def names_of(*texts: str) -> Names:
 def assignments(tree: ast.AST) -> Iterator[tuple[ast.Attribute, ast.expr]]:
     """The attributes that are set, with their values, also in `a.b, c.d = e, f`."""
     for node in ast.walk(tree):
+        pairs: list[tuple[ast.expr, ast.expr]] = []
         if isinstance(node, ast.AnnAssign) and node.value is not None:
             pairs = [(node.target, node.value)]
         elif isinstance(node, ast.Assign):
             pairs = [(target, node.value) for target in node.targets]
-        else:
-            continue
         for target, value in pairs:
             if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
                 pairs += zip(target.elts, value.elts, strict=False)

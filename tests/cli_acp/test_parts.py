@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from shepherd.cli.acp.models import SharedModels, can_see
+from shepherd.cli.acp.opening import SharedModels, can_see
 from shepherd.cli.acp.prompt import file_path, read_blocks
 from shepherd.cli.acp.tool_calls import call_locations, call_title, code_span, fenced
 from shepherd.cli.acp.transport import LineWriter

@@ -9,7 +9,7 @@ from acp.schema import TextContentBlock
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.cli.acp.agent import EditorAgent
-from shepherd.cli.acp.models import SharedModels
+from shepherd.cli.acp.opening import SharedModels
 from shepherd.config.load import load_config
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
@@ -39,7 +39,7 @@ async def test_sessions_answer_again_with_one_new_model(
         opened.append(Mortal(parse_script("text: one\n---\ntext: two\n---\ntext: three")))
         return opened[-1]
 
-    monkeypatch.setattr("shepherd.cli.acp.models.backend_opener", lambda *_: opener)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType] - takes anything
+    monkeypatch.setattr("shepherd.cli.acp.opening.backend_opener", lambda *_: opener)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType] - takes anything
     env = {"HOME": str(tmp_path)}
     config = load_config(tmp_path, env, {})
     posted: list[Any] = []

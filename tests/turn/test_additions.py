@@ -131,8 +131,9 @@ async def test_the_end_of_a_turn_can_continue_it_and_counts() -> None:
 
 
 async def test_the_events_name_their_topics() -> None:
-    more = [lambda _answer, continued: _text("" if continued else "go on")]
-    additions = Additions(turn_ends=more)
+    additions = Additions(
+        turn_ends=[lambda _answer, continued: _text("" if continued else "go on")]
+    )
     session = new_session(additions)
     topics: list[tuple[str, str]] = []
 

@@ -32,14 +32,11 @@ from acp.schema import (
     SetSessionModeResponse,
 )
 
-from shepherd.cli.acp.history import list_page
-from shepherd.cli.acp.messages import INTERNAL_ERROR
-from shepherd.cli.acp.models import SharedModels, can_see
-from shepherd.cli.acp.modes import mode_state
+from shepherd.cli.acp.opening import EditorServer, SharedModels, can_see, convert_servers
 from shepherd.cli.acp.prompt import Block, invalid
-from shepherd.cli.acp.replay import replay
-from shepherd.cli.acp.servers import EditorServer, convert_servers
-from shepherd.cli.acp.session import EditorAbilities, EditorSession
+from shepherd.cli.acp.saved import list_page, replay
+from shepherd.cli.acp.session import EditorAbilities, EditorSession, mode_state
+from shepherd.cli.acp.transport import INTERNAL_ERROR
 from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.config.choices import ApproveMode
 from shepherd.config.paths import Paths

@@ -1,15 +1,25 @@
-"""Asks the editor's user before a tool runs."""
+"""Around each call: asks the editor's user, shows its change, protects what is not saved."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from acp import RequestError
 from acp.interfaces import Client
-from acp.schema import AllowedOutcome, PermissionOption, PermissionOptionKind, ToolCallUpdate
+from acp.schema import (
+    AcceptElicitationResponse,
+    AllowedOutcome,
+    ElicitationFormSessionMode,
+    ElicitationSchema,
+    ElicitationStringPropertySchema,
+    PermissionOption,
+    PermissionOptionKind,
+    ToolCallUpdate,
+)
 from pydantic import ValidationError
 
-from shepherd.cli.acp.forms import fill_form
 from shepherd.cli.acp.tool_calls import (
     CallContent,
     call_kind,
@@ -22,8 +32,8 @@ from shepherd.cli.acp.tool_calls import (
 from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.cli.approval.question import Answer, Question, approval_question
 from shepherd.errors import ToolError
-from shepherd.tools.base import FileChange
-from shepherd.tools.call import parse_arguments
+from shepherd.tools.base import AccessKind, Claim, FileChange, ToolResult
+from shepherd.tools.call import PreparedCall, parse_arguments
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.text import valid_text
@@ -138,3 +148,168 @@ def _contents(question: Question, change: FileChange | None) -> list[CallContent
     head = [question.title, *([f"Cause: {question.cause}"] if question.cause else [])]
     text = text_content(valid_text("\n".join([*head, *lines])))
     return [diff, text] if diff is not None else [text]
+
+
+NO_FIELDS = "The form of {cause} is declined, because this editor can't show fields for text."
+NOT_FILLED = "denied: the editor could not show the form"
+REJECT = "reject"
+_FAILURES = (RequestError, ConnectionError, ValidationError)
+
+
+async def fill_form(
+    client: Client, updates: SessionUpdates, request: ApprovalRequest, *, has_forms: bool
+) -> Approval:
+    """The user's values for the fields of a request, or a denial.
+
+    An editor without forms of its own gets one question for each field, if all fields have choices.
+    """
+    try:
+        if has_forms:
+            return await _form(client, updates, request)
+        if all(request.choices) and len(request.choices) == len(request.fields):
+            return await _questions(client, updates, request)
+    except _FAILURES:
+        return Approval(Choice.DENY, reason=NOT_FILLED)
+    updates.notice(NO_FIELDS.format(cause=request.cause))
+    return Approval(Choice.DENY, reason=NOT_FILLED)
+
+
+async def _form(client: Client, updates: SessionUpdates, request: ApprovalRequest) -> Approval:
+    choices = [*request.choices, *[()] * len(request.fields)]
+    keys = [f"field{number}" for number in range(1, len(request.fields) + 1)]
+    properties: dict[str, Any] = {
+        key: ElicitationStringPropertySchema(
+            type="string", title=valid_text(label), enum=list(texts) or None
+        )
+        for key, label, texts in zip(keys, request.fields, choices, strict=False)
+    }
+    answer = await client.create_elicitation(
+        message=valid_text(f"{request.cause}\n\n{request.preview}"),
+        mode=ElicitationFormSessionMode(
+            session_id=updates.session_id, requested_schema=ElicitationSchema(properties=properties)
+        ),
+    )
+    if not isinstance(answer, AcceptElicitationResponse):
+        return Approval(Choice.DENY)
+    content = answer.content or {}
+    return Approval(Choice.ONCE, values=tuple(str(content.get(key, "")) for key in keys))
+
+
+async def _questions(client: Client, updates: SessionUpdates, request: ApprovalRequest) -> Approval:
+    values: list[str] = []
+    for label, choices in zip(request.fields, request.choices, strict=True):
+        options = [
+            PermissionOption(option_id=f"choice-{number}", name=valid_text(text), kind="allow_once")
+            for number, text in enumerate(choices)
+        ]
+        options.append(PermissionOption(option_id=REJECT, name="Decline", kind="reject_once"))
+        answer = await client.request_permission(
+            session_id=updates.session_id,
+            tool_call=_question(updates, request, label),
+            options=options,
+        )
+        chosen = answer.outcome
+        texts = {option.option_id: text for option, text in zip(options, choices, strict=False)}
+        if not isinstance(chosen, AllowedOutcome) or chosen.option_id not in texts:
+            return Approval(Choice.DENY)
+        values.append(texts[chosen.option_id])
+    return Approval(Choice.ONCE, values=tuple(values))
+
+
+def _question(updates: SessionUpdates, request: ApprovalRequest, label: str) -> ToolCallUpdate:
+    text = valid_text(f"{request.cause}\n\n{request.preview}\n\n{label}")
+    return ToolCallUpdate(
+        tool_call_id=updates.call_key(request.call),
+        title=call_title(request.call),
+        status="pending",
+        content=[text_content(text)],
+    )
+
+
+ANSWER_SECONDS = 5.0
+"""The time in which an editor must say what it has open; afterwards the saved file counts."""
+MAX_COMPARED_BYTES = 8 << 20
+
+UNSAVED_WRITE = (
+    "{path} has unsaved changes in the editor, which this call would overwrite; ask the user to "
+    "save or discard them first"
+)
+UNSAVED_READ = "\n[the editor has unsaved changes in this file; this is the saved text]"
+_READERS = frozenset({"read_file"})
+
+
+@dataclass(slots=True)
+class EditorStep:
+    """The step of a session's calls; see `CallStep`. `reads` tells whether the editor has files."""
+
+    client: Client
+    updates: SessionUpdates
+    reads: bool
+
+    async def before(self, prepared: PreparedCall) -> None:
+        """Show the change; refuses a call that would overwrite unsaved changes."""
+        change = await _change(prepared)
+        if self.reads:
+            for path in _targets(prepared, AccessKind.WRITE):
+                if await self._is_unsaved(path):
+                    raise ToolError(UNSAVED_WRITE.format(path=path))
+        if not self.updates.shows(prepared.call):
+            return
+        diff = diff_content(change) if change is not None else None
+        self.updates.call_runs(prepared.call, [] if diff is None else [diff])
+
+    async def after(self, prepared: PreparedCall, result: ToolResult) -> ToolResult:
+        """The result, with a note if the editor shows other text than the model reads."""
+        if not (self.reads and result.ok and prepared.tool.name in _READERS):
+            return result
+        for path in _targets(prepared, AccessKind.READ):
+            if await self._is_unsaved(path):
+                return replace(result, content=result.content + UNSAVED_READ)
+        return result
+
+    async def _is_unsaved(self, path: Path) -> bool:
+        """Whether the editor shows other text than the file has."""
+        saved = await asyncio.to_thread(_saved_text, path)
+        if saved is None:
+            return False
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer = await self.client.read_text_file(
+                    session_id=self.updates.session_id, path=str(path)
+                )
+        except (RequestError, ConnectionError, ValidationError, TimeoutError):
+            return False  # the editor does not have the file
+        return _comparable(answer.content) != _comparable(saved)
+
+
+async def _change(prepared: PreparedCall) -> FileChange | None:
+    try:
+        return await asyncio.to_thread(prepared.tool.change, prepared.arguments, prepared.context)
+    except (ToolError, OSError):  # the call itself reports it
+        return None
+
+
+def _targets(prepared: PreparedCall, kind: AccessKind) -> list[Path]:
+    """The files that the call touches for certain; commands are not among its kinds."""
+    if prepared.tool.starts_programs:
+        return []
+    return [
+        Path(access.target)
+        for access in prepared.accesses
+        if access.kind is kind and access.claim is Claim.EXACT
+    ]
+
+
+def _saved_text(path: Path) -> str | None:
+    """The text of a file, None if it is not a text that an editor can have open."""
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_COMPARED_BYTES:
+            return None
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _comparable(text: str) -> str:
+    """The text as far as editors keep it: not its line ends, its mark, or its last newline."""
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").rstrip("\n")

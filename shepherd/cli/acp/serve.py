@@ -11,9 +11,9 @@ from acp import run_agent
 from acp.interfaces import Agent
 
 from shepherd.cli.acp.agent import EditorAgent
-from shepherd.cli.acp.models import SharedModels
-from shepherd.cli.acp.transport import LineTransport, take_streams
-from shepherd.cli.terminal.lines import read_lines
+from shepherd.cli.acp.opening import SharedModels
+from shepherd.cli.acp.transport import LineTransport
+from shepherd.cli.terminal.lines import read_lines, take_streams
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config

@@ -12,16 +12,19 @@ from acp.schema import (
     AvailableCommand,
     AvailableCommandInput,
     PromptResponse,
+    SessionMode,
+    SessionModeState,
     StopReason,
     UnstructuredCommandInput,
     Usage,
 )
 
-from shepherd.cli.acp.approvals import EditorApprover
-from shepherd.cli.acp.changes import EditorStep
-from shepherd.cli.acp.messages import INVALID_REQUEST
+from shepherd.cli.acp.approvals import EditorApprover, EditorStep
 from shepherd.cli.acp.prompt import Block, Prompt, build_message, read_blocks
+from shepherd.cli.acp.transport import INVALID_REQUEST
 from shepherd.cli.acp.updates import SessionUpdates
+from shepherd.config.choices import ApproveMode
+from shepherd.conversation.commands.present import MODE_TEXT
 from shepherd.conversation.commands.table import (
     COMMANDS,
     ConversationCommand,
@@ -182,3 +185,12 @@ def _usage(outcome: TurnOutcome) -> Usage:
         output_tokens=written,
         cached_read_tokens=sum(stats.cached_tokens for stats in outcome.stats),
     )
+
+
+def mode_state(conversation: Conversation) -> SessionModeState:
+    """All modes, and the current one."""
+    modes = [
+        SessionMode(id=mode.value, name=mode.value.capitalize(), description=MODE_TEXT[mode])
+        for mode in ApproveMode
+    ]
+    return SessionModeState(current_mode_id=conversation.policy.mode.value, available_modes=modes)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import stat
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,6 +11,8 @@ from typing import IO, Any, cast
 
 import anyio
 from mcp.server.stdio import stdio_server
+
+from shepherd.cli.terminal.lines import read_lines, take_streams
 
 MAX_MESSAGE_BYTES = 64 << 20
 """Maximum length of one message; a longer one ends the connection."""
@@ -59,22 +60,18 @@ class OpenRequests:
 
 
 class Lines:
-    """Lines from a pipe; unlike a thread that reads, waiting for one can be cancelled."""
+    """The client's messages; at their end it waits for the answers to open requests."""
 
-    def __init__(self, reader: asyncio.StreamReader, requests: OpenRequests) -> None:
-        self._reader = reader
+    def __init__(self, lines: asyncio.Queue[bytes | None], requests: OpenRequests) -> None:
+        self._lines = lines
         self._requests = requests
 
     def __aiter__(self) -> "Lines":
         return self
 
     async def __anext__(self) -> str:
-        try:
-            data = await self._reader.readline()
-        except (ValueError, OSError) as error:
-            sys.stderr.write(f"shepherd: the connection ends: {error}\n")
-            raise StopAsyncIteration from error
-        if not data:
+        data = await self._lines.get()
+        if data is None:
             await self._requests.answered()
             raise StopAsyncIteration
         line = data.decode("utf-8", "replace")
@@ -103,41 +100,16 @@ class Wire:
 
 @asynccontextmanager
 async def protocol_streams() -> AsyncGenerator[tuple[Any, Any]]:
-    """The streams of the SDK's server.
-
-    File descriptor 0 then is empty, and 1 leads to stderr, also for programs that tools start.
-    """
+    """The streams of the SDK's server; see `take_streams`."""
     if sys.stdin.isatty():
         sys.stderr.write("shepherd: waiting for an MCP client on stdin; Ctrl+C stops.\n")
-    incoming, outgoing = _private(0, os.devnull), _private(1, None)
+    source, target = take_streams()
     requests = OpenRequests()
-    with os.fdopen(outgoing, "w", encoding="utf-8") as file:
-        lines: Any = Lines(await _reader(incoming), requests)
+    with os.fdopen(target, "w", encoding="utf-8") as file:
+        lines: Any = Lines(read_lines(source, MAX_MESSAGE_BYTES), requests)
         wire: Any = Wire(file, requests)
         async with stdio_server(lines, wire) as streams:
             yield streams
-
-
-def _private(number: int, replacement: str | None) -> int:
-    """A descriptor of the same file; `number` then leads to `replacement`, by default stderr."""
-    own = os.dup(number)
-    other = os.dup(2) if replacement is None else os.open(replacement, os.O_RDONLY)
-    os.dup2(other, number)
-    os.close(other)
-    return own
-
-
-async def _reader(descriptor: int) -> asyncio.StreamReader:
-    file = os.fdopen(descriptor, "rb", buffering=0)
-    reader = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor):
-        loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
-    else:  # a file, which never waits
-        reader.feed_data(file.read())
-        reader.feed_eof()
-    return reader
 
 
 def _object(line: str) -> dict[str, Any]:

@@ -1,17 +1,34 @@
-"""Lines of bytes from stdin, read in a thread."""
+"""Lines of bytes over stdin and stdout, which programs speak in."""
 
 import asyncio
 import os
+import sys
 import threading
 from contextlib import suppress
 
 CHUNK = 65_536
 
 
-def read_lines(descriptor: int) -> asyncio.Queue[bytes | None]:
+def take_streams() -> tuple[int, int]:
+    """Private copies of stdin and stdout.
+
+    Afterwards stdin is empty, and what anything prints goes to stderr. Programs that tools start
+    do not inherit the copies.
+    """
+    sys.stdout.flush()
+    source, target = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    return source, target
+
+
+def read_lines(descriptor: int, limit: int = sys.maxsize) -> asyncio.Queue[bytes | None]:
     """A queue of the lines from `descriptor`, without their newlines; None at the end.
 
-    Works for terminals, pipes and files. The reading thread ends with the process: nothing can wake
+    A line of more than `limit` bytes is an end too. Works for terminals, pipes and files. The
+    reading thread ends with the process: nothing can wake
     it from a silent pipe, so it holds no Python lock.
     """
     loop = asyncio.get_running_loop()
@@ -23,14 +40,18 @@ def read_lines(descriptor: int) -> asyncio.Queue[bytes | None]:
 
     def read() -> None:
         parts: list[bytes] = []
+        size = 0
         try:
-            while data := os.read(descriptor, CHUNK):
+            while size <= limit and (data := os.read(descriptor, CHUNK)):
                 first, *others = data.split(b"\n")
                 parts.append(first)
+                size += len(first)
                 for other in others:
                     put(b"".join(parts))
-                    parts = [other]
-            if rest := b"".join(parts):
+                    parts, size = [other], len(other)
+            if size > limit:
+                sys.stderr.write(f"shepherd: a line has more than {limit} bytes: the end\n")
+            elif rest := b"".join(parts):
                 put(rest)
         finally:
             put(None)
