@@ -188,6 +188,15 @@ class Conversation:
         self.delegates.forget()
         self.policy.end_session()
 
+    async def prepare(self, text: str | Message) -> tuple[Backend, Message]:
+        """The model and the message of a turn: loaded, with the servers' tools, and expanded.
+
+        Raises the error that keeps the model from loading, and those of `prompt`.
+        """
+        backend = await self.live_backend()
+        await self.before_turn()
+        return backend, await self.prompt(text)
+
     async def prompt(self, text: str | Message) -> Message:
         """The message to send for a message of the user.
 

@@ -73,11 +73,10 @@ class Chat:
 
         async def answer(callback: EventCallback) -> TurnOutcome:
             conversation = self._conversation
-            backend = await conversation.live_backend()
-            await conversation.before_turn()
+            backend, prompted = await conversation.prepare(message)
             return await run_turn(
                 conversation.session,
-                await conversation.prompt(message),
+                prompted,
                 backend,
                 self._tools,
                 callback,

@@ -141,11 +141,11 @@ class EditorSession:
         conversation, updates = self.conversation, self.updates
         backend = await conversation.live_backend()
         message = await build_message(prompt, conversation, self._approver, backend)
-        await conversation.before_turn()
+        backend, message = await conversation.prepare(message)
         updates.end_turn()  # calls that read attached files, and questions about servers
         outcome = await run_turn(
             conversation.session,
-            await conversation.prompt(message),
+            message,
             backend,
             self._tools,
             updates.receive,

@@ -124,12 +124,10 @@ class _Answers:
     async def _answer(self, prompt: Message) -> FinishReason:
         conversation = self.conversation
         try:
-            message = await conversation.prompt(prompt)
-            backend = await conversation.live_backend()
+            backend, message = await conversation.prepare(prompt)
         except ShepherdError as error:
             self.writer.error(type(error).__name__, str(error))
             return FinishReason.ERROR
-        await conversation.before_turn()
         try:
             outcome = await run_turn(
                 conversation.session,

@@ -110,11 +110,10 @@ async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
             stream.reconfigure(errors="backslashreplace")
     output = PlainOutput(live=sys.stdout.isatty())
     conversation.notices.listen(output.note)
-    message = await conversation.prompt(prompt)
-    backend = await conversation.backend()
     denials = Denials(conversation.policy)
+    # before the preparation, which may ask for consent to servers
     tools = conversation.tool_runner(choose_approver()).observed_by(denials)
-    await conversation.before_turn()
+    backend, message = await conversation.prepare(prompt)
     try:
         outcome = await run_turn(
             conversation.session, message, backend, tools, output.receive, conversation.limits

@@ -75,12 +75,13 @@ class Turns:
         """Show `text` and answer it; raises NotSentError if it did not reach the model."""
         self._renderer.user(text)
         self._status.turn = Totals()
-        backend = await self._backend()
-        await self._conversation.before_turn()
+        self._renderer.activity.start(f"loading {self._conversation.slot.model_name}")
         try:
-            prompt = await self._conversation.prompt(text)
+            backend, prompt = await self._conversation.prepare(text)
         except ShepherdError as error:
             raise NotSentError(str(error)) from error
+        if self._status.state:
+            await self._status.loaded(backend, self._conversation.session)
         attached = await self._attach(prompt.content, backend)
         attached.images += prompt.images
         self._renderer.activity.start("waiting for the model")
@@ -104,16 +105,6 @@ class Turns:
     async def message(self, text: str) -> Message:
         """The message for the running turn; raises NotSentError if a file can't be attached."""
         return (await self._attach(text, await self._conversation.backend())).message
-
-    async def _backend(self) -> Backend:
-        self._renderer.activity.start(f"loading {self._conversation.slot.model_name}")
-        try:
-            backend = await self._conversation.live_backend()
-        except ShepherdError as error:
-            raise NotSentError(str(error)) from error
-        if self._status.state:
-            await self._status.loaded(backend, self._conversation.session)
-        return backend
 
     async def _attach(self, text: str, backend: Backend) -> Attached:
         for path, similar in missing_paths(text, self._conversation.cwd).items():
