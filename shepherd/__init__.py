@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from shepherd.tools.function import tool
     from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
     from shepherd.tools.shell.background import BackgroundCommand
-    from shepherd.undo.parts import MoveResult
+    from shepherd.undo.log import MoveResult
 
 __all__ = [
     "Access",

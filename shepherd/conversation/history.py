@@ -14,7 +14,8 @@ from shepherd.session import Branch, Session
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.undo.keeper import UndoKeeper
-from shepherd.undo.parts import MoveResult, UndoLimits
+from shepherd.undo.log import MoveResult
+from shepherd.undo.store import UndoLimits
 
 MIB = 1 << 20
 OFF = "No files are kept: undo.enabled or terminal.save_sessions is off."

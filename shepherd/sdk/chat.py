@@ -20,7 +20,7 @@ from shepherd.sdk.turn import Turn, TurnWork
 from shepherd.tools.permissions.approval import Approver
 from shepherd.tools.shell.background import BackgroundCommand
 from shepherd.turn import TurnOutcome, run_turn
-from shepherd.undo.parts import MoveResult
+from shepherd.undo.log import MoveResult
 
 ImageSource: TypeAlias = str | Path | bytes | Image
 """An image: its file, its bytes, or itself."""

@@ -6,7 +6,7 @@ from shepherd.tools.files.diff import unified_diff
 from shepherd.tools.files.textfile import detect
 from shepherd.tools.text import pluralize
 from shepherd.undo.files import KeptFiles
-from shepherd.undo.moves import Conflict
+from shepherd.undo.log import Conflict
 from shepherd.undo.states import Entry, FileState, Kind
 from shepherd.undo.store import Change, ChangeKind
 

@@ -1,14 +1,123 @@
 """The files of one session: captured into the store, and restored from it."""
 
+import errno
 import math
+import os
+import secrets
+import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from shepherd.config.files import Attributes, replace_at
+from shepherd.tools.files.opening import open_directory, open_parent
 from shepherd.tools.paths import reason
-from shepherd.undo.restore import restore
 from shepherd.undo.states import Capture, FileState, Kind
 from shepherd.undo.store import UndoStore
+
+Content = Callable[[str], bytes | None]
+"""Returns the stored bytes of a digest; None if they are not stored any more."""
+
+
+def restore_order(targets: Sequence[tuple[str, FileState]]) -> list[tuple[str, FileState]]:
+    """Removals first, the deepest before the others; then the rest, the highest first."""
+    removals = [(path, state) for path, state in targets if state.kind is Kind.ABSENT]
+    others = [(path, state) for path, state in targets if state.kind is not Kind.ABSENT]
+    return sorted(removals, key=_depth, reverse=True) + sorted(others, key=_depth)
+
+
+def restore(path: Path, state: FileState, content: Content) -> str:
+    """Give `path` this state; returns the reason if it can't have it, otherwise "".
+
+    A file is replaced as a whole, so a killed program leaves the old or the new one. A directory
+    with further entries is not removed. Raises OSError.
+    """
+    if state.kind is Kind.UNKEPT:
+        return state.why or "it was not kept"
+    data = b""
+    if state.kind is Kind.FILE:
+        stored = content(state.detail)
+        if stored is None:
+            return "it is not kept any more"
+        data = stored
+    try:
+        directory = _parent(path, create=state.kind is not Kind.ABSENT)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""  # without its directory, the path is absent already
+    try:
+        return _restore_at(directory, path.name, state, data)
+    finally:
+        os.close(directory)
+
+
+def _depth(target: tuple[str, FileState]) -> tuple[int, str]:
+    return target[0].count("/"), target[0]
+
+
+def _parent(path: Path, *, create: bool) -> int:
+    return open_directory(path.parent, create=True) if create else open_parent(path)
+
+
+def _restore_at(directory: int, name: str, state: FileState, data: bytes) -> str:
+    current = _mode(directory, name)
+    is_directory = current is not None and stat.S_ISDIR(current)
+    if current is not None and is_directory != (state.kind is Kind.DIRECTORY):
+        try:
+            _remove(directory, name, is_directory=is_directory)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return "the directory holds other files"
+        current = None
+    match state.kind:
+        case Kind.FILE:
+            replace_at(directory, name, data, Attributes(state.mode, state.owner))
+        case Kind.LINK:
+            _link(directory, name, state.detail)
+        case Kind.DIRECTORY:
+            _make_directory(directory, name, state.mode, exists=current is not None)
+        case _:
+            if current is not None and not is_directory:
+                _remove(directory, name, is_directory=False)
+    return ""
+
+
+def _mode(directory: int, name: str) -> int | None:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _remove(directory: int, name: str, *, is_directory: bool) -> None:
+    if is_directory:
+        os.rmdir(name, dir_fd=directory)
+    else:
+        os.unlink(name, dir_fd=directory)
+
+
+def _link(directory: int, name: str, target: str) -> None:
+    temporary = f".{secrets.token_hex(12)}"
+    os.symlink(target, temporary, dir_fd=directory)
+    try:
+        os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+
+
+def _make_directory(directory: int, name: str, mode: int, *, exists: bool) -> None:
+    if not exists:
+        os.mkdir(name, dir_fd=directory)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, dir_fd=directory)
+    try:
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
+
 
 BATCH_FILES = 100
 

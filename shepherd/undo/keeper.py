@@ -5,15 +5,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from shepherd.errors import UndoError
 from shepherd.tools.base import ToolResult
 from shepherd.tools.call import PreparedCall
-from shepherd.undo.parts import MoveResult, UndoLimits
-
-if TYPE_CHECKING:
-    from shepherd.undo.recorder import Recorder
+from shepherd.undo.log import MoveResult
+from shepherd.undo.recorder import Recorder, open_recorder
+from shepherd.undo.store import UndoLimits
 
 T = TypeVar("T")
 
@@ -103,14 +102,14 @@ class UndoKeeper:
         await asyncio.wrap_future(self._thread.submit(self._close))
         self._thread.shutdown(wait=False)
 
-    async def _do(self, work: "Callable[[Recorder], T]") -> T:
+    async def _do(self, work: Callable[[Recorder], T]) -> T:
         try:
             return await asyncio.wrap_future(self._thread.submit(partial(self._run, work)))
         finally:
             while self._warnings:
                 self._warn(self._warnings.pop(0))
 
-    async def _try(self, work: "Callable[[Recorder], object]") -> None:
+    async def _try(self, work: Callable[[Recorder], object]) -> None:
         """Do the work; the first failure becomes a warning."""
         try:
             await self._do(work)
@@ -119,17 +118,15 @@ class UndoKeeper:
                 self._has_warned = True
                 self._warn(f"Changes to files can't be undone: {error}")
 
-    def _run(self, work: "Callable[[Recorder], T]") -> T:
+    def _run(self, work: Callable[[Recorder], T]) -> T:
         """Runs in the thread."""
         try:
             return work(self._opened())
         except (ValueError, TypeError, KeyError, OSError) as error:  # a row of another program
             raise UndoError(f"{self._path}: {error}") from error
 
-    def _opened(self) -> "Recorder":
+    def _opened(self) -> Recorder:
         if self._recorder is None:
-            from shepherd.undo.recorder import open_recorder  # loads sqlite3
-
             self._recorder = open_recorder(
                 self._path,
                 self._session,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from shepherd.database import DatabaseFile
 from shepherd.errors import UndoError
-from shepherd.undo.parts import UndoLimits
 from shepherd.undo.states import Entry, entries_from_json, entries_to_json
 
 DAY = 86_400 * 10**9
@@ -29,6 +28,20 @@ MIGRATIONS = (
                           PRIMARY KEY (session, number)) WITHOUT ROWID;
     """,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class UndoLimits:
+    """The limits of the store in bytes and days; `file_bytes` is the size of the largest file.
+
+    `command_bytes` limits what is kept before a command runs; 0 means that commands are not
+    watched.
+    """
+
+    max_bytes: int = 512 << 20
+    max_days: int = 30
+    file_bytes: int = 8 << 20
+    command_bytes: int = 64 << 20
 
 
 class ChangeKind(StrEnum):

@@ -12,7 +12,7 @@ from shepherd.config.choices import ApproveMode
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.undo.keeper import UndoKeeper
-from shepherd.undo.parts import UndoLimits
+from shepherd.undo.store import UndoLimits
 from tests.tools.workshop import Workshop, open_workshop
 
 Tree = dict[str, tuple[int, bytes]]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.errors import UndoError
-from shepherd.undo.parts import UndoLimits
+from shepherd.undo.store import UndoLimits
 from tests.tools.workshop import until
 from tests.undo.project import Project, open_project, view
 

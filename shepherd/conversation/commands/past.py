@@ -17,7 +17,7 @@ from shepherd.conversation.history import BranchView
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Message, Role
 from shepherd.tools.text import one_line, pluralize
-from shepherd.undo.parts import MoveResult
+from shepherd.undo.log import MoveResult
 
 MAX_LISTED = 30
 MAX_TITLE = 60
