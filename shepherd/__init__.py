@@ -122,7 +122,7 @@ _MODULES = {
     "tools.function": "tool",
     "tools.shell.background": "BackgroundCommand",
     "tools.permissions.approval": "Approval ApprovalRequest Choice",
-    "undo.parts": "MoveResult",
+    "undo.log": "MoveResult",
 }
 _PLACES = {name: (module, name) for module, names in _MODULES.items() for name in names.split()}
 _PLACES["open"] = ("sdk.opening", "open_chat")
