@@ -3,8 +3,7 @@
 import re
 
 from shepherd.backends.output.calls.bodies import parse_pythonic
-from shepherd.backends.output.calls.catalog import ToolCatalog
-from shepherd.backends.output.calls.diagnose import problem_of, problem_of_arguments
+from shepherd.backends.output.calls.catalog import ToolCatalog, problem_of, problem_of_arguments
 from shepherd.backends.output.calls.reader import CallReader, Verdict
 from shepherd.backends.output.calls.repair import JsonScanner, Stop
 

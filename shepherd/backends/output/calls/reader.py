@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shepherd.backends.output.calls.bodies import parse_body
-from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
-from shepherd.backends.output.calls.diagnose import problem_of
+from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog, problem_of
 from shepherd.backends.output.calls.xml import FUNCTION, Scope, child_starts, parse_element
 from shepherd.backends.output.markers import MarkerSet
 

@@ -4,8 +4,7 @@ import re
 from enum import Enum, auto
 
 from shepherd.backends.output.calls.bodies import body_starts, parse_body
-from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
-from shepherd.backends.output.calls.diagnose import problem_of
+from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog, problem_of
 from shepherd.backends.output.calls.reader import Attempts, CallReader, Verdict
 from shepherd.backends.output.calls.repair import JsonScanner, Stop
 from shepherd.backends.output.calls.xml import Scope
