@@ -5,9 +5,8 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
-from shepherd.backends.connect import Examination, address_of, examine
-from shepherd.backends.providers import open_provider
 from shepherd.cli.commands.providers.console import Console, ask_key
 from shepherd.cli.commands.providers.parsing import changed, checked, with_key
 from shepherd.cli.commands.providers.view import HOW_TO_ADD, details, key_advice, summary
@@ -20,6 +19,9 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.config.vendors import vendor_of
 from shepherd.errors import BackendError, UsageError
+
+if TYPE_CHECKING:
+    from shepherd.backends.connect import Examination
 
 SETTING = "model.provider"
 KEY = "api_key"
@@ -195,6 +197,8 @@ async def _test_upstream(provider: Provider, book: ProviderBook, say: Callable[[
 
 
 async def _test_server(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
+    from shepherd.backends.connect import address_of, examine  # imports httpx
+
     secret = await asyncio.to_thread(book.key, provider)
     key = f"key {secret.masked} ({secret.source})" if secret.value else "no key"
     say(f"{provider.name}: {provider.type} at {address_of(provider)}, {key}")
@@ -206,7 +210,7 @@ async def _test_server(provider: Provider, book: ProviderBook, say: Callable[[st
     return 1 if result.problem else 0
 
 
-def _findings(provider: Provider, examination: Examination) -> list[str]:
+def _findings(provider: Provider, examination: "Examination") -> list[str]:
     models = examination.models
     names = ", ".join(models[:MAX_LISTED_MODELS])
     rest = len(models) - MAX_LISTED_MODELS
@@ -226,6 +230,8 @@ def _findings(provider: Provider, examination: Examination) -> list[str]:
 
 
 async def _test_local(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
+    from shepherd.backends.providers import open_provider  # imports httpx
+
     backend = await open_provider(provider, book, Config())
     try:
         say(f"{provider.name}: {backend.info.id} runs in this process")
