@@ -7,14 +7,12 @@ from typing import Annotated
 
 import typer
 
-from shepherd.config.choices import ApproveMode, AuthMode, LogFormat, SandboxMode
+from shepherd.cli.commands.arguments import FieldOption, FieldOptions
+from shepherd.config.settings import find_field
 from shepherd.version import __version__
 
 MODEL, CONVERSATION, SERVER = "Model", "Conversation", "Server"
-
-
-def _path(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+AUTH_MODES = "none, or json: keys of `shepherd apikey`."
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - Typer calls it by position
@@ -60,58 +58,29 @@ class ModelOptions:
             metavar="KEY", help="Its key; - asks for it or reads stdin.", rich_help_panel=MODEL
         ),
     ] = None
-    system: Annotated[
-        str | None, typer.Option("--system", help="System message.", rich_help_panel=MODEL)
-    ] = None
-    thinking: Annotated[
-        bool | None,
-        typer.Option(
-            "--thinking/--no-thinking",
-            help="Let the model reason before it answers.",
-            rich_help_panel=MODEL,
+    settings: Annotated[
+        Mapping[str, object],
+        FieldOptions(
+            find_field,
+            MODEL,
+            (
+                FieldOption("model.system_message", "System message.", "--system"),
+                FieldOption("model.thinking", names="--thinking/--no-thinking"),
+                FieldOption("model.tools", "Offer no tools.", "--notools", off=True),
+                FieldOption("llamacpp.context_size", "Tokens of context; 0 = the model's own."),
+                FieldOption("llamacpp.gpu_layers", "Layers on the GPU; -1 = all."),
+                FieldOption(
+                    "llamacpp.rpc_servers",
+                    "RPC workers that compute parts of the model; may be repeated.",
+                    "--rpc",
+                    "HOST:PORT,...",
+                ),
+                FieldOption("model.max_tokens", "Longest answer in tokens; 0 = what fits."),
+                FieldOption("sampling.temperature", "Randomness; 0 = none."),
+                FieldOption("sampling.seed", "Random seed."),
+            ),
         ),
-    ] = None
-    notools: Annotated[
-        bool, typer.Option("--notools", help="Offer no tools.", rich_help_panel=MODEL)
-    ] = False
-    context_size: Annotated[
-        int | None,
-        typer.Option(help="Tokens of context; 0 = the model's own.", rich_help_panel=MODEL),
-    ] = None
-    gpu_layers: Annotated[
-        int | None, typer.Option(help="Layers on the GPU; -1 = all.", rich_help_panel=MODEL)
-    ] = None
-    rpc: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HOST:PORT,...",
-            help="RPC workers that compute parts of the model; may be repeated.",
-            rich_help_panel=MODEL,
-        ),
-    ] = None
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(help="Longest answer in tokens; 0 = what fits.", rich_help_panel=MODEL),
-    ] = None
-    temperature: Annotated[
-        float | None, typer.Option(help="Randomness; 0 = none.", rich_help_panel=MODEL)
-    ] = None
-    seed: Annotated[int | None, typer.Option(help="Random seed.", rich_help_panel=MODEL)] = None
-
-    @property
-    def values(self) -> Mapping[str, object]:
-        """The settings of the options; None for an absent option."""
-        return {
-            "model.system_message": self.system,
-            "model.thinking": self.thinking,
-            "model.tools": False if self.notools else None,
-            "model.max_tokens": self.max_tokens,
-            "llamacpp.context_size": self.context_size,
-            "llamacpp.gpu_layers": self.gpu_layers,
-            "llamacpp.rpc_servers": ",".join(self.rpc).split(",") if self.rpc else None,
-            "sampling.temperature": self.temperature,
-            "sampling.seed": self.seed,
-        }
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,39 +138,30 @@ class ConversationOptions:
             rich_help_panel=CONVERSATION,
         ),
     ] = None
-    approve: Annotated[
-        ApproveMode | None,
-        typer.Option(
-            help="What needs approval: ask, edits here run, auto: commands in the sandbox too, all "
-            "runs, none.",
-            rich_help_panel=CONVERSATION,
+    settings: Annotated[
+        Mapping[str, object],
+        FieldOptions(
+            find_field,
+            CONVERSATION,
+            (
+                FieldOption(
+                    "permissions.approve",
+                    "What needs approval: ask, edits here run, auto: commands in the sandbox too, "
+                    "all runs, none.",
+                ),
+                FieldOption(
+                    "tools.sandbox",
+                    "Run commands in the strongest sandbox here (auto), only in one (required), "
+                    "off.",
+                ),
+                FieldOption(
+                    "knowledge.enabled",
+                    "Read AGENTS.md, skills and commands of the user and of the project.",
+                    "--knowledge/--no-knowledge",
+                ),
+            ),
         ),
-    ] = None
-    sandbox: Annotated[
-        SandboxMode | None,
-        typer.Option(
-            help="Run commands in the strongest sandbox here (auto), only in one (required), off.",
-            rich_help_panel=CONVERSATION,
-        ),
-    ] = None
-
-    knowledge: Annotated[
-        bool | None,
-        typer.Option(
-            "--knowledge/--no-knowledge",
-            help="Read AGENTS.md, skills and commands of the user and of the project.",
-            rich_help_panel=CONVERSATION,
-        ),
-    ] = None
-
-    @property
-    def values(self) -> Mapping[str, object]:
-        """The settings of the options; None for an absent option."""
-        return {
-            "permissions.approve": self.approve,
-            "tools.sandbox": self.sandbox,
-            "knowledge.enabled": self.knowledge,
-        }
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,56 +179,36 @@ class ServerOptions:
             rich_help_panel=SERVER,
         ),
     ] = False
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on.", rich_help_panel=SERVER)
-    ] = None
-    port: Annotated[
-        int | None, typer.Option(help="Port; 0 = any free one.", rich_help_panel=SERVER)
-    ] = None
-    socket: Annotated[
-        Path | None,
-        typer.Option(help="Unix socket to listen on.", rich_help_panel=SERVER),
-    ] = None
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option(help="Certificate, for HTTPS.", rich_help_panel=SERVER),
-    ] = None
-    tls_key: Annotated[
-        Path | None,
-        typer.Option(help="Its private key.", rich_help_panel=SERVER),
-    ] = None
-    tls_password_file: Annotated[
-        Path | None,
-        typer.Option(help="File with the password of the key.", rich_help_panel=SERVER),
-    ] = None
-    auth_mode: Annotated[
-        AuthMode | None,
-        typer.Option(help="none, or json: keys of `shepherd apikey`.", rich_help_panel=SERVER),
-    ] = None
-    server_tools: Annotated[
-        bool | None,
-        typer.Option(
-            "--server-tools", help="Serve the tools at /v1/tools.", rich_help_panel=SERVER
+    settings: Annotated[
+        Mapping[str, object],
+        FieldOptions(
+            find_field,
+            SERVER,
+            (
+                FieldOption("server.host"),
+                FieldOption("server.port"),
+                FieldOption("server.socket", "Unix socket to listen on.", is_path=True),
+                FieldOption("server.tls_cert", "Certificate, for HTTPS.", is_path=True),
+                FieldOption("server.tls_key", "Its private key.", is_path=True),
+                FieldOption(
+                    "server.tls_password_file",
+                    "File with the password of the key.",
+                    is_path=True,
+                ),
+                FieldOption("server.auth_mode", AUTH_MODES),
+                FieldOption("server.tools", "Serve the tools at /v1/tools.", "--server-tools"),
+                FieldOption(
+                    "server.use_tools",
+                    "Answer as an agent, with tools that the server runs.",
+                    "--use-tools",
+                ),
+                FieldOption(
+                    "server.tool_rounds", "Maximum generations of one answer with --use-tools."
+                ),
+                FieldOption("server.log_format", "Lines of the log: text, or json."),
+            ),
         ),
-    ] = None
-    use_tools: Annotated[
-        bool | None,
-        typer.Option(
-            "--use-tools",
-            help="Answer as an agent, with tools that the server runs.",
-            rich_help_panel=SERVER,
-        ),
-    ] = None
-    tool_rounds: Annotated[
-        int | None,
-        typer.Option(
-            help="Maximum generations of one answer with --use-tools.", rich_help_panel=SERVER
-        ),
-    ] = None
-    log_format: Annotated[
-        LogFormat | None,
-        typer.Option(help="Lines of the log: text, or json.", rich_help_panel=SERVER),
-    ] = None
+    ]
     insecure: Annotated[
         bool,
         typer.Option(
@@ -277,23 +217,6 @@ class ServerOptions:
             rich_help_panel=SERVER,
         ),
     ] = False
-
-    @property
-    def values(self) -> Mapping[str, object]:
-        """The settings of the options; None for an absent option."""
-        return {
-            "server.host": self.host,
-            "server.port": self.port,
-            "server.socket": _path(self.socket),
-            "server.tls_cert": _path(self.tls_cert),
-            "server.tls_key": _path(self.tls_key),
-            "server.tls_password_file": _path(self.tls_password_file),
-            "server.auth_mode": self.auth_mode,
-            "server.tools": self.server_tools,
-            "server.use_tools": self.use_tools,
-            "server.tool_rounds": self.tool_rounds,
-            "server.log_format": self.log_format,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)

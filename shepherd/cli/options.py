@@ -97,9 +97,9 @@ def _overrides(
     """The settings of the options; raises UsageError for a wrong value."""
     values: dict[str, object] = {
         **model_overrides(model.provider, provider, _local_name(model)),
-        **model.values,
-        **conversation.values,
-        **server.values,
+        **model.settings,
+        **conversation.settings,
+        **server.settings,
     }
     overrides = {key: value for key, value in values.items() if value is not None}
     overrides |= settings_of(run.settings or [])
