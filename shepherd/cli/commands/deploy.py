@@ -7,9 +7,12 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from shepherd.cli.commands.arguments import with_option_groups
+from shepherd.cli.commands.arguments import FieldOption, FieldOptions, with_option_groups
+from shepherd.cli.deploy.arguments import DeployArguments, read_arguments
+from shepherd.cli.option_groups import AUTH_MODES
 from shepherd.cli.request import PROVIDER
 from shepherd.config.choices import AuthMode
+from shepherd.config.settings import find_field
 from shepherd.errors import UsageError
 
 deploy = typer.Typer(name="deploy", help="Serve with many replicas.", no_args_is_help=True)
@@ -30,69 +33,57 @@ class ReplicaOptions:
         str,
         typer.Option(metavar="N[..N]", help="Their number, or a range.", rich_help_panel=_REPLICAS),
     ] = "1"
-    cpus: Annotated[
-        float | None, typer.Option(help="CPU cores for each.", rich_help_panel=_REPLICAS)
-    ] = None
-    gpus: Annotated[
-        float | None, typer.Option(help="GPUs for each.", rich_help_panel=_REPLICAS)
-    ] = None
-    queue: Annotated[
-        float | None,
-        typer.Option(help="Requests for each that scaling aims at.", rich_help_panel=_REPLICAS),
-    ] = None
-    up_seconds: Annotated[
-        float | None,
-        typer.Option(help="Time of more load before one is added.", rich_help_panel=_REPLICAS),
-    ] = None
-    down_seconds: Annotated[
-        float | None,
-        typer.Option(help="Time of less load before one is removed.", rich_help_panel=_REPLICAS),
-    ] = None
-    max_requests: Annotated[
-        int | None,
-        typer.Option(help="Requests of each at a time; others wait.", rich_help_panel=_REPLICAS),
-    ] = None
-    max_waiting: Annotated[
-        int | None, typer.Option(help="Requests that may wait.", rich_help_panel=_REPLICAS)
-    ] = None
-    drain_seconds: Annotated[
-        float | None,
-        typer.Option(help="Time for running requests at the end.", rich_help_panel=_REPLICAS),
-    ] = None
-    health_seconds: Annotated[
-        float | None,
-        typer.Option(help="Interval of health checks.", rich_help_panel=_REPLICAS),
-    ] = None
-    busy_factor: Annotated[
-        float | None,
-        typer.Option(
-            help="How many times busier than others the replica with the cache may be.",
-            rich_help_panel=_ROUTING,
+    arguments: Annotated[
+        Mapping[str, object],
+        FieldOptions(
+            DeployArguments.model_fields.get,
+            _REPLICAS,
+            (
+                FieldOption("cpus", "CPU cores for each."),
+                FieldOption("gpus", "GPUs for each."),
+                FieldOption("queue", "Requests for each that scaling aims at."),
+                FieldOption("up_seconds", "Time of more load before one is added."),
+                FieldOption("down_seconds", "Time of less load before one is removed."),
+                FieldOption("max_requests", "Requests of each at a time; others wait."),
+                FieldOption("max_waiting", "Requests that may wait."),
+                FieldOption("drain_seconds", "Time for running requests at the end."),
+                FieldOption("health_seconds", "Interval of health checks."),
+            ),
         ),
-    ] = None
-    busy_slack: Annotated[
-        float | None,
-        typer.Option(help="Requests that it may have in addition.", rich_help_panel=_ROUTING),
-    ] = None
-    routers: Annotated[
-        int | None, typer.Option(help="Processes that route.", rich_help_panel=_ROUTING)
-    ] = None
+    ]
+    routing: Annotated[
+        Mapping[str, object],
+        FieldOptions(
+            DeployArguments.model_fields.get,
+            _ROUTING,
+            (
+                FieldOption(
+                    "busy_factor",
+                    "How many times busier than others the replica with the cache may be.",
+                ),
+                FieldOption("busy_slack", "Requests that it may have in addition."),
+                FieldOption("routers", "Processes that route."),
+            ),
+        ),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddressOptions:
     """The options for the address and for the cluster."""
 
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on.", rich_help_panel=_ADDRESS)
-    ] = None
-    port: Annotated[
-        int | None, typer.Option(help="Port; 0 = any free one.", rich_help_panel=_ADDRESS)
-    ] = None
-    auth_mode: Annotated[
-        AuthMode | None,
-        typer.Option(help="none, or json: keys of `shepherd apikey`.", rich_help_panel=_ADDRESS),
-    ] = None
+    settings: Annotated[
+        Mapping[str, object],
+        FieldOptions(
+            find_field,
+            _ADDRESS,
+            (
+                FieldOption("server.host"),
+                FieldOption("server.port"),
+                FieldOption("server.auth_mode", AUTH_MODES),
+            ),
+        ),
+    ]
     insecure: Annotated[
         bool,
         typer.Option(
@@ -122,7 +113,6 @@ def ray(context: typer.Context, replicas: ReplicaOptions, address: AddressOption
 
     Options for the model and settings come before `deploy`. Needs the extra `ray` of the package.
     """
-    from shepherd.cli.deploy.arguments import read_arguments
     from shepherd.cli.deploy.replica import read_settings
     from shepherd.cli.deploy.run import Deployment
     from shepherd.cli.deploy.run import deploy as run
@@ -138,18 +128,11 @@ def ray(context: typer.Context, replicas: ReplicaOptions, address: AddressOption
 def _values(
     context: typer.Context, replicas: ReplicaOptions, address: AddressOptions
 ) -> dict[str, Any]:
-    settings = dict(cast(Mapping[str, object], context.obj))
-    flags = {
-        "server.host": address.host,
-        "server.port": address.port,
-        "server.auth_mode": address.auth_mode,
-    }
-    settings |= {key: value for key, value in flags.items() if value is not None}
-    values: dict[str, Any] = {
-        name: value for name, value in vars(replicas).items() if value is not None
-    }
+    settings = {**cast(Mapping[str, object], context.obj), **address.settings}
     return {
-        **values,
+        "replicas": replicas.replicas,
+        **replicas.arguments,
+        **replicas.routing,
         "insecure": address.insecure,
         "settings": {key: str(v) if isinstance(v, AuthMode) else v for key, v in settings.items()},
         "directory": str(Path.cwd()),
