@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from shepherd.cli.commands.deploy import ReplicaOptions
+from shepherd.cli.commands.deploy import deploy as commands
 from shepherd.cli.deploy import cluster
 from shepherd.cli.deploy.application import engine_options
 from shepherd.cli.deploy.arguments import DeployArguments, parse_range, read_arguments
@@ -40,9 +42,11 @@ def test_a_wrong_argument_is_named(values: dict[str, Any]) -> None:
 
 
 def test_each_option_of_the_command_is_an_argument() -> None:
-    options = set(ReplicaOptions.__dataclass_fields__)
-    rest = {"directory", "insecure", "settings"}
-    assert options | rest == set(DeployArguments.model_fields)
+    group = get_command(commands)
+    assert isinstance(group, TyperGroup)
+    options = {option.name for option in group.commands["ray"].params}
+    own = {"host", "port", "auth_mode", "address", "dashboard"}
+    assert options - own | {"directory", "settings"} == set(DeployArguments.model_fields)
 
 
 def test_a_number_of_replicas_in_a_file_may_be_a_number() -> None:
