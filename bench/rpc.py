@@ -16,11 +16,10 @@ from pathlib import Path
 
 from bench.table import markdown
 from bench.weights import SMOLLM2, chosen_models
-from shepherd.backends.base import GenerationStats
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.rpc.probe import Address, WorkerError, probe
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.events import ignore_events
+from shepherd.events import Stats, ignore_events
 from shepherd.messages import Message
 from shepherd.sampling import Sampling
 from shepherd.session import Session
@@ -80,7 +79,7 @@ async def measure(path: Path, servers: list[str]) -> tuple[float, float]:
     )
 
 
-async def _answer(backend: LlamaCppBackend, number: int) -> GenerationStats:
+async def _answer(backend: LlamaCppBackend, number: int) -> Stats:
     session = Session(messages=[Message.user(f"{number}. {PROMPT} Tell me a long story.")])
     prefilled = await backend.prefill_session(session, ignore_events)
     return (await backend.generate_from_prefilled(prefilled, ignore_events, TOKENS)).stats

@@ -1,23 +1,27 @@
 """Writes docs/reference/events.md from the definitions of the events."""
 
-from shepherd.backends.base import GenerationStats
-from shepherd.events import CallbackEvent, FinishReason, Topic
+from dataclasses import fields
+from inspect import getdoc
+
+from shepherd.events import KINDS, MEASURES, Event, FinishReason, Topic
 
 PAGE = "events.md"
 
 
 def render() -> str:
     """The page as Markdown."""
-    table = (CallbackEvent.__doc__ or "").split("===\n")[1:3]
-    rows = "\n".join(line.strip() for line in _rows(table[1]))
+    rows = "\n".join(_row(event) for event in KINDS)
     topics = ", ".join(f"`{t}`" for t in Topic)
     reasons = ", ".join(f"`{r}`" for r in FinishReason)
-    stats = ", ".join(f"`{name}`" for name in GenerationStats.__dataclass_fields__)
+    stats = ", ".join(f"`{name}`" for name in MEASURES)
     return f"""# Events
 
 Generated from `shepherd/events.py`; do not edit.
 
-| kind | content | name | id |
+A callback takes one event. Each is a class of `shepherd.events`, but `ToolCall` is one of
+`shepherd.messages`.
+
+| kind | class | what it is | fields |
 |---|---|---|---|
 {rows}
 
@@ -25,7 +29,7 @@ Topics of SYSTEM events: {topics}.
 
 Finish reasons: {reasons}.
 
-Fields of STATS: {stats} (tokens and seconds), and `prefill_speed`, `decode_speed` (tokens per
+Measures of STATS: {stats} (tokens and seconds), and `prefill_speed`, `decode_speed` (tokens per
 second).
 
 Within one generation: text events, STATS, STOP, then one TOOL_CALL per call. Once a callback has
@@ -33,14 +37,10 @@ returned False, the sender sends no more.
 """
 
 
-def _rows(block: str) -> list[str]:
-    rows: list[list[str]] = []
-    for line in block.splitlines():
-        cells = [line[4:17].strip(), line[17:45].strip(), line[45:66].strip(), line[66:].strip()]
-        if set(line.strip()) <= {"=", " "}:
-            continue
-        if cells[0]:
-            rows.append(cells)
-        else:
-            rows[-1] = [f"{a} {b}".strip() for a, b in zip(rows[-1], cells, strict=True)]
-    return [f"| {' | '.join(cells)} |" for cells in rows]
+def _row(event: type[Event]) -> str:
+    summary = (getdoc(event) or "").partition("\n\n")[0].replace("\n", " ")
+    names = [f.name for f in fields(event)]
+    shown = [name for name in names if name not in MEASURES]
+    measures = ["the measures below"] if shown != names else []
+    cells = ", ".join([*measures, *(f"`{name}`" for name in shown)])
+    return f"| {KINDS[event].name} | `{event.__name__}` | {summary} | {cells} |"

@@ -27,22 +27,12 @@ if TYPE_CHECKING:
         UndoError,
         UnreachableError,
     )
-    from shepherd.events import FinishReason
+    from shepherd.events import CodeBlock, FinishReason, Notice, Stats, Text, Thinking, ToolResult
     from shepherd.images import Image
     from shepherd.messages import Message, ToolCall
     from shepherd.sdk.approval import ApprovalCallback
     from shepherd.sdk.chat import Chat
-    from shepherd.sdk.events import (
-        Answer,
-        CodeBlock,
-        End,
-        Event,
-        Notice,
-        Stats,
-        Text,
-        Thinking,
-        ToolResult,
-    )
+    from shepherd.sdk.events import Answer, End, Event
     from shepherd.sdk.opening import ask
     from shepherd.sdk.opening import open_chat as open  # noqa: A004 - read as shepherd.open
     from shepherd.sdk.turn import Turn
@@ -110,12 +100,12 @@ _MODULES = {
         "InvalidRequestError ModelLoadError SessionError ShepherdError ToolError UndoError "
         "UnreachableError"
     ),
-    "events": "FinishReason",
+    "events": "CodeBlock FinishReason Notice Stats Text Thinking ToolResult",
     "images": "Image",
     "messages": "Message ToolCall",
     "sdk.approval": "ApprovalCallback",
     "sdk.chat": "Chat",
-    "sdk.events": "Answer CodeBlock End Event Notice Stats Text Thinking ToolResult",
+    "sdk.events": "Answer End Event",
     "sdk.opening": "ask",
     "sdk.turn": "Turn",
     "tools.base": "Access AccessKind Tool ToolContext",

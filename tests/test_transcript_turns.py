@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, ignore_events
+from shepherd.events import Event, EventCallback, FinishReason, ignore_events
 from shepherd.messages import Role, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
@@ -53,7 +53,7 @@ class Interrupter:
         self.left = at
         self.task = task
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def __call__(self, _event: Event) -> bool:
         self.left -= 1
         if self.left != 0:
             return True
@@ -63,7 +63,7 @@ class Interrupter:
         return True
 
 
-def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+def listen(_event: Event) -> bool:
     return True
 
 

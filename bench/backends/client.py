@@ -40,11 +40,11 @@ class Ours(Client):
         from shepherd.backends.api.adapters import adapter_for, base_url_for
         from shepherd.backends.api.backend import ApiBackend
         from shepherd.backends.api.http.client import Endpoint
-        from shepherd.events import TEXT_EVENTS
+        from shepherd.events import Text, Thinking
         from shepherd.messages import Message, ToolSpec
         from shepherd.session import Session
 
-        self._kinds = TEXT_EVENTS
+        self._kinds = (Text, Thinking)
         kind = "openai" if adapter == "openai-chat" else adapter
         address = f"{url}/v1" if adapter.startswith("openai") else url
         spoken = adapter_for(kind, address)
@@ -55,9 +55,9 @@ class Ours(Client):
         self._session = Session(SYSTEM, history, [ToolSpec(**tool) for tool in tools("parameters")])
 
     async def ask(self, seen: Seen) -> None:
-        def callback(event: str, content: str, _name: str, _id: str) -> bool:
-            if event in self._kinds:
-                seen.texts.append((monotonic_ns(), content))
+        def callback(event: object) -> bool:
+            if isinstance(event, self._kinds):
+                seen.texts.append((monotonic_ns(), event.text))
             return True
 
         generation = await self._backend.generate_from_session(self._session, callback)

@@ -21,6 +21,7 @@ from bench.table import machine, markdown, ratio
 from bench.weights import PUP, SMOLLM2, chosen_models
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.llamacpp import LlamaCppSection
+from shepherd.events import ignore_events
 from shepherd.messages import Message
 from shepherd.sampling import Sampling
 from shepherd.session import Session
@@ -103,17 +104,13 @@ async def _run(backend: LlamaCppBackend, sessions: Sequence[Session]) -> float:
     """The processor time of a token. The prompts are read before."""
     limit = TOKENS if len(sessions) > 1 or sessions[0].output_format is None else 0
     if limit == 0:
-        await backend.generate_from_session(sessions[0], _accept, 1)
+        await backend.generate_from_session(sessions[0], ignore_events, 1)
     started = time.process_time()
     answers = await asyncio.gather(
-        *(backend.generate_from_session(session, _accept, limit) for session in sessions)
+        *(backend.generate_from_session(session, ignore_events, limit) for session in sessions)
     )
     seconds = time.process_time() - started
     return seconds / sum(answer.stats.completion_tokens for answer in answers)
-
-
-def _accept(_event: object, _content: str, _name: str, _id: str) -> bool:
-    return True
 
 
 if __name__ == "__main__":

@@ -3,12 +3,19 @@
 from dataclasses import dataclass, replace
 
 from shepherd.events import (
-    TEXT_EVENTS,
-    CallbackEvent,
+    Event,
     EventCallback,
+    Failure,
     FinishReason,
+    Notice,
+    Stats,
+    Text,
+    Thinking,
     Topic,
     ignore_events,
+)
+from shepherd.events import (
+    ToolResult as ToolResultEvent,
 )
 from shepherd.messages import INTERRUPTED, Role, ToolCall
 from shepherd.session import Session
@@ -20,7 +27,6 @@ MAX_CHARACTERS = 160
 
 LAST_ROUND = "[No more calls: answer now with what you know.]"
 CUT = "\n[cut: the answer reached its limit of tokens]"
-_NOT_FORWARDED = frozenset({Topic.PREFILL, Topic.OUTPUT})
 
 
 def answer_of(caller: str, session: Session, reason: FinishReason, error: str) -> ToolResult:
@@ -56,22 +62,22 @@ class Progress:
     _goes_on: bool = True
     _writes: bool = False
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def __call__(self, event: Event) -> bool:
         """Handle an event; False once `on_event` has returned False."""
         match event:
-            case CallbackEvent.TOOL_CALL:
-                self.line(f"{name} {shorten(content)}")
-            case CallbackEvent.TOOL_RESULT if content.startswith("Error: "):
-                self.line(f"{name}: {shorten(content)}")
-            case CallbackEvent.SYSTEM if name not in _NOT_FORWARDED:
-                self._line(content, name)
-            case CallbackEvent.ERROR:
-                self.error = content
-            case CallbackEvent.STATS:
+            case ToolCall():
+                self.line(f"{event.name} {shorten(event.arguments_json)}")
+            case ToolResultEvent() if not event.ok:
+                self.line(f"{event.name}: {shorten(event.text)}")
+            case Notice() if event.topic != Topic.OUTPUT:
+                self._line(event.text, event.topic)
+            case Failure():
+                self.error = event.message
+            case Stats():
                 self.rounds += 1
                 self._writes = False
-                self._send(event, content, self.source or self.label)
-            case _ if event in TEXT_EVENTS:
+                self._send(replace(event, provider=self.source or self.label, id=""))
+            case Text() | Thinking():
                 self._text_begins()
             case _:
                 pass
@@ -87,10 +93,10 @@ class Progress:
             self.line("writing")
 
     def _line(self, text: str, topic: str) -> None:
-        self._send(CallbackEvent.SYSTEM, f"{self.label}: {text}", topic)
+        self._send(Notice(f"{self.label}: {text}", topic))
 
-    def _send(self, event: CallbackEvent, content: str, name: str) -> None:
-        self._goes_on = self._goes_on and self.on_event(event, content, name, "")
+    def _send(self, event: Event) -> None:
+        self._goes_on = self._goes_on and self.on_event(event)
 
 
 def shorten(text: str, limit: int = MAX_CHARACTERS) -> str:

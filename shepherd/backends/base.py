@@ -8,8 +8,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from shepherd.events import EventCallback, FinishReason
-from shepherd.json_text import to_json
+from shepherd.events import EventCallback, FinishReason, Stats
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
 from shepherd.sampling import Sampling, choice_seed
@@ -19,56 +18,6 @@ if TYPE_CHECKING:
     from shepherd.backends.embedding import Embedder
     from shepherd.backends.text_model import TextModel
     from shepherd.backends.upstream_state import UpstreamState
-
-MIN_SPEED_TOKENS = 4
-MIN_SPEED_SECONDS = 0.05
-"""The minimum of seconds from which a speed is computed."""
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationStats:
-    """The measures of one generation: tokens, seconds, and the context after it.
-
-    `restored_tokens` are cached tokens that came from host memory or disk. `drafted_tokens` were
-    computed ahead; `accepted_tokens` of them are in the answer. `cost` is in US dollars, None if
-    the price is unknown.
-    """
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    completion_tokens: int = 0
-    prefill_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    context_used: int = 0
-    context_size: int = 0
-    restored_tokens: int = 0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
-    cost: float | None = None
-
-    @property
-    def prefill_speed(self) -> float:
-        """Prompt tokens decoded per second, without the cached ones."""
-        return _rate(self.prompt_tokens - self.cached_tokens, self.prefill_seconds)
-
-    @property
-    def decode_speed(self) -> float:
-        """Generated tokens per second; 0.0 if the measurement is too short to be meaningful.
-
-        An answer in one piece, or of a few tokens, has no speed.
-        """
-        if self.completion_tokens < MIN_SPEED_TOKENS or self.decode_seconds < MIN_SPEED_SECONDS:
-            return 0.0
-        return _rate(self.completion_tokens, self.decode_seconds)
-
-    def to_json(self) -> str:
-        """The content of a STATS event; speeds in tokens per second."""
-        speeds = {
-            "prefill_speed": round(self.prefill_speed, 1),
-            "decode_speed": round(self.decode_speed, 1),
-        }
-        values = {name: getattr(self, name) for name in self.__slots__} | speeds
-        return to_json({name: value for name, value in values.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +32,7 @@ class Generation:
 
     message: Message
     finish_reason: FinishReason
-    stats: GenerationStats = field(default_factory=GenerationStats)
+    stats: Stats = field(default_factory=Stats)
     problems: tuple[str, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
     broken: str = ""
@@ -189,9 +138,9 @@ class Prefilled(AbstractAsyncContextManager["Prefilled"]):
         """The parameters as they are applied, defaults included; None if they are unknown."""
         return None
 
-    def stats(self) -> GenerationStats:
+    def stats(self) -> Stats:
         """The measures so far."""
-        return GenerationStats(self.prompt_tokens, self.cached_tokens)
+        return Stats(self.prompt_tokens, self.cached_tokens)
 
     async def __aexit__(
         self,
@@ -332,7 +281,3 @@ class Backend(ABC):
         """`prefill_session` and `generate_from_prefilled` in one."""
         async with await self.prefill_session(session, callback) as prefilled:
             return await self.generate_from_prefilled(prefilled, callback, max_tokens)
-
-
-def _rate(tokens: int, seconds: float) -> float:
-    return tokens / seconds if seconds > 0 else 0.0

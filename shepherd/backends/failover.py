@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from shepherd.backends.base import Backend, Generation, Prefilled
 from shepherd.errors import ShepherdError
-from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, Topic
+from shepherd.events import Event, EventCallback, Notice, TextEvent, Topic
 from shepherd.logprobs import TokenLogprob
 from shepherd.sampling import Sampling
 from shepherd.session import Session
@@ -74,7 +74,7 @@ class FailoverBackend(Backend):
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         warning = self.take_warning()
         if warning:
-            callback(CallbackEvent.SYSTEM, warning, Topic.WARNING, "")
+            callback(Notice(warning, Topic.WARNING))
         prompt = _RoutedPrompt(session, self.route(session))
         try:
             await prompt.route.run(lambda backend: prompt.prefill(backend, callback), callback)
@@ -164,6 +164,6 @@ class _Watched:
         self._callback = callback
         self.answered = False
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        self.answered = self.answered or event in TEXT_EVENTS
-        return self._callback(event, content, name, id)
+    def __call__(self, event: Event) -> bool:
+        self.answered = self.answered or isinstance(event, TextEvent)
+        return self._callback(event)

@@ -12,7 +12,7 @@ from shepherd.backends.failover import FailoverBackend, Route
 from shepherd.backends.text_model import TextModel
 from shepherd.backends.upstream_state import UpstreamState
 from shepherd.errors import ShepherdError, UnreachableError
-from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.events import EventCallback, Notice, Topic
 from shepherd.messages import Message
 from shepherd.session import Session
 
@@ -154,7 +154,7 @@ class FallbackBackend(FailoverBackend):
             opened, skipped = await _open_next(self._waiting)
             if opened is None:
                 if skipped:
-                    callback(CallbackEvent.SYSTEM, " ".join(skipped), Topic.WARNING, "")
+                    callback(Notice(" ".join(skipped), Topic.WARNING))
                 raise error
             self._left.append(failed)
             candidate, self._current = opened
@@ -162,7 +162,7 @@ class FallbackBackend(FailoverBackend):
             for listener in [*self._listeners]:
                 listener()
             warning = _warning(error, skipped, candidate)
-            callback(CallbackEvent.SYSTEM, warning, Topic.WARNING, "")
+            callback(Notice(warning, Topic.WARNING))
 
 
 class _Current(Route):

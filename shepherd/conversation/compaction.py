@@ -7,7 +7,16 @@ from pathlib import Path
 
 from shepherd.backends.base import Backend
 from shepherd.errors import ContextFullError, InvalidRequestError, MemoryStoreError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
+from shepherd.events import (
+    Event,
+    EventCallback,
+    FinishReason,
+    Notice,
+    PrefillProgress,
+    Stats,
+    Topic,
+    ignore_events,
+)
 from shepherd.eviction import message_groups
 from shepherd.memory import Memory, Place
 from shepherd.memory.records import MAX_KEY, MAX_VALUE
@@ -209,10 +218,10 @@ class _Summariser:
         """The text of the answer, "" if there is none. Raises InvalidRequestError if cancelled."""
         stopped = False
 
-        def receive(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        def receive(event: Event) -> bool:
             nonlocal stopped
-            passed = event is CallbackEvent.SYSTEM or event is CallbackEvent.STATS
-            stopped = stopped or (passed and not self.callback(event, content, name, id))
+            passed = isinstance(event, Notice | PrefillProgress | Stats)
+            stopped = stopped or (passed and not self.callback(event))
             return not stopped
 
         async with await self.backend.prefill_session(request, receive) as prefilled:
@@ -245,7 +254,7 @@ class _Summariser:
         return max(MIN_PIECE, length // 2)
 
     def _send(self, text: str) -> None:
-        if not self.callback(CallbackEvent.SYSTEM, text, Topic.PROGRESS, ""):
+        if not self.callback(Notice(text, Topic.PROGRESS)):
             raise InvalidRequestError("The summary was stopped; the conversation is as it was.")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shepherd.config.sections import Hook, HooksSection
 from shepherd.errors import ToolError
-from shepherd.events import CallbackEvent, Topic
+from shepherd.events import Notice, Topic
 from shepherd.hooks.command import HookCommand, HookError, Outcome
 from shepherd.messages import JsonObject
 from shepherd.tools.base import Access, AccessKind, ToolResult
@@ -80,7 +80,7 @@ class Hooks:
             try:
                 outcome = await command.run(payload)
             except HookError as error:
-                prepared.context.on_event(CallbackEvent.SYSTEM, str(error), Topic.WARNING, "")
+                prepared.context.on_event(Notice(str(error), Topic.WARNING))
                 continue
             if outcome.decision is Decision.DENY:
                 held = f"Error: the hook `{command.name}` holds the result back: {outcome.reason}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from shepherd.events import CallbackEvent, Topic
+from shepherd.events import Notice, Topic
 from shepherd.knowledge.instructions import InstructionReader, Instructions, cut, framed, opening
 from shepherd.messages import Message
 from shepherd.tools.base import AccessKind, Claim, ToolResult
@@ -54,7 +54,7 @@ class SubdirectoryInstructions:
             return result
         names = ", ".join(text.name for text in new)
         note = f"{names}: the model reads it with this result."
-        prepared.context.on_event(CallbackEvent.SYSTEM, note, Topic.NOTICE, "")
+        prepared.context.on_event(Notice(note, Topic.NOTICE))
         return replace(result, content="\n".join([result.content, ABOUT, *map(framed, new)]))
 
     def _new(self, prepared: PreparedCall, texts: list[Instructions]) -> list[Instructions]:

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from shepherd.errors import ImageError, ToolError
-from shepherd.events import CallbackEvent, Topic
+from shepherd.events import Notice, Topic
 from shepherd.images import MAX_IMAGES, Image, decode_image
 from shepherd.mcp.schema import JsonArguments, arguments_model, model_schema
 from shepherd.messages import ToolSpec
@@ -192,7 +192,7 @@ class ServerTool(Tool[JsonArguments]):
         async def report(progress: float, total: float | None, message: str | None) -> None:
             share = f"{progress:g}" + (f"/{total:g}" if total else "")
             text = " ".join(filter(None, [share, reveal(message or "")[:200]]))
-            context.on_event(CallbackEvent.SYSTEM, text, Topic.PROGRESS, "")
+            context.on_event(Notice(text, Topic.PROGRESS))
 
         client = await self._connection.client()
         seconds = server.definition.timeout

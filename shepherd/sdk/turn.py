@@ -6,8 +6,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from shepherd.events import CallbackEvent, EventCallback, FinishReason
-from shepherd.sdk.events import AnswerBuilder, End, Event, to_event
+from shepherd import events
+from shepherd.events import (
+    EventCallback,
+    Failure,
+    FinishReason,
+    PlanUpdate,
+    PrefillProgress,
+    Stop,
+    UserPrompt,
+)
+from shepherd.sdk.events import AnswerBuilder, End, Event
 from shepherd.turn import TurnOutcome
 
 RunTurn: TypeAlias = Callable[[EventCallback], Coroutine[Any, Any, TurnOutcome]]
@@ -74,11 +83,16 @@ class TurnWork:
         finally:
             self.events.put_nowait(None)
 
-    def _receive(self, kind: CallbackEvent, content: str, name: str, id: str) -> bool:
-        if kind is CallbackEvent.ERROR:
-            self._builder.problem = content
-        elif (event := to_event(kind, content, name, id)) is not None:
-            self.emit(event)
+    def _receive(self, event: events.Event) -> bool:
+        match event:
+            case Failure():
+                self._builder.problem = event.message
+            case PrefillProgress() | PlanUpdate():
+                self.emit(event.notice)
+            case UserPrompt() | Stop():
+                pass
+            case _:
+                self.emit(event)
         return not self.cancelled
 
 

@@ -12,8 +12,20 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from shepherd.backends.base import Backend, Generation, GenerationStats, Prefilled
-from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, FinishReason, Topic
+from shepherd.backends.base import Backend, Generation, Prefilled
+from shepherd.events import (
+    KINDS,
+    CallbackEvent,
+    Event,
+    EventCallback,
+    FinishReason,
+    Notice,
+    PrefillProgress,
+    Stats,
+    TextEvent,
+    Thinking,
+    Topic,
+)
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
 from shepherd.server.errors import answer_cut
@@ -73,10 +85,10 @@ class ChoicePiece(NamedTuple):
         return self.event is CallbackEvent.THINKING
 
 
-def log_warnings(event: CallbackEvent, content: str, name: str = "", _id: str = "") -> bool:
+def log_warnings(event: Event) -> bool:
     """An event callback that only passes a backend's warnings to the log."""
-    if event is CallbackEvent.SYSTEM and name == Topic.WARNING:
-        logger.warning("%s", content)
+    if isinstance(event, Notice) and event.topic == Topic.WARNING:
+        logger.warning("%s", event.text)
     return True
 
 
@@ -120,10 +132,10 @@ class Choices:
                 self._start(index, self._generate(index, handle))
 
     @property
-    def prompt(self) -> GenerationStats:
+    def prompt(self) -> Stats:
         """The measures of the prompt, before anything was generated."""
         first = self._handles[0]
-        return GenerationStats(first.prompt_tokens, first.cached_tokens)
+        return Stats(first.prompt_tokens, first.cached_tokens)
 
     def handle(self, index: int) -> Prefilled:
         """The prompt of a choice that has begun."""
@@ -160,7 +172,7 @@ class Choices:
         self.start()
         return self._alone or await self._tasks[index]
 
-    def stats(self) -> list[GenerationStats]:
+    def stats(self) -> list[Stats]:
         """The measures of all choices so far; those of a running answer are an estimate."""
         return [self._stats(index) for index in range(self._count)]
 
@@ -200,16 +212,17 @@ class Choices:
             self._handles[index] = held
             return await self._generate(index, held)
 
-    def _listen(self, index: int, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        if event in TEXT_EVENTS and content:
-            self._characters[index] += len(content)
-            logprobs = () if event is CallbackEvent.THINKING else self._fresh_logprobs(index)
-            self._queue.put_nowait(ChoicePiece(index, event, content, logprobs))
-        if event not in (CallbackEvent.SYSTEM, CallbackEvent.ERROR):
+    def _listen(self, index: int, event: Event) -> bool:
+        kind = KINDS[type(event)]
+        if isinstance(event, TextEvent) and event.text:
+            self._characters[index] += len(event.text)
+            logprobs = () if isinstance(event, Thinking) else self._fresh_logprobs(index)
+            self._queue.put_nowait(ChoicePiece(index, kind, event.text, logprobs))
+        if kind not in (CallbackEvent.SYSTEM, CallbackEvent.ERROR):
             self._begun.set()
-        return log_warnings(event, content, name)
+        return log_warnings(event)
 
-    def _stats(self, index: int) -> GenerationStats:
+    def _stats(self, index: int) -> Stats:
         handle = self._handles.get(index)
         if self._alone is not None:
             return self._alone.stats
@@ -217,7 +230,7 @@ class Choices:
         if task and task.done() and not task.cancelled() and task.exception() is None:
             return task.result().stats
         if handle is None:
-            return GenerationStats()
+            return Stats()
         return stats_so_far(handle, self._characters[index])
 
     def _fresh_logprobs(self, index: int) -> tuple[TokenLogprob, ...]:
@@ -233,7 +246,7 @@ class Choices:
             self._begun.set()
 
 
-def stats_so_far(prompt: Prefilled, characters: int) -> GenerationStats:
+def stats_so_far(prompt: Prefilled, characters: int) -> Stats:
     """The measures of an answer that has not ended; `characters` is the length of its text."""
     stats, estimate = prompt.stats(), -(-characters // CHARACTERS_PER_TOKEN)
     written = max(stats.completion_tokens, len(prompt.generated), estimate)
@@ -328,12 +341,11 @@ class ProgressStream:
         self._reports: asyncio.Queue[PromptProgress | None] = asyncio.Queue()
         self._done = -1
 
-    def listen(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> bool:
+    def listen(self, event: Event) -> bool:
         """The callback for the prompt."""
-        if event is CallbackEvent.SYSTEM and name == Topic.PREFILL:
-            done, _, total = content.partition("/")
-            self._reports.put_nowait(self._report(int(total), int(id or 0), int(done)))
-        return log_warnings(event, content, name, id)
+        if isinstance(event, PrefillProgress):
+            self._reports.put_nowait(self._report(event.total, event.cached, event.done))
+        return log_warnings(event)
 
     async def frames(
         self,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shepherd.config.choices import ApproveMode, SandboxMode
 from shepherd.errors import ToolError
-from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.events import EventCallback, Notice, Topic
 from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.permissions.files import TOOL
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
@@ -254,7 +254,7 @@ class Confiner:
 
     def _notify(self, on_event: EventCallback, text: str) -> None:
         if self._sandbox.is_new(text):
-            on_event(CallbackEvent.SYSTEM, text, Topic.NOTICE, "")
+            on_event(Notice(text, Topic.NOTICE))
 
 
 def refusal_note(refusal: Refusal, reason: str) -> str:

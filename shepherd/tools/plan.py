@@ -1,9 +1,7 @@
 """The plan of a long task: the model's list of steps, and a plan that the user accepts."""
 
-import json
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Annotated, cast
+from typing import Annotated
 
 from pydantic import (
     BaseModel,
@@ -16,7 +14,7 @@ from pydantic import (
 )
 
 from shepherd.errors import ToolError
-from shepherd.events import CallbackEvent, Topic
+from shepherd.events import PlanStep, PlanUpdate, StepStatus
 from shepherd.messages import JsonObject
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 
@@ -33,14 +31,6 @@ NOT_ACCEPTED = (
     "if the user said how; otherwise end your answer here."
 )
 NOT_PLANNING = "Plan mode is off: you may carry out the plan without asking."
-
-
-class StepStatus(StrEnum):
-    """The state of a step."""
-
-    PENDING = "pending"
-    IN_PROGRESS = "in_progress"
-    COMPLETED = "completed"
 
 
 ASCII_SIGNS = {
@@ -97,7 +87,7 @@ class UpdatePlan(Tool[PlanArguments]):
 
     async def run(self, arguments: PlanArguments, context: ToolContext) -> ToolResult:
         steps = arguments.steps
-        context.on_event(CallbackEvent.SYSTEM, plan_json(steps), Topic.PLAN, "")
+        context.on_event(_update(steps))
         completed = sum(step.status is StepStatus.COMPLETED for step in steps)
         return ToolResult(f"The user sees the plan: {completed} of {len(steps)} completed.")
 
@@ -121,8 +111,7 @@ class PresentPlan(Tool[PresentArguments]):
         return []
 
     async def run(self, arguments: PresentArguments, context: ToolContext) -> ToolResult:
-        proposal = json.dumps({"proposal": arguments.plan}, ensure_ascii=False)
-        context.on_event(CallbackEvent.SYSTEM, proposal, Topic.PLAN, "")
+        context.on_event(PlanUpdate(proposal=arguments.plan))
         try:
             needed_approval = await context.authorize(
                 Access(AccessKind.PLAN, "plan"), arguments.plan
@@ -132,18 +121,13 @@ class PresentPlan(Tool[PresentArguments]):
         return ToolResult(ACCEPTED if needed_approval else NOT_PLANNING)
 
 
-def plan_json(steps: Sequence[Step]) -> str:
-    """The content of a PLAN event: an object with `steps`."""
-    entries = [{"step": step.step, "status": step.status.value} for step in steps]
-    return json.dumps({"steps": entries}, ensure_ascii=False)
-
-
-def parse_plan(content: str) -> list[Step] | str:
-    """The steps, or the proposal, of a PLAN event; [] if it is not one."""
+def plan_of(arguments: JsonObject) -> PlanUpdate:
+    """The plan in a call's arguments; without steps if they are not valid."""
     try:
-        data = cast(JsonObject, json.loads(content))
-        if "proposal" in data:
-            return str(data["proposal"])
-        return PlanArguments.model_validate(data).steps
-    except (ValueError, TypeError, ValidationError):
-        return []
+        return _update(PlanArguments.model_validate(arguments).steps)
+    except ValidationError:
+        return PlanUpdate()
+
+
+def _update(steps: Sequence[Step]) -> PlanUpdate:
+    return PlanUpdate(tuple(PlanStep(step.step, step.status) for step in steps))

@@ -10,7 +10,7 @@ from typing import Any
 
 from shepherd.config.choices import ApproveMode, SandboxMode
 from shepherd.errors import ToolError
-from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
+from shepherd.events import EventCallback, Notice, Topic, ignore_events
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AnyTool, Authorize, CallRunner, ToolContext, ToolResult
 from shepherd.tools.call import CallStep, PreparedCall, parse_arguments
@@ -99,7 +99,7 @@ class ToolRunner:
             _log.exception("%s failed", call.name)
             result = ToolResult(f"Error: {call.name} failed: {harmless_error(error)}", ok=False)
         if mode is ApproveMode.PLAN and self.policy.mode is not mode:
-            on_event(CallbackEvent.SYSTEM, self.policy.mode.value, Topic.MODE, "")
+            on_event(Notice(self.policy.mode.value, Topic.MODE))
         return await asyncio.to_thread(self._presentable, result, limit)
 
     async def _run(self, call: ToolCall, limit: int, on_event: EventCallback) -> ToolResult:
@@ -181,7 +181,7 @@ class ToolRunner:
                 plan, answer = await consent.opened(prepared, plan, result.refusal)
             except ToolError as error:
                 note = refusal_note(result.refusal, str(error))
-                prepared.context.on_event(CallbackEvent.SYSTEM, note, Topic.NOTICE, "")
+                prepared.context.on_event(Notice(note, Topic.NOTICE))
                 return replace(result, content=f"{result.content}{notes}\n[{note}]")
             notes += answer
 

@@ -7,7 +7,17 @@ from itertools import takewhile
 
 from shepherd.backends.base import Backend
 from shepherd.errors import ShepherdError
-from shepherd.events import CallbackEvent, FinishReason
+from shepherd.events import (
+    Event,
+    Failure,
+    FinishReason,
+    Notice,
+    PlanUpdate,
+    Stats,
+)
+from shepherd.events import (
+    ToolResult as ToolResultEvent,
+)
 from shepherd.messages import INTERRUPTED, Message, ToolCall
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
@@ -69,7 +79,7 @@ class CallRounds:
         """End the turn because the first of `calls` was made too often."""
         self.fill(calls, NOT_REPEATED.format(count=self.guard.limit(calls[0])), send=True)
         text = STOPPED.format(name=calls[0].name, count=self.guard.limit(calls[0]))
-        self.stream.send(CallbackEvent.ERROR, text, "TurnStopped")
+        self.stream.send(Failure(text, "TurnStopped"))
         return FinishReason.ERROR
 
     async def _run_batch(
@@ -103,8 +113,10 @@ class CallRounds:
     async def _run_call(self, call: ToolCall, room: int | None) -> ToolResult:
         """The result of a call, whose events carry its id."""
 
-        def send(event: CallbackEvent, content: str, name: str, id: str) -> bool:
-            return self.stream.send(event, content, name, id or call.id)
+        def send(event: Event) -> bool:
+            if isinstance(event, Notice | PlanUpdate | Stats) and not event.id:
+                event = replace(event, id=call.id)
+            return self.stream.send(event)
 
         return await self.tools.run(call, room, send)
 
@@ -122,7 +134,7 @@ class CallRounds:
 
     def _send_result(self, message: Message) -> bool:
         return self.stream.send(
-            CallbackEvent.TOOL_RESULT, message.content, message.name, message.tool_call_id
+            ToolResultEvent(message.tool_call_id, message.name, message.content)
         )
 
     def fill(

@@ -5,9 +5,19 @@ from collections.abc import Collection, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from shepherd.backends.base import Backend, Generation, GenerationStats
+from shepherd.backends.base import Backend, Generation
 from shepherd.errors import ContextFullError, InvalidRequestError, ShepherdError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, tokens_read
+from shepherd.events import (
+    Event,
+    EventCallback,
+    Failure,
+    FinishReason,
+    Notice,
+    PrefillProgress,
+    Stats,
+    Topic,
+    UserPrompt,
+)
 from shepherd.messages import Message
 from shepherd.session import Session, SessionAdditions
 from shepherd.turn.calls import CallRounds
@@ -73,7 +83,7 @@ class _Turn:
     stream: TurnStream
     limits: TurnLimits
     client_tools: Collection[str] = ()
-    stats: list[GenerationStats] = field(default_factory=list[GenerationStats])
+    stats: list[Stats] = field(default_factory=list[Stats])
     calls: CallRounds = field(init=False)
     hints: HintGuard = field(init=False)
 
@@ -88,7 +98,7 @@ class _Turn:
         for message in () if additions is None else await additions.before_prompt():
             self.session.add(message)
         self.session.add(prompt if additions is None else await additions.opening(prompt))
-        if not self.stream.send(CallbackEvent.USER_PROMPT, prompt.plain_text):
+        if not self.stream.send(UserPrompt(prompt.plain_text)):
             return self._outcome(FinishReason.CANCELLED)
         return await self.rounds()
 
@@ -97,7 +107,7 @@ class _Turn:
         try:
             return await work
         except ShepherdError as error:
-            self.stream.send(CallbackEvent.ERROR, str(error), type(error).__name__)
+            self.stream.send(Failure(str(error), type(error).__name__))
             raise
 
     async def rounds(self) -> TurnOutcome:
@@ -190,12 +200,12 @@ class _Turn:
             evicted = await room_for_answer(self.session, self.backend, tokens)
             fits = not self._report_evicted(evicted)
 
-    def _read(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def _read(self, event: Event) -> bool:
         """Forward an event of the prompt's reading; the ledger counts the tokens."""
-        if event is CallbackEvent.SYSTEM and name == Topic.PREFILL:
-            self.session.ledger.context_used = tokens_read(content)
+        if isinstance(event, PrefillProgress):
+            self.session.ledger.context_used = event.done
             self.session.ledger.context_size = self.backend.info.context_size
-        return self.stream.send(event, content, name, id)
+        return self.stream.send(event)
 
     async def _make_room(self, full: ContextFullError, failures: int) -> None:
         try:
@@ -210,14 +220,14 @@ class _Turn:
         """Notify the user of evicted messages; False if there are none."""
         if evicted:
             text = eviction_notice(self.session, len(evicted))
-            self.stream.send(CallbackEvent.SYSTEM, text, Topic.EVICTION)
+            self.stream.send(Notice(text, Topic.EVICTION))
         return bool(evicted)
 
     def _hint(self, generation: Generation) -> FinishReason | None:
         """Report the problem to user and model; the reason to end the turn, None to go on."""
         again = self.hints.take()
         text = (RETRIED if again else ABANDONED).format(problems=" ".join(generation.problems))
-        if not self.stream.send(CallbackEvent.SYSTEM, text, Topic.HINT):
+        if not self.stream.send(Notice(text, Topic.HINT)):
             return FinishReason.CANCELLED
         if not again:
             return generation.finish_reason
@@ -236,14 +246,14 @@ class _Turn:
             if additions.was_displayed(message):
                 continue
             topic = Topic.HINT if message.is_hint else Topic.STEERING
-            if not self.stream.send(CallbackEvent.SYSTEM, message.plain_text, topic):
+            if not self.stream.send(Notice(message.plain_text, topic)):
                 for rest in messages[index + 1 :]:
                     self.session.add(rest)
                 return FinishReason.CANCELLED
         return None if messages else ended
 
     def _stop(self, text: str) -> TurnOutcome:
-        self.stream.send(CallbackEvent.ERROR, text, "TurnStopped")
+        self.stream.send(Failure(text, "TurnStopped"))
         return self._outcome(FinishReason.ERROR)
 
     def _outcome(self, reason: FinishReason) -> TurnOutcome:

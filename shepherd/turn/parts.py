@@ -1,17 +1,23 @@
 """The parts of a turn beside its loop: its executor of tools, limits, outcome and events."""
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
 
-from shepherd.backends.base import GenerationStats
 from shepherd.errors import ShepherdError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, ignore_events
+from shepherd.events import (
+    Event,
+    EventCallback,
+    FinishReason,
+    Stats,
+    Text,
+    Thinking,
+    ignore_events,
+)
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import ToolResult
-from shepherd.tools.deferred.wrapper import USE_TOOL, open_call
+from shepherd.tools.deferred.wrapper import open_call
 
 
 class ToolExecutor(Protocol):
@@ -57,7 +63,7 @@ class TurnOutcome:
     """The end of a turn; `stats` has one entry per generation."""
 
     finish_reason: FinishReason
-    stats: tuple[GenerationStats, ...] = ()
+    stats: tuple[Stats, ...] = ()
 
 
 @dataclass(slots=True)
@@ -73,21 +79,23 @@ class TurnStream:
     _content: list[str] = field(default_factory=list[str])
     _reasoning: list[str] = field(default_factory=list[str])
 
-    def send(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> bool:
+    def send(self, event: Event) -> bool:
         """Forward an event; False, and nothing is forwarded, after the callback returned False.
 
         A call of `use_tool` is forwarded as the call inside it.
         """
         if self.cancelled:
             return False
-        if event is CallbackEvent.TOOL_CALL and name == USE_TOOL:
-            call = open_call(ToolCall(id, name, json.loads(content)), self.client_tools)
-            content, name = call.arguments_json, call.name
-        if event is CallbackEvent.THINKING:
-            self._reasoning.append(content)
-        elif event in (CallbackEvent.CONTENT, CallbackEvent.CODEBLOCK):
-            self._content.append(content)
-        self.cancelled = not self.callback(event, content, name, id)
+        match event:
+            case ToolCall():
+                event = open_call(event, self.client_tools)
+            case Thinking():
+                self._reasoning.append(event.text)
+            case Text():
+                self._content.append(event.text)
+            case _:
+                pass
+        self.cancelled = not self.callback(event)
         return not self.cancelled
 
     def begin_generation(self) -> None:

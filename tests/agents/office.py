@@ -10,16 +10,15 @@ from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.choices import ApproveMode
 from shepherd.config.provider import make_provider
-from shepherd.events import CallbackEvent
+from shepherd.events import CallbackEvent, Event
 from shepherd.messages import ToolCall, ToolSpec
 from shepherd.session import Session
 from shepherd.tools.base import AnyTool, ToolResult
 from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import Choice
 from shepherd.turn import TurnLimits
+from tests.flat_events import flat
 from tests.tools.workshop import Workshop, open_workshop
-
-Event = tuple[CallbackEvent, str, str]
 
 
 @dataclass
@@ -30,7 +29,9 @@ class Office:
     conversation: Session
     opens: list[Backend | Exception]
     opened: list[Backend] = field(default_factory=list[Backend])
-    events: list[Event] = field(default_factory=list[Event])
+    events: list[tuple[CallbackEvent, str, str]] = field(
+        default_factory=list[tuple[CallbackEvent, str, str]]
+    )
     deaf_after: int | None = None
     sessions: dict[str, Session] = field(default_factory=dict[str, Session])
 
@@ -38,8 +39,9 @@ class Office:
         call = ToolCall("call_1_0", "ask_fast", {"question": question, "fresh": fresh})
         return await self.workshop.runner.run(call, on_event=self.hear)
 
-    def hear(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        self.events.append((event, content, name))
+    def hear(self, event: Event) -> bool:
+        kind, content, name, _ = flat(event)
+        self.events.append((kind, content, name))
         return len(self.events) != self.deaf_after
 
     @property

@@ -13,11 +13,12 @@ from shepherd.agents.progress import LAST_ROUND
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.choices import ApproveMode
 from shepherd.errors import AccessError, UnreachableError
-from shepherd.events import CallbackEvent, Topic
+from shepherd.events import CallbackEvent, Event, Topic
 from shepherd.messages import INTERRUPTED, Message, Role, ToolCall
 from shepherd.tools.permissions.approval import Choice
 from shepherd.turn import TurnLimits, run_turn
 from tests.agents.office import Office, open_office
+from tests.flat_events import flat
 from tests.patience import PATIENCE
 
 LOOK = 'call: read_file {"path": "notes.txt"}\n---\ntext: Milk.'
@@ -121,8 +122,9 @@ async def test_cancelling_the_turn_cancels_it_too(base: Path, script: str) -> No
     backend = ScriptedBackend(parse_script('call: ask_fast {"question": "x"}'))
     conversation, started = office.conversation, asyncio.Event()
 
-    def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        if event is CallbackEvent.STATS and name == "fast":
+    def listen(event: Event) -> bool:
+        kind, _, name, _ = flat(event)
+        if kind is CallbackEvent.STATS and name == "fast":
             started.set()
         return True
 

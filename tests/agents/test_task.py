@@ -16,13 +16,14 @@ from shepherd.config.choices import ApproveMode
 from shepherd.config.settings import Config
 from shepherd.conversation.toolbox import offered_tools
 from shepherd.errors import UnreachableError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
+from shepherd.events import CallbackEvent, Event, EventCallback, FinishReason, Topic
 from shepherd.messages import Message, Role
 from shepherd.models import BUILTIN_TOOLS
 from shepherd.session import Session
 from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import Choice
 from shepherd.turn import TurnLimits, run_turn
+from tests.flat_events import flat
 from tests.patience import PATIENCE
 from tests.tools.workshop import Workshop, open_workshop
 
@@ -72,8 +73,8 @@ class Team:
     )
     opened: list[str] = field(default_factory=list[str])
 
-    def hear(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        self.events.append((event, content, name, id))
+    def hear(self, event: Event) -> bool:
+        self.events.append(flat(event))
         return True
 
     def lines(self) -> list[str]:

@@ -22,12 +22,20 @@ from shepherd.config.provider import PROVIDER_TYPES, make_provider
 from shepherd.config.provider_book import Ephemeral, ProviderBook
 from shepherd.config.settings import Config
 from shepherd.errors import BackendError, ConfigError, UnreachableError
-from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
+from shepherd.events import (
+    CallbackEvent,
+    Event,
+    EventCallback,
+    Text,
+    Topic,
+    ignore_events,
+)
 from shepherd.messages import Message
 from shepherd.session import Session
 from tests.backends.api.upstream import Received, Reply, Upstream
 from tests.backends.llamacpp.tiny import write_llama
 from tests.backends.openai_server import chunk, openai_server
+from tests.flat_events import flat
 
 Heard = list[tuple[CallbackEvent, str, str]]
 
@@ -53,9 +61,10 @@ def gone() -> Iterator[str]:
 
 
 async def ask(backend: Backend, heard: Heard | None = None) -> str:
-    def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def listen(event: Event) -> bool:
+        kind, content, name, _ = flat(event)
         if heard is not None:
-            heard.append((event, content, name))
+            heard.append((kind, content, name))
         return True
 
     session = Session(messages=[Message.user("hello")])
@@ -198,7 +207,7 @@ class Unsteady(ScriptedBackend):
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
         if self.late:
-            callback(CallbackEvent.CONTENT, "half", "", "")
+            callback(Text("half"))
         raise UnreachableError("first can't be reached.")
 
     async def reachable(self) -> bool:

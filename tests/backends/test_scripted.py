@@ -6,18 +6,20 @@ from hypothesis import strategies as st
 
 from shepherd.backends.base import Generation
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.events import TEXT_EVENTS, CallbackEvent, FinishReason
+from shepherd.events import Event, FinishReason
 from shepherd.messages import Message
 from shepherd.sampling import Sampling
 from shepherd.session import Session
+from tests.flat_events import TEXT_KINDS, flat
 
 
 async def played(script: str, *stop: str, max_tokens: int = 0) -> tuple[Generation, str]:
     """The generation, and the text of its events."""
     backend, pieces = ScriptedBackend(parse_script(script)), list[str]()
 
-    def listen(event: CallbackEvent, content: str, _name: str, _id: str) -> bool:
-        pieces.extend([content] if event in TEXT_EVENTS else [])
+    def listen(event: Event) -> bool:
+        kind, content, _, _ = flat(event)
+        pieces.extend([content] if kind in TEXT_KINDS else [])
         return True
 
     session = Session(messages=[Message.user("hi")], sampling=Sampling(stop=stop))

@@ -16,12 +16,13 @@ from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
 from shepherd.conversation.toolbox import build_registry
 from shepherd.errors import ModelLoadError, SessionError, ShepherdError, UnreachableError
-from shepherd.events import CallbackEvent
+from shepherd.events import CallbackEvent, Event
 from shepherd.messages import ToolCall
 from shepherd.models import BUILTIN_TOOLS
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.permissions.rules import Decision
 from shepherd.turn import run_turn
+from tests.flat_events import flat
 
 Opener = Callable[[Config], Awaitable[Backend]]
 
@@ -47,8 +48,9 @@ def build(tmp_path: Path, opener: Opener = open_scripted, **flags: object) -> Co
 async def ask(conversation: Conversation, prompt: str) -> str:
     said: list[str] = []
 
-    def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        if event is CallbackEvent.CONTENT:
+    def listen(event: Event) -> bool:
+        kind, content, _, _ = flat(event)
+        if kind is CallbackEvent.CONTENT:
             said.append(content)
         return True
 

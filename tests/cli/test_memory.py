@@ -15,13 +15,14 @@ from shepherd.config.settings import Config
 from shepherd.conversation.build import build_conversation
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
-from shepherd.events import CallbackEvent, Topic
+from shepherd.events import CallbackEvent, Event, Topic
 from shepherd.memory import Place
 from shepherd.memory.records import OWN_TOOLS
 from shepherd.models import BUILTIN_TOOLS, builtin_model
 from shepherd.transcript import SessionStore
 from shepherd.turn import run_turn
 from tests.cli.program import Program
+from tests.flat_events import flat
 from tests.patience import PATIENCE
 
 PLAIN = "context: 120\ntext: one two three four five six seven eight nine ten"
@@ -47,10 +48,11 @@ class Heard:
     warnings: list[str] = field(default_factory=list[str])
     results: list[str] = field(default_factory=list[str])
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        if event is CallbackEvent.SYSTEM and name == Topic.EVICTION:
+    def __call__(self, event: Event) -> bool:
+        kind, content, name, _ = flat(event)
+        if kind is CallbackEvent.SYSTEM and name == Topic.EVICTION:
             self.evictions.append(content)
-        if event is CallbackEvent.TOOL_RESULT:
+        if kind is CallbackEvent.TOOL_RESULT:
             self.results.append(content)
         return True
 

@@ -1,6 +1,5 @@
 """The parts of a turn in an editor."""
 
-import json
 import os
 import threading
 from pathlib import Path
@@ -22,35 +21,42 @@ from shepherd.config.load import load_config
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.errors import ShepherdError
-from shepherd.events import CallbackEvent, Topic
+from shepherd.events import (
+    Event,
+    Notice,
+    PlanStep,
+    PlanUpdate,
+    PrefillProgress,
+    StepStatus,
+    Topic,
+)
 from shepherd.messages import ToolCall
 from tests.patience import PATIENCE
 
 TEXT = st.text(st.sampled_from("`~ \n#*[]()<x>é"), max_size=30)
 
 
-def shown(*events: tuple[CallbackEvent, str, str, str]) -> list[Any]:
+def shown(*events: Event) -> list[Any]:
     """The updates for these events, as they are sent."""
     posted: list[Any] = []
     updates = SessionUpdates("s", Path("/"), posted.append)
     for event in events:
-        assert updates.receive(*event)
+        assert updates.receive(event)
     return [message["params"]["update"] for message in posted]
 
 
 def test_every_topic_is_shown_in_its_place() -> None:
-    system, call = CallbackEvent.SYSTEM, (CallbackEvent.TOOL_CALL, "{}", "execute_command", "c")
-    steps = [{"step": "one", "status": "completed"}, {"step": "two", "status": "pending"}]
+    steps = (PlanStep("one", StepStatus.COMPLETED), PlanStep("two"))
     plan, mode, steered, _, output, task, *rest = shown(
-        (system, json.dumps({"steps": steps}), Topic.PLAN, "c"),
-        (system, "plan", Topic.MODE, ""),
-        (system, "use tea", Topic.STEERING, ""),
-        call,
-        (system, "line 2", Topic.OUTPUT, "c"),
-        (system, "scout: reads", Topic.TASK, "c"),
-        (system, "1/2", Topic.PREFILL, "3"),
-        (system, "evicted", Topic.EVICTION, ""),
-        (system, "progress of another", Topic.PROGRESS, "x"),
+        PlanUpdate(steps, id="c"),
+        Notice("plan", Topic.MODE),
+        Notice("use tea", Topic.STEERING),
+        ToolCall("c", "execute_command", {}),
+        Notice("line 2", Topic.OUTPUT, "c"),
+        Notice("scout: reads", Topic.TASK, "c"),
+        PrefillProgress(1, 2, 3),
+        Notice("evicted", Topic.EVICTION),
+        Notice("progress of another", Topic.PROGRESS, "x"),
     )
     assert [(e["content"], e["status"]) for e in plan["entries"]] == [
         ("one", "completed"),

@@ -7,7 +7,14 @@ from shepherd.cli.render.status import Status, status_text
 from shepherd.cli.render.surface import Actions
 from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.terminal.paint import Painter
-from shepherd.events import CallbackEvent, Topic
+from shepherd.events import (
+    Notice,
+    PrefillProgress,
+    Topic,
+)
+from shepherd.events import (
+    ToolResult as ToolResultEvent,
+)
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
 
@@ -28,9 +35,9 @@ def live_text(renderer: Renderer) -> list[str]:
 def test_each_sub_agent_has_one_line_until_its_result() -> None:
     renderer, target = stage()
     for call_id, text in (("1", "task 1: starting"), ("2", "task 2: starting"), ("1", "task 1: x")):
-        renderer(CallbackEvent.SYSTEM, text, Topic.TASK, call_id)
+        renderer(Notice(text, Topic.TASK, call_id))
     assert live_text(renderer) == ["  · task 1: x", "  · task 2: starting"]
-    renderer(CallbackEvent.TOOL_RESULT, "report", "task", "1")
+    renderer(ToolResultEvent("1", "task", "report"))
     assert "task 1: x" not in "\n".join(live_text(renderer))
     renderer.turn_over()
     assert live_text(renderer) == []
@@ -41,11 +48,11 @@ def test_a_result_follows_its_own_call() -> None:
     renderer, target = stage()
     calls = [ToolCall(number, "task", {"prompt": f"part {number}"}) for number in ("1", "2")]
     for call in calls:
-        renderer(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
+        renderer(call)
         renderer.tool_started(call)
     for call in calls:
         renderer.tool_finished(call, ToolResult("x"))
-        renderer(CallbackEvent.TOOL_RESULT, f"report {call.id}", call.name, call.id)
+        renderer(ToolResultEvent(call.id, call.name, f"report {call.id}"))
     lines = [line for line in target.getvalue().splitlines() if line]
     assert lines == [
         "● task prompt=part 1", "  └ report 1", "● task prompt=part 2", "  └ report 2",
@@ -63,7 +70,7 @@ def test_tasks_without_a_result_are_shown_at_the_end() -> None:
 def test_the_tail_of_a_command_is_live_short_and_harmless() -> None:
     renderer, target = stage()
     text = "".join(f"line {number}\n" for number in range(9)) + "\x1b[2J\x07" + "x" * 500
-    renderer(CallbackEvent.SYSTEM, text, Topic.OUTPUT, "1")
+    renderer(Notice(text, Topic.OUTPUT, "1"))
     lines = live_text(renderer)
     assert [line.strip("└ ") for line in lines[:4]] == [f"line {n}" for n in range(5, 9)]
     assert lines[4].startswith("    \\x1b[2J\\x07xxx")
@@ -74,8 +81,8 @@ def test_the_tail_of_a_command_is_live_short_and_harmless() -> None:
 
 def test_without_a_live_area_tasks_are_lines_and_the_tail_is_left_out() -> None:
     renderer, target = stage(live=False)
-    renderer(CallbackEvent.SYSTEM, "task 1: starting", Topic.TASK, "1")
-    renderer(CallbackEvent.SYSTEM, "line", Topic.OUTPUT, "1")
+    renderer(Notice("task 1: starting", Topic.TASK, "1"))
+    renderer(Notice("line", Topic.OUTPUT, "1"))
     assert target.getvalue().strip() == "task 1: starting"
 
 
@@ -84,5 +91,5 @@ def test_the_status_counts_a_prompt_while_it_is_read() -> None:
     surface = PlainSurface(Painter(styled=False), actions, io.StringIO(), io.StringIO())
     status = Status(model="pup", context_size=8192, directory="work")
     renderer = Renderer(surface, status)
-    renderer(CallbackEvent.SYSTEM, "2557/5557", Topic.PREFILL, "193")
+    renderer(PrefillProgress(2557, 5557, 193))
     assert "2.6k/8.2k tokens (31%)" in status_text(status, 100, "·")

@@ -1,7 +1,6 @@
 """The model's plan in the terminal: a checklist in the live area, kept once at the turn's end."""
 
 import io
-import json
 from typing import Any
 
 from shepherd.cli.approval.question import Answer, approval_question, choice_of
@@ -10,11 +9,12 @@ from shepherd.cli.render.status import Status
 from shepherd.cli.render.surface import Actions
 from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.terminal.paint import Painter
-from shepherd.events import CallbackEvent, Topic
+from shepherd.events import Notice, PlanUpdate, ToolResult, Topic
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.permissions.approval import ApprovalRequest, Choice
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
+from shepherd.tools.plan import plan_of
 
 FIRST = {"steps": [{"step": "look", "status": "in_progress"}, {"step": "fix", "status": "pending"}]}
 SECOND = {
@@ -34,10 +34,10 @@ class Shown:
 
     def plan(self, plan: dict[str, Any]) -> None:
         call = ToolCall("1", "update_plan", plan)
-        self.renderer(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
+        self.renderer(call)
         self.renderer.tool_started(call)
-        self.renderer(CallbackEvent.SYSTEM, call.arguments_json, Topic.PLAN, "")
-        self.renderer(CallbackEvent.TOOL_RESULT, "The user sees the plan.", call.name, call.id)
+        self.renderer(plan_of(call.arguments))
+        self.renderer(ToolResult(call.id, call.name, "The user sees the plan."))
 
     @property
     def live(self) -> str:
@@ -73,8 +73,7 @@ def test_a_resumed_session_shows_the_last_plan() -> None:
 def test_a_plan_can_not_control_the_terminal() -> None:
     shown = Shown()
     shown.plan({"steps": [{"step": "\x1b]0;evil\x07a\nb", "status": "pending"}]})
-    proposal = json.dumps({"proposal": "\x1b[2Jwipe"})
-    shown.renderer(CallbackEvent.SYSTEM, proposal, Topic.PLAN, "")
+    shown.renderer(PlanUpdate(proposal="\x1b[2Jwipe"))
     shown.renderer.turn_over()
     assert "\x1b" not in shown.target.getvalue()
     assert "wipe" in shown.target.getvalue()
@@ -82,9 +81,9 @@ def test_a_plan_can_not_control_the_terminal() -> None:
 
 def test_another_mode_is_in_the_status_and_a_steering_message_is_the_users() -> None:
     shown = Shown()
-    shown.renderer(CallbackEvent.SYSTEM, "edits", Topic.MODE, "")
+    shown.renderer(Notice("edits", Topic.MODE))
     assert shown.status.approve == "edits"
-    shown.renderer(CallbackEvent.SYSTEM, "also this", Topic.STEERING, "")
+    shown.renderer(Notice("also this", Topic.STEERING))
     assert "> also this" in shown.target.getvalue().replace("›", ">")
 
 

@@ -29,7 +29,8 @@ from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.screen import REDRAW_SECONDS, Screen
 from shepherd.cli.repl.window.terminal import Attention, read_focus_events
 from shepherd.cli.terminal.paint import Painter
-from shepherd.events import CallbackEvent
+from shepherd.events import Text, ToolResult
+from shepherd.messages import ToolCall
 from tests.cli_repl.texts import CUTS, MARKDOWN, split
 from tests.examples import examples
 from tests.patience import PATIENCE
@@ -154,7 +155,7 @@ def test_the_scrollback_ends_up_as_if_written_at_once(
     async def streamed() -> list[str]:
         async with _stage() as stage:
             for chunk in split(text, cuts):
-                stage.renderer(CallbackEvent.CONTENT, chunk, "", "")
+                stage.renderer(Text(chunk))
                 await stage.press(typed[:1])
                 await asyncio.sleep(REDRAW_SECONDS * 1.2)  # often, it is drawn between
             stage.renderer.turn_over()
@@ -168,7 +169,7 @@ def test_the_scrollback_ends_up_as_if_written_at_once(
 
 async def test_a_tail_higher_than_the_screen_stays_within_it() -> None:
     async with _stage() as stage:
-        stage.renderer(CallbackEvent.CONTENT, "word " * 500, "", "")
+        stage.renderer(Text("word " * 500))
         shown = await stage.drawn()
         assert " ".join(shown[:-4]) == " ".join(["word"] * (len(" ".join(shown[:-4])) // 5 + 1))
         assert shown[-1] == "the status"
@@ -267,10 +268,9 @@ async def test_text_in_the_prompt_keeps_the_keys_until_an_arrow_is_pressed() -> 
 
 async def _with_results(stage: Stage) -> None:
     for call_id, lines in (("1", 3), ("2", 40)):
-        arguments = f'{{"command": "seq {lines}"}}'
-        stage.renderer(CallbackEvent.TOOL_CALL, arguments, "execute_command", call_id)
+        stage.renderer(ToolCall(call_id, "execute_command", {"command": f"seq {lines}"}))
         text = "\n".join(f"line {number}" for number in range(1, lines + 1)) + "\x1b[2J"
-        stage.renderer(CallbackEvent.TOOL_RESULT, text, "execute_command", call_id)
+        stage.renderer(ToolResult(call_id, "execute_command", text))
     await stage.drawn()
 
 
@@ -288,7 +288,7 @@ async def test_ctrl_o_shows_whole_results_while_the_model_goes_on() -> None:
         await stage.press("\x0f")
         shown = await _until_shown(stage, "result 2 of 2", "execute_command seq 40")
         assert len(shown) <= ROWS
-        stage.renderer(CallbackEvent.CONTENT, "The model goes on.\n\nMore", "", "")
+        stage.renderer(Text("The model goes on.\n\nMore"))
         await _until(lambda: "The model goes on." in "\n".join(stage.shown()))
         await stage.press("G")
         await _until_shown(stage, "line 40<U+001B>[2J", "100 %")

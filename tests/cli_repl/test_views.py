@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.base import GenerationStats
 from shepherd.cli.render.status import Status, compact, status_text
 from shepherd.cli.render.tool_view import (
     MAX_DIFF_LINES,
@@ -17,6 +16,7 @@ from shepherd.cli.render.tool_view import (
 from shepherd.cli.render.totals import Totals
 from shepherd.cli.terminal.paint import UNICODE, Painter
 from shepherd.conversation.export import as_html, as_json, as_markdown, fenced
+from shepherd.events import Stats
 from shepherd.messages import Message, ToolCall, message_from_json
 from shepherd.prices import read_prices
 from shepherd.session import Session
@@ -82,10 +82,8 @@ def test_a_diff_is_coloured() -> None:
 
 def test_the_status_tells_model_context_and_speed() -> None:
     status = Status(model="/models/big.gguf", directory="work")
-    stats = GenerationStats(
-        completion_tokens=50, decode_seconds=0.5, context_used=1234, context_size=4096
-    )
-    status.take(stats.to_json())
+    stats = Stats(completion_tokens=50, decode_seconds=0.5, context_used=1234, context_size=4096)
+    status.take(stats)
     text = status_text(status, 100, "·")
     assert text == "big.gguf · 1.2k/4.1k tokens (30%) · 100 tok/s · approve: ask · work"
     assert status.totals.completion_tokens == 50
@@ -93,16 +91,15 @@ def test_the_status_tells_model_context_and_speed() -> None:
 
 def test_the_price_of_tokens_is_added_up() -> None:
     status = Status(model="maker/big", prices=read_prices(["big 2 10 0.5", "other 1 1"]))
-    stats = GenerationStats(prompt_tokens=1_000_000, cached_tokens=400_000, completion_tokens=100)
-    status.take(stats.to_json())
+    stats = Stats(prompt_tokens=1_000_000, cached_tokens=400_000, completion_tokens=100)
+    status.take(stats)
     assert status.turn.cost == pytest.approx(0.6 * 2 + 0.4 * 0.5 + 0.001)
     assert "$1.40" in status_text(status, 200, "·")
     status.model, status.turn = "unknown", Totals()
-    status.take(stats.to_json())
+    status.take(stats)
     assert status.turn.cost is None
     assert status.totals.cost == pytest.approx(1.401)
-    known = replace(stats, cost=0.5).to_json()
-    status.take(known, delegate="task")
+    status.take(replace(stats, cost=0.5, provider="task"))
     assert (status.turn.cost, "$1.90" in status_text(status, 200, "·")) == (0.5, True)
 
 

@@ -10,9 +10,10 @@ from shepherd.conversation.build import open_conversation
 from shepherd.conversation.commands.table import named_command, output_of
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
-from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
+from shepherd.events import CallbackEvent, Event, EventCallback, Topic, ignore_events
 from shepherd.messages import Role
 from shepherd.turn import run_turn
+from tests.flat_events import flat
 from tests.tools.workshop import until
 
 SCRIPT = """
@@ -81,12 +82,13 @@ async def test_an_end_is_shown_once(tmp_path: Path) -> None:
         shown: list[str] = []
         ended = asyncio.Event()
 
-        def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
-            if event is CallbackEvent.TOOL_RESULT and name == "execute_command":
+        def listen(event: Event) -> bool:
+            kind, content, name, _ = flat(event)
+            if kind is CallbackEvent.TOOL_RESULT and name == "execute_command":
                 command, argument = named_command("/jobs kill 1")
                 kill = asyncio.ensure_future(output_of(command, conversation, argument))
                 kill.add_done_callback(lambda task: (shown.append(task.result()), ended.set()))
-            if event is CallbackEvent.SYSTEM and name == Topic.HINT:
+            if kind is CallbackEvent.SYSTEM and name == Topic.HINT:
                 shown.append(content)
             return True
 

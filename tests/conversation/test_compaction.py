@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 import shepherd
-from shepherd.backends.base import GenerationStats
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.conversation.compaction import SuggestedFact, compact, old_turns
 from shepherd.errors import BackendError, ContextFullError, InvalidRequestError
-from shepherd.events import CallbackEvent, EventCallback, ignore_events
+from shepherd.events import CallbackEvent, Event, EventCallback, Stats, ignore_events
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import Sampling
@@ -22,6 +21,7 @@ from shepherd.session import Session
 from shepherd.tools.base import ToolResult
 from shepherd.transcript import SessionStore
 from shepherd.turn import TurnLimits, run_turn
+from tests.flat_events import flat
 from tests.patience import PATIENCE
 
 FACTS = 'text: "All is well.\\n\\nFACT: deploy command = make ship\\n- FACT: owner: Ada"\n'
@@ -98,8 +98,9 @@ async def test_a_conversation_larger_than_the_context_goes_in_pieces() -> None:
         await compact(conversation(8, words=180), scripted("context: 40\ntext: short\n"))
 
 
-def nothing(event: CallbackEvent, _content: str, _name: str, _id: str) -> bool:
-    return event is not CallbackEvent.SYSTEM
+def nothing(event: Event) -> bool:
+    kind = flat(event).kind
+    return kind is not CallbackEvent.SYSTEM
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ async def test_a_shared_beginning_stays_in_the_cache() -> None:
     backend = await LlamaCppBackend.load(
         builtin_model(), section, Sampling(temperature=0.0), name=BUILTIN_NAME
     )
-    stats: list[GenerationStats] = []
+    stats: list[Stats] = []
 
     async def ask(session: Session, text: str) -> None:
         limits = TurnLimits(max_tokens=16)

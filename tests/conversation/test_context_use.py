@@ -13,7 +13,7 @@ from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.conversation.context_use import ContextUse, measure_context, measure_tools
 from shepherd.conversation.session_start import SYSTEM_MESSAGE
-from shepherd.events import CallbackEvent, Topic
+from shepherd.events import CallbackEvent, Event, Topic
 from shepherd.knowledge import instructions
 from shepherd.knowledge.instructions import Instructions
 from shepherd.messages import Message
@@ -26,6 +26,7 @@ from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.turn import TurnLimits, run_turn
+from tests.flat_events import flat
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -81,10 +82,11 @@ async def test_the_prompt_has_as_many_tokens_as_were_counted(pup: Backend, tmp_p
     read: list[tuple[int, int]] = []
     stats: list[dict[str, int]] = []
 
-    def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def listen(event: Event) -> bool:
+        kind, content, name, _ = flat(event)
         if name == Topic.PREFILL:
             read.append((int(content.partition("/")[0]), asked.ledger.context_used))
-        if event is CallbackEvent.STATS:
+        if kind is CallbackEvent.STATS:
             stats.append(json.loads(content))
         return not stats
 

@@ -13,7 +13,7 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.choices import ApproveMode
 from shepherd.config.sections import Hook, HooksSection
 from shepherd.conversation.additions import Additions
-from shepherd.events import CallbackEvent, ignore_events
+from shepherd.events import Event, ignore_events
 from shepherd.hooks.command import MAX_OUTPUT, HookCommand
 from shepherd.hooks.hooks import MAX_CONTINUED, Hooks
 from shepherd.hooks.project import description
@@ -21,6 +21,7 @@ from shepherd.messages import ToolCall
 from shepherd.session import Session
 from shepherd.tools.permissions.approval import Choice
 from shepherd.turn import run_turn
+from tests.flat_events import flat
 from tests.tools.workshop import Workshop, open_workshop
 
 
@@ -128,7 +129,8 @@ async def test_a_result_is_held_back_and_a_failure_afterwards_is_a_warning(tmp_p
     assert "canary" not in result
     broken, warnings = hooked(tmp_path, after="exit 7"), list[str]()
 
-    def listen(_event: CallbackEvent, content: str, _name: str, _id: str) -> bool:
+    def listen(event: Event) -> bool:
+        _, content, _, _ = flat(event)
         warnings.append(content)
         return True
 

@@ -13,9 +13,10 @@ import httpx
 from shepherd.backends.base import Generation, Prefilled
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled
-from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, FinishReason
+from shepherd.events import Event, EventCallback, FinishReason
 from shepherd.messages import Message
 from shepherd.session import Session
+from tests.flat_events import TEXT_KINDS, flat
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, RunningServer
 
@@ -186,8 +187,9 @@ class _No:
     most: int
     text: str = ""
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        self.text += content if event in TEXT_EVENTS else ""
+    def __call__(self, event: Event) -> bool:
+        kind, content, _, _ = flat(event)
+        self.text += content if kind in TEXT_KINDS else ""
         self.most -= 1
         return self.most >= 0
 

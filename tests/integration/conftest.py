@@ -9,7 +9,7 @@ import pytest
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.config.choices import ApproveMode
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.events import CallbackEvent
+from shepherd.events import CallbackEvent, Event
 from shepherd.messages import Message, Role
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
@@ -19,8 +19,8 @@ from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.runner import ToolRunner
+from tests.flat_events import Flat, flat
 
-Event = tuple[CallbackEvent, str, str, str]
 Loader = Callable[[int], "LlamaCppBackend"]
 SYSTEM = "You are Shepherd, an agent in the user's terminal."
 
@@ -30,10 +30,10 @@ class Recorder:
     """Keeps events; says False at event number `cancel_at`."""
 
     cancel_at: int | None = None
-    events: list[Event] = field(default_factory=list[Event])
+    events: list[Flat] = field(default_factory=list[Flat])
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        self.events.append((event, content, name, id))
+    def __call__(self, event: Event) -> bool:
+        self.events.append(flat(event))
         return len(self.events) - 1 != self.cancel_at
 
     def of(self, kind: CallbackEvent) -> list[str]:

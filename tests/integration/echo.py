@@ -4,11 +4,11 @@ import asyncio
 import re
 from random import Random
 
-from shepherd.backends.base import Generation, GenerationStats, Prefilled
+from shepherd.backends.base import Generation, Prefilled
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.backends.scripted.backend import ScriptedPrefilled
 from shepherd.backends.scripted.script import Script
-from shepherd.events import CallbackEvent, EventCallback, FinishReason
+from shepherd.events import EventCallback, FinishReason, Stats, Text
 from shepherd.messages import Message
 from shepherd.session import RawPrompt, Session
 
@@ -58,9 +58,9 @@ class EchoBackend(ScriptedBackend):
         mark, size = prefilled.mark, prefilled.prompt_tokens
         for _ in range(prefilled.pieces):
             await self._pause()
-            callback(CallbackEvent.CONTENT, answer(mark, 1), "", "")
+            callback(Text(answer(mark, 1)))
         message = Message.assistant(answer(mark, prefilled.pieces))
-        return Generation(message, FinishReason.STOP, GenerationStats(size, 0, prefilled.pieces))
+        return Generation(message, FinishReason.STOP, Stats(size, 0, prefilled.pieces))
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._random.choice([0, 0, 0.005, 0.02]))

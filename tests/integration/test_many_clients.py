@@ -15,7 +15,7 @@ import pytest
 
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.events import CallbackEvent
+from shepherd.events import Event
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.reference import Reference
@@ -68,7 +68,7 @@ async def load(parallel: int) -> WatchedBackend:
     )
 
 
-def accept(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+def accept(_event: Event) -> bool:
     return True
 
 

@@ -25,6 +25,7 @@ from shepherd.config.choices import SandboxMode
 from shepherd.mcp.servers import Server, ServerState
 from shepherd.tools.deferred.offer import listed_tools
 from shepherd.tools.deferred.search import FindTools
+from tests.flat_events import flat
 from tests.mcp.harness import Office, open_office, server
 
 GIT = ["git", "-c", "user.name=Ann", "-c", "user.email=ann@example.com"]
@@ -102,7 +103,7 @@ async def test_everything(tmp_path: Path) -> None:
         progress: list[str] = []
         await office.call(
             "all__trigger_long_running_operation",
-            on_event=lambda _event, content, _name, _id: not progress.append(content),
+            on_event=lambda event: not progress.append(flat(event).content),
             duration=0.2,
             steps=2,
         )

@@ -9,12 +9,13 @@ import pytest
 import pytest_asyncio
 
 from shepherd.errors import InvalidRequestError
-from shepherd.events import CallbackEvent, Topic
+from shepherd.events import Event, Topic
 from shepherd.mcp.prompts import completions, with_servers
 from shepherd.mcp.servers import ServerState
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import AccessKind
 from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
+from tests.flat_events import flat
 from tests.mcp.harness import ROOT, SDK_SERVER, Office, open_office, server, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -58,7 +59,8 @@ async def test_images_reach_the_result_and_long_text_a_file(office: Office) -> N
 async def test_progress_is_shown_and_an_interrupted_call_is_cancelled(office: Office) -> None:
     progress: list[str] = []
 
-    def receive(event: CallbackEvent, text: str, name: str, id: str) -> bool:
+    def receive(event: Event) -> bool:
+        _, text, name, _ = flat(event)
         if name == Topic.PROGRESS:
             progress.append(text)
         return True

@@ -3,9 +3,9 @@
 import asyncio
 from types import TracebackType
 
-from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.events import CallbackEvent, EventCallback, FinishReason
+from shepherd.events import EventCallback, FinishReason, Stats, Text
 from shepherd.messages import Message
 from shepherd.session import Session
 
@@ -60,9 +60,9 @@ class HeldBackend(Backend):
     async def generate_from_prefilled(
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
-        callback(CallbackEvent.CONTENT, "done", "", "")
+        callback(Text("done"))
         await self._work(held=self.hold_generation)
-        stats = GenerationStats(prompt_tokens=1, completion_tokens=1)
+        stats = Stats(prompt_tokens=1, completion_tokens=1)
         return Generation(Message.assistant("done"), FinishReason.STOP, stats)
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:

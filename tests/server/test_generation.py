@@ -8,7 +8,7 @@ import pytest
 from shepherd.backends.base import Generation, Prefilled
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.errors import BackendError, ContextFullError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, Text
 from shepherd.messages import Message
 from shepherd.server.generation import open_choices, open_generation
 from shepherd.session import Session
@@ -72,7 +72,7 @@ class _AtOnce(ScriptedBackend):
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
         del prefilled, max_tokens
-        callback(CallbackEvent.CONTENT, "hi", "", "")
+        callback(Text("hi"))
         return Generation(Message.assistant("hi"), FinishReason.STOP)
 
 

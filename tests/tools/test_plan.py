@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shepherd.config.choices import ApproveMode
-from shepherd.events import CallbackEvent, Topic
+from shepherd.events import CallbackEvent, Event, PlanUpdate, Topic
 from shepherd.memory import Memory, Place
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access
@@ -18,9 +18,10 @@ from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import NO_TERMINAL, Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.plan_mode import PLAN_MODE
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.plan import PresentPlan, UpdatePlan, parse_plan
+from shepherd.tools.plan import PresentPlan, UpdatePlan, plan_of
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
+from tests.flat_events import flat
 from tests.tools.sandbox.boxes import BOXES, need
 from tests.tools.workshop import Workshop, open_workshop
 
@@ -151,7 +152,8 @@ async def test_an_accepted_plan_ends_plan_mode(
     rules = policy.rules()
     topics: list[tuple[str, str]] = []
 
-    def listen(_event: CallbackEvent, content: str, name: str, _id: str) -> bool:
+    def listen(event: Event) -> bool:
+        _, content, name, _ = flat(event)
         topics.append((name, content))
         return True
 
@@ -227,8 +229,9 @@ async def test_the_plan_is_checked_and_shown(tmp_path: Path) -> None:
     shop = planning(tmp_path)
     events: list[str] = []
 
-    def listen(event: CallbackEvent, content: str, name: str, _id: str) -> bool:
-        assert (event, name) == (CallbackEvent.SYSTEM, Topic.PLAN)
+    def listen(event: Event) -> bool:
+        kind, content, name, _ = flat(event)
+        assert (kind, name) == (CallbackEvent.SYSTEM, Topic.PLAN)
         events.append(content)
         return True
 
@@ -246,8 +249,8 @@ async def test_the_plan_is_checked_and_shown(tmp_path: Path) -> None:
         ("change", "pending"),
         ("test", "pending"),
     ]
-    parsed = parse_plan(events[0])
-    assert [getattr(step, "step", "") for step in parsed] == ["look", "change", "test"]
+    assert [step.step for step in plan_of({"steps": steps}).steps] == ["look", "change", "test"]
+    assert plan_of({"steps": 3}) == PlanUpdate()
 
 
 @pytest.mark.parametrize(
@@ -266,8 +269,3 @@ async def test_a_broken_plan_is_refused(tmp_path: Path, steps: object) -> None:
     result = await planning(tmp_path).result("update_plan", steps=steps)
     assert not result.ok
     assert "bad arguments" in result.content
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"steps": [1]}', '{"steps": 3}'])
-def test_other_content_is_no_plan(content: str) -> None:
-    assert parse_plan(content) == []

@@ -7,9 +7,16 @@ from typing import Self
 
 from shepherd.backends.api.estimate import TokenEstimator
 from shepherd.backends.api.overflow import Overflow, parse_overflow
-from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.errors import ContextFullError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, ignore_events
+from shepherd.events import (
+    EventCallback,
+    FinishReason,
+    Stats,
+    Stop,
+    Text,
+    ignore_events,
+)
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
@@ -100,10 +107,10 @@ class Guessing(Backend):
             raise self._full(session, prompt)
         self.estimator.learn(session, prompt)
         message = self.answer(session)
-        stats = GenerationStats(prompt, context_used=prompt, context_size=self.info.context_size)
+        stats = Stats(prompt, context_used=prompt, context_size=self.info.context_size)
         reason = FinishReason.TOOL_CALLS if message.tool_calls else FinishReason.STOP
-        callback(CallbackEvent.CONTENT, message.content, "", "")
-        callback(CallbackEvent.STOP, reason.value, "", "")
+        callback(Text(message.content))
+        callback(Stop(reason))
         return Generation(message, reason, stats)
 
     def _full(self, session: Session, prompt: int) -> ContextFullError:

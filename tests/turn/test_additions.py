@@ -3,11 +3,19 @@
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.conversation.additions import Additions
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
+from shepherd.events import (
+    CallbackEvent,
+    Event,
+    EventCallback,
+    FinishReason,
+    Topic,
+    ignore_events,
+)
 from shepherd.messages import Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
 from shepherd.turn import run_turn
+from tests.flat_events import flat
 
 CALL_THEN_ANSWER = 'call: read_file {"path": "a"}\n---\ntext: one\n---\ntext: two'
 
@@ -75,8 +83,9 @@ async def test_a_stopped_turn_leaves_the_message() -> None:
     additions.steer(Message.user("more"), "typed")
     backend = ScriptedBackend(parse_script(CALL_THEN_ANSWER))
 
-    def stop(event: CallbackEvent, _content: str, _name: str, _id: str) -> bool:
-        return event is not CallbackEvent.TOOL_RESULT
+    def stop(event: Event) -> bool:
+        kind = flat(event).kind
+        return kind is not CallbackEvent.TOOL_RESULT
 
     outcome = await run_turn(session, "hello", backend, Tools(additions), stop)
     assert outcome.finish_reason is FinishReason.CANCELLED
@@ -90,8 +99,9 @@ async def test_notes_go_with_the_next_prompt_and_are_not_shown() -> None:
     session = new_session(additions)
     shown: list[str] = []
 
-    def listen(event: CallbackEvent, content: str, _name: str, _id: str) -> bool:
-        shown.extend([content] * (event is CallbackEvent.USER_PROMPT))
+    def listen(event: Event) -> bool:
+        kind, content, _, _ = flat(event)
+        shown.extend([content] * (kind is CallbackEvent.USER_PROMPT))
         return True
 
     additions.note("the build has ended")
@@ -137,8 +147,9 @@ async def test_the_events_name_their_topics() -> None:
     session = new_session(additions)
     topics: list[tuple[str, str]] = []
 
-    def listen(event: CallbackEvent, content: str, name: str, _id: str) -> bool:
-        topics.extend([(name, content)] * (event is CallbackEvent.SYSTEM))
+    def listen(event: Event) -> bool:
+        kind, content, name, _ = flat(event)
+        topics.extend([(name, content)] * (kind is CallbackEvent.SYSTEM))
         return True
 
     additions.steer(Message.user("more"))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.errors import ContextFullError
-from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.events import Event, FinishReason, Notice, Topic
 from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.turn import run_turn
@@ -62,10 +62,8 @@ async def test_one_eviction_lasts_for_several_turns() -> None:
 
     for number in range(100):
 
-        def listen(
-            event: CallbackEvent, content: str, name: str, _id: str, n: int = number
-        ) -> bool:
-            if (event, name) == (CallbackEvent.SYSTEM, Topic.EVICTION):
+        def listen(event: Event, n: int = number) -> bool:
+            if isinstance(event, Notice) and event.topic == Topic.EVICTION:
                 evictions.append(n)
             return True
 

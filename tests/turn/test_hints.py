@@ -1,27 +1,34 @@
 """A call that was not understood: the model is told and tries again."""
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
+from shepherd.events import (
+    CallbackEvent,
+    Event,
+    EventCallback,
+    FinishReason,
+    Topic,
+    ignore_events,
+)
 from shepherd.messages import Message, Role, ToolCall, ToolSpec, message_from_json, message_to_json
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
 from shepherd.turn import TurnLimits, run_turn
+from tests.flat_events import flat
 
 BROKEN = "text: <tool_call>{\nproblem: The call of read_file is not valid JSON."
 AGAIN = f'{BROKEN}\n---\ncall: read_file {{"path": "a"}}\n---\ntext: done'
-
-Event = tuple[CallbackEvent, str, str]
 
 
 class Recorder:
     """Keeps events; says False at the first of `cancel_at`'s topic."""
 
     def __init__(self, cancel_at: Topic | None = None) -> None:
-        self.events: list[Event] = []
+        self.events: list[tuple[CallbackEvent, str, str]] = []
         self.cancel_at = cancel_at
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, _id: str) -> bool:
-        self.events.append((event, content, name))
+    def __call__(self, event: Event) -> bool:
+        kind, content, name, _ = flat(event)
+        self.events.append((kind, content, name))
         return not name or name != self.cancel_at
 
     def hints(self) -> list[str]:

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from shepherd.events import CallbackEvent, FinishReason
+from shepherd.events import CallbackEvent, Event, FinishReason
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.turn import run_turn
 from tests.examples import examples
+from tests.flat_events import flat
 from tests.turn.guessing import Guessing, Reader
 
 TURNS, WINDOW = examples(2000), 4096
@@ -51,8 +52,9 @@ async def test_a_conversation_never_ends(style: str, known: str) -> None:
     backend = Guessing(WINDOW, 0.31, style, answer, known == "limit")
     session, errors, marks = Session("Be brief. " * 20), list[str](), list[Work]()
 
-    def callback(event: CallbackEvent, content: str, name: str, _id: str) -> bool:
-        if event is CallbackEvent.ERROR:
+    def callback(event: Event) -> bool:
+        kind, content, _, _ = flat(event)
+        if kind is CallbackEvent.ERROR:
             errors.append(content)
         return True
 

@@ -10,11 +10,19 @@ from hypothesis import strategies as st
 from shepherd.backends.base import Generation, Prefilled
 from shepherd.config.llamacpp import MIN_CONTEXT
 from shepherd.errors import ContextFullError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
+from shepherd.events import (
+    CallbackEvent,
+    Event,
+    EventCallback,
+    FinishReason,
+    Text,
+    Topic,
+)
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.turn import run_turn
 from tests.examples import examples
+from tests.flat_events import flat
 from tests.turn.guessing import OUTPUT_TOKENS, STYLES, Guessing, Reader, assert_valid
 
 MAX_ROUNDS = 12
@@ -25,8 +33,9 @@ Answer = Callable[[Session], Message]
 
 
 def notices(kept: list[str]) -> EventCallback:
-    def callback(event: CallbackEvent, content: str, name: str, _id: str) -> bool:
-        if (event, name) == (CallbackEvent.SYSTEM, Topic.EVICTION):
+    def callback(event: Event) -> bool:
+        kind, content, name, _ = flat(event)
+        if (kind, name) == (CallbackEvent.SYSTEM, Topic.EVICTION):
             kept.append(content)
         return True
 
@@ -140,7 +149,7 @@ class Chatty(Guessing):
     async def generate_from_prefilled(
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
-        callback(CallbackEvent.CONTENT, "Well, ", "", "")
+        callback(Text("Well, "))
         raise ContextFullError("full", 10)
 
 
@@ -149,8 +158,9 @@ async def test_an_answer_that_has_begun_is_not_begun_again() -> None:
     session = Session(messages=[Message.user("hello"), Message.assistant("hi")] * 3)
     texts: list[str] = []
 
-    def callback(event: CallbackEvent, content: str, name: str, _id: str) -> bool:
-        texts.append(content if event is CallbackEvent.CONTENT else "")
+    def callback(event: Event) -> bool:
+        kind, content, _, _ = flat(event)
+        texts.append(content if kind is CallbackEvent.CONTENT else "")
         return True
 
     with pytest.raises(ContextFullError, match="full"):

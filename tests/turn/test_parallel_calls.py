@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
+from shepherd.events import (
+    CallbackEvent,
+    EventCallback,
+    FinishReason,
+    Notice,
+    Topic,
+    ignore_events,
+)
 from shepherd.messages import INTERRUPTED, Role, ToolCall, ToolSpec
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
@@ -44,7 +51,7 @@ class Meeting:
         name = str(call.arguments.get("prompt", call.name))
         self.present.append(name)
         self.seen.append((name, len(self.present)))
-        on_event(CallbackEvent.SYSTEM, f"{name} works", Topic.TASK, "")
+        on_event(Notice(f"{name} works", Topic.TASK))
         leave = self._leave[name] = asyncio.Event()
         if len(self.present) >= self.members or call.name != "task" or name == "d":
             leave.set()

@@ -9,13 +9,19 @@ import pytest
 
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.errors import BackendError, ContextFullError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic, ignore_events
+from shepherd.events import (
+    CallbackEvent,
+    Event,
+    EventCallback,
+    FinishReason,
+    Topic,
+    ignore_events,
+)
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
 from shepherd.turn import TurnLimits, TurnOutcome, run_turn
-
-Event = tuple[CallbackEvent, str, str, str]
+from tests.flat_events import Flat, flat
 
 TWO_CALLS = """
 chunk: 3
@@ -33,10 +39,10 @@ class Recorder:
     """Keeps events; says False at event number `cancel_at`."""
 
     cancel_at: int | None = None
-    events: list[Event] = field(default_factory=list[Event])
+    events: list[Flat] = field(default_factory=list[Flat])
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        self.events.append((event, content, name, id))
+    def __call__(self, event: Event) -> bool:
+        self.events.append(flat(event))
         return len(self.events) - 1 != self.cancel_at
 
     def kinds(self) -> list[CallbackEvent]:
@@ -79,8 +85,8 @@ async def turn(
     return await run_turn(session, "hello", backend, tools or Tools(), recorder, limits)
 
 
-def untimed(events: list[Event]) -> list[Event]:
-    return [(e, "" if e is CallbackEvent.STATS else c, n, i) for e, c, n, i in events]
+def untimed(events: list[Flat]) -> list[Flat]:
+    return [e._replace(content="") if e.kind is CallbackEvent.STATS else e for e in events]
 
 
 def assert_consistent(session: Session) -> None:

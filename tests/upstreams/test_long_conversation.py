@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.events import CallbackEvent, EventCallback, FinishReason
+from shepherd.events import CallbackEvent, Event, EventCallback, FinishReason
 from shepherd.messages import ToolCall, ToolSpec
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
 from shepherd.turn import run_turn
 from tests.backends.api.upstream import Upstream
 from tests.examples import PROFILE
+from tests.flat_events import flat
 from tests.upstreams.asking import provider
 from tests.upstreams.vendor import TOOL, Vendor
 from tests.upstreams.vendor_anthropic import AnthropicVendor
@@ -107,8 +108,9 @@ class Talk:
             gc.collect()
             self.objects.append(len(gc.get_objects()))
 
-    def _listen(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        if event is CallbackEvent.ERROR or name == "warning":
+    def _listen(self, event: Event) -> bool:
+        kind, content, name, _ = flat(event)
+        if kind is CallbackEvent.ERROR or name == "warning":
             self.errors.append(content)
         self.evictions += name == "eviction"
         return True

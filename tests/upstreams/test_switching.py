@@ -18,10 +18,11 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.conversation.build import build_conversation
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
-from shepherd.events import CallbackEvent, FinishReason
+from shepherd.events import CallbackEvent, Event, FinishReason
 from shepherd.turn import run_turn
 from tests.backends.api.upstream import Upstream
 from tests.e2e.terminal import Terminal
+from tests.flat_events import flat
 from tests.forked import SHEPHERD, run_forked
 from tests.upstreams.vendor import Vendor
 from tests.upstreams.vendor_anthropic import AnthropicVendor
@@ -109,9 +110,10 @@ async def talking(four: Four, *, latest: bool = False) -> AsyncGenerator[Convers
 async def ask(conversation: Conversation, number: int, stop_at: CallbackEvent | None = None) -> str:
     """Ask question `number`; the turn is cancelled at the first `stop_at`."""
 
-    def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        assert event is not CallbackEvent.ERROR, content
-        return event is not stop_at
+    def listen(event: Event) -> bool:
+        kind, content, _, _ = flat(event)
+        assert kind is not CallbackEvent.ERROR, content
+        return kind is not stop_at
 
     backend = await conversation.backend()
     tools = conversation.tool_runner()

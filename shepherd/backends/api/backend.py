@@ -30,11 +30,11 @@ from shepherd.backends.api.prompt import (
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.api.stream.reading import Reading
 from shepherd.backends.api.window import Window, ask_window
-from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.embedding import Embedder
 from shepherd.backends.text_model import refuse_raw
 from shepherd.errors import ContextFullError, InvalidRequestError
-from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.events import EventCallback, Notice, Stats, Topic
 from shepherd.messages import Message
 from shepherd.prices import Price, price_of
 from shepherd.session import Session
@@ -260,7 +260,7 @@ class ApiBackend(Backend):
             raise failure
         return target.words(error.body) or str(failure.error)
 
-    def _stats(self, prefilled: ApiPrefilled, answer: Answer, reading: Reading) -> GenerationStats:
+    def _stats(self, prefilled: ApiPrefilled, answer: Answer, reading: Reading) -> Stats:
         """The measures, by the API's own count if there is one; the estimator learns from it."""
         usage = answer.usage
         if usage.prompt:
@@ -272,7 +272,7 @@ class ApiBackend(Backend):
         prefilled.cached_tokens = usage.cached or 0
         self.client.limiter.spent(completion)
         cached, price = prefilled.cached_tokens, self._traits.price
-        return GenerationStats(
+        return Stats(
             prompt_tokens=prompt,
             cached_tokens=cached,
             completion_tokens=completion,
@@ -317,7 +317,7 @@ class ApiBackend(Backend):
     def _notice_tools(self, prompt: Prompt, gate: Gate) -> None:
         if prompt.prompted_tools and not self._noticed_tools:
             self._noticed_tools = True
-            gate(CallbackEvent.SYSTEM, NOTICE.format(model=self._traits.id), Topic.NOTICE, "")
+            gate(Notice(NOTICE.format(model=self._traits.id), Topic.NOTICE))
 
     def _adopt(self, traits: ModelTraits, window: Window) -> None:
         if traits.id != self._traits.id:

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from shepherd.backends.base import Generation, GenerationStats
-from shepherd.backends.output import ContentTokens, OutputFilter, PlainOutput, TextEvent
+from shepherd.backends.base import Generation
+from shepherd.backends.output import ContentTokens, OutputFilter, PlainOutput
 from shepherd.errors import BackendError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason
+from shepherd.events import Event, EventCallback, FinishReason, Stats, Stop, TextEvent
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
 
@@ -45,7 +45,7 @@ class Finished:
     """
 
     reason: FinishReason
-    stats: GenerationStats
+    stats: Stats
     tokens: tuple[int, ...]
     stop_string: str = ""
 
@@ -101,7 +101,7 @@ class Answer:
         if text:
             self._feed("".join(text))
 
-    def complete(self, stats: GenerationStats) -> Generation:
+    def complete(self, stats: Stats) -> Generation:
         """Send the remaining text, STATS, STOP and the calls; `stats` is for a cancelled answer."""
         reason, stop_string = FinishReason.CANCELLED, ""
         if self.finished is not None and not self.cancelled:
@@ -111,10 +111,10 @@ class Answer:
         result = self._output.result
         if result.tool_calls and reason is FinishReason.STOP:
             reason = FinishReason.TOOL_CALLS
-        self._send(CallbackEvent.STATS, stats.to_json())
-        self._send(CallbackEvent.STOP, reason.value)
+        self._send(stats)
+        self._send(Stop(reason))
         for call in result.tool_calls:
-            self._send(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
+            self._send(call)
         if self.cancelled:
             reason = FinishReason.CANCELLED
         message = Message.assistant(result.content, result.reasoning, result.tool_calls)
@@ -138,8 +138,8 @@ class Answer:
         if self._content_tokens is not None and self._logprobs is not None:
             self._logprobs += self._content_tokens.tokens_of(events)
         for event in events:
-            self._send(event.event, event.text, event.name)
+            self._send(event)
 
-    def _send(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> None:
+    def _send(self, event: Event) -> None:
         if not self.cancelled:
-            self.cancelled = not self._callback(event, content, name, id)
+            self.cancelled = not self._callback(event)

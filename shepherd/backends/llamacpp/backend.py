@@ -28,7 +28,7 @@ from shepherd.backends.output import OutputFilter, PlainOutput
 from shepherd.backends.text_model import ModelFile, TextModel
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BusyError
-from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.events import EventCallback, Notice, Topic
 from shepherd.messages import Message
 from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling, choice_seed
@@ -234,7 +234,7 @@ class LlamaCppBackend(Backend):
         if compiled is not None and compiled.constraint.unenforced:
             keywords = ", ".join(compiled.constraint.unenforced)
             notices = [*notices, f"The answer may not follow all of its JSON schema: {keywords}."]
-        return all(callback(CallbackEvent.SYSTEM, text, Topic.WARNING, "") for text in notices)
+        return all(callback(Notice(text, Topic.WARNING)) for text in notices)
 
 
 def _shut_down(text: TextThread, worker: Worker) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from shepherd.backends.base import GenerationStats, Prefilled
+from shepherd.backends.base import Prefilled
 from shepherd.backends.inprocess.answer import Failed, Finished, Progress, Ready, Update
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.inprocess.prompt.prompt import Prompt
@@ -14,7 +14,7 @@ from shepherd.backends.llamacpp.sampling.thought import ThoughtBudget, ThoughtMe
 from shepherd.backends.llamacpp.scheduling.job import Job, Mailbox
 from shepherd.backends.llamacpp.vision.parts import ImageTokens, image_runs
 from shepherd.backends.llamacpp.worker import Worker
-from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.events import CallbackEvent, EventCallback, PrefillProgress, Stats
 from shepherd.images import Image
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Role, ToolSpec
@@ -121,7 +121,7 @@ class LlamaPrefilled(Prefilled):
         self._worker.release(self._job)
         self._jobs.discard(self._job)
 
-    def stats(self) -> GenerationStats:
+    def stats(self) -> Stats:
         """The measurements so far."""
         return self._job.stats(self._context_size)
 
@@ -169,9 +169,7 @@ class LlamaPrefilled(Prefilled):
                 return False
 
     def _report(self, callback: EventCallback, done: int, total: int) -> None:
-        if not callback(
-            CallbackEvent.SYSTEM, f"{done}/{total}", Topic.PREFILL, str(self.cached_tokens)
-        ):
+        if not callback(PrefillProgress(done, total, self.cached_tokens)):
             self.cancel()
 
 

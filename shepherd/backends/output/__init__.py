@@ -16,7 +16,7 @@ from shepherd.backends.output.style import (
     detect_style,
     with_separator,
 )
-from shepherd.backends.output.text import ContentTokens, TextEvent
+from shepherd.backends.output.text import ContentTokens
 
 __all__ = [
     "ALL_FORMATS",
@@ -30,7 +30,6 @@ __all__ = [
     "ParsedOutput",
     "PlainOutput",
     "StopMatcher",
-    "TextEvent",
     "ThinkMarkers",
     "detect_style",
     "new_call_id",

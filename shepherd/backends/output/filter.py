@@ -19,7 +19,7 @@ from shepherd.backends.output.modes import Candidate, Grammar, Lead, Machine, Mo
 from shepherd.backends.output.style import CallFormat, OutputStyle, ThinkMarkers
 from shepherd.backends.output.text import TextEvent
 from shepherd.backends.output.thinking import Thinking, answer_closing, answer_opening
-from shepherd.events import CallbackEvent
+from shepherd.events import CallbackEvent, Text
 from shepherd.messages import ToolCall, ToolSpec
 
 
@@ -117,7 +117,7 @@ class PlainOutput:
     def feed(self, output: str) -> list[TextEvent]:
         """All text is content."""
         self._text.append(output)
-        return [TextEvent(CallbackEvent.CONTENT, output)] if output else []
+        return [Text(output)] if output else []
 
     def finish(self, *, truncated: bool = False) -> list[TextEvent]:
         """Nothing is held back."""

@@ -1,44 +1,37 @@
-"""Text events, their sum, and the tokens that they came from."""
+"""The sum of text events, and the tokens that they came from."""
 
 import codecs
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
 
-from shepherd.events import CallbackEvent
+from shepherd.events import CallbackEvent, TextEvent, Thinking, text_event
 from shepherd.logprobs import TokenLogprob
-
-
-class TextEvent(NamedTuple):
-    """A piece of text: CONTENT, THINKING, or CODEBLOCK with the language as `name`."""
-
-    event: CallbackEvent
-    text: str
-    name: str = ""
 
 
 class TextSink:
     """Collects text in order; neighbours of one kind become one event."""
 
     def __init__(self) -> None:
-        self._events: list[TextEvent] = []
+        self._pieces: list[tuple[CallbackEvent, str, str]] = []
         self._content: list[str] = []
         self._reasoning: list[str] = []
 
-    def put(self, event: CallbackEvent, text: str, name: str = "") -> None:
+    def put(self, kind: CallbackEvent, text: str, language: str = "") -> None:
+        """Add text of the kind CONTENT, THINKING or CODEBLOCK."""
         if not text:
             return
-        (self._reasoning if event is CallbackEvent.THINKING else self._content).append(text)
-        last = self._events[-1] if self._events else None
-        if last is not None and last.event is event and last.name == name:
-            self._events[-1] = TextEvent(event, last.text + text, name)
+        (self._reasoning if kind is CallbackEvent.THINKING else self._content).append(text)
+        last = self._pieces[-1] if self._pieces else None
+        if last is not None and last[0] is kind and last[2] == language:
+            self._pieces[-1] = (kind, last[1] + text, language)
         else:
-            self._events.append(TextEvent(event, text, name))
+            self._pieces.append((kind, text, language))
 
     def take(self) -> list[TextEvent]:
         """The events since the last call."""
-        events, self._events = self._events, []
+        events = [text_event(*piece) for piece in self._pieces]
+        self._pieces.clear()
         return events
 
     def part_reasoning(self) -> None:
@@ -100,7 +93,7 @@ class ContentTokens:
     def tokens_of(self, events: Iterable[TextEvent]) -> list[TokenLogprob]:
         """The tokens whose text is in these events' content, each reported once."""
         content: list[TokenLogprob] = []
-        for thinking, run in groupby(events, lambda e: e.event is CallbackEvent.THINKING):
+        for thinking, run in groupby(events, lambda e: isinstance(e, Thinking)):
             places = self._places("".join(event.text for event in run))
             if not thinking:
                 content += self._report(frozenset(places))

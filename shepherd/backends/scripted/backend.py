@@ -3,10 +3,10 @@
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
-from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.embedding import Embedder
 from shepherd.backends.output import StopMatcher
 from shepherd.backends.scripted.embedding import ScriptedEmbedder
@@ -24,7 +24,17 @@ from shepherd.backends.scripted.script import (
 )
 from shepherd.backends.vision import refuse_images
 from shepherd.errors import BackendError, ContextFullError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason
+from shepherd.events import (
+    CodeBlock,
+    Event,
+    EventCallback,
+    FinishReason,
+    Stats,
+    Stop,
+    Text,
+    TextEvent,
+    Thinking,
+)
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Infill, RawPrompt, Session
 
@@ -66,9 +76,9 @@ class _Playback:
     cancelled: bool = False
     is_full: bool = False
 
-    def send(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> None:
+    def send(self, event: Event) -> None:
         if not self.cancelled:
-            self.cancelled = not self.callback(event, content, name, id)
+            self.cancelled = not self.callback(event)
 
     @property
     def ended(self) -> bool:
@@ -80,21 +90,22 @@ class _Playback:
         """How many tokens the text and the reasoning have so far."""
         return count_tokens("".join(self.content)) + count_tokens("".join(self.reasoning))
 
-    def say(self, event: CallbackEvent, piece: str) -> None:
+    def say(self, event: TextEvent) -> None:
         """Send a piece of text, up to a stop string or the last token."""
-        thinking = event is CallbackEvent.THINKING
-        self._add(event, piece if thinking else self.stop.feed(piece))
+        thinking = isinstance(event, Thinking)
+        self._add(event if thinking else replace(event, text=self.stop.feed(event.text)))
 
     def finish_text(self) -> None:
         """Send what was held back because it could have begun a stop string."""
-        self._add(CallbackEvent.CONTENT, self.stop.finish())
+        self._add(Text(self.stop.finish()))
 
-    def _add(self, event: CallbackEvent, text: str) -> None:
-        spoken = self.reasoning if event is CallbackEvent.THINKING else self.content
-        text = self._cut(text, "".join(spoken)) if self.max_tokens else text
-        if text:
-            spoken.append(text)
-            self.send(event, text)
+    def _add(self, event: TextEvent) -> None:
+        spoken = self.reasoning if isinstance(event, Thinking) else self.content
+        if self.max_tokens:
+            event = replace(event, text=self._cut(event.text, "".join(spoken)))
+        if event.text:
+            spoken.append(event.text)
+            self.send(event)
 
     def _cut(self, text: str, earlier: str) -> str:
         """As much of `text` as the limit allows after the `earlier` text of its kind."""
@@ -171,7 +182,7 @@ class ScriptedBackend(Backend):
                 break
         playback.finish_text()
         message, completion = playback.message(), playback.tokens
-        stats = GenerationStats(
+        stats = Stats(
             prompt_tokens=prefilled.prompt_tokens,
             completion_tokens=completion,
             decode_seconds=perf_counter() - started,
@@ -179,10 +190,10 @@ class ScriptedBackend(Backend):
             context_size=self.script.context_size,
         )
         reason = playback.finish_reason()
-        playback.send(CallbackEvent.STATS, stats.to_json())
-        playback.send(CallbackEvent.STOP, reason.value)
+        playback.send(stats)
+        playback.send(Stop(reason))
         for call in playback.calls:
-            playback.send(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
+            playback.send(call)
         problems = tuple(playback.problems)
         reason, stop_string = playback.finish_reason(), playback.stop.hit or ""
         return Generation(message, reason, stats, problems, stop_string=stop_string)
@@ -233,10 +244,10 @@ class ScriptedBackend(Backend):
                 playback.finish = reason
 
     async def _say(self, step: Say, playback: _Playback) -> None:
-        for event, text in _events(step):
-            for start in range(0, len(text), playback.chunk):
-                piece = text[start : start + playback.chunk]
-                playback.say(event, piece)
+        for event in _events(step):
+            for start in range(0, len(event.text), playback.chunk):
+                piece = event.text[start : start + playback.chunk]
+                playback.say(replace(event, text=piece))
                 if playback.ended:
                     return
                 await asyncio.sleep(0)
@@ -255,11 +266,11 @@ def _count_raw(prompt: RawPrompt | Infill | None) -> int:
     return sum(count_tokens(part) if isinstance(part, str) else 1 for part in prompt.parts)
 
 
-def _events(step: Say) -> Iterator[tuple[CallbackEvent, str]]:
+def _events(step: Say) -> Iterator[TextEvent]:
     if step.thinking:
-        yield CallbackEvent.THINKING, step.text
+        yield Thinking(step.text)
         return
     for part in _FENCE.split(step.text):
         if part:
             fenced = part.startswith("```")
-            yield (CallbackEvent.CODEBLOCK if fenced else CallbackEvent.CONTENT), part
+            yield CodeBlock(part) if fenced else Text(part)

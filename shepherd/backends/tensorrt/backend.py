@@ -27,7 +27,7 @@ from shepherd.backends.vision import refuse_images
 from shepherd.config.provider import Provider
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
-from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.events import EventCallback, Notice, Topic
 from shepherd.messages import Message
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling
 from shepherd.session import Session
@@ -109,7 +109,7 @@ class TensorRtBackend(Backend):
         request = TokenRequest(prompt.tokens, parameters, guided)
         handle = TokenPrefilled(Request(prompt, sampling, list(session.callable_tools), request))
         if prompt.warning and self._sessions.is_first_warning(session):
-            goes_on = callback(CallbackEvent.SYSTEM, prompt.warning, Topic.WARNING, "")
+            goes_on = callback(Notice(prompt.warning, Topic.WARNING))
             handle.cancelled = not goes_on
         return handle
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from shepherd.backends.base import GenerationStats
 from shepherd.backends.inprocess.answer import Answer, Finished, Text, Update
 from shepherd.backends.inprocess.prompt.prompt import Prompt
 from shepherd.backends.inprocess.prompt.special import Vocabulary
 from shepherd.backends.output import StopMatcher
 from shepherd.backends.tensorrt.protocol import Step, TokenRequest, TokenStream
 from shepherd.errors import BackendError, InvalidRequestError
-from shepherd.events import FinishReason
+from shepherd.events import FinishReason, Stats
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import ToolSpec
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling
@@ -69,11 +68,11 @@ class Generating:
             raise BackendError("TensorRT-LLM ended the answer without saying why.")
 
     @property
-    def stats(self) -> GenerationStats:
+    def stats(self) -> Stats:
         """The measurements so far; the time before the first token counts as reading the prompt."""
         now = perf_counter()
         first = self._first or now
-        return GenerationStats(
+        return Stats(
             prompt_tokens=self._prompt,
             cached_tokens=min(self.cached, self._prompt),
             completion_tokens=len(self.tokens),

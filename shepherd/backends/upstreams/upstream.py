@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Contact
 from shepherd.backends.api.http.retry import Timing
-from shepherd.backends.base import Backend, GenerationStats
+from shepherd.backends.base import Backend
 from shepherd.backends.upstream_state import Health, UpstreamState
 from shepherd.errors import ShepherdError, UnreachableError
+from shepherd.events import Stats
 
 MAX_BUSY_SECONDS = 60.0
 """A busy upstream gets requests again after this time, whatever it asks for."""
@@ -103,7 +104,7 @@ class Upstream:
         """Note that a request has ended."""
         self.running -= 1
 
-    def succeed(self, stats: GenerationStats) -> None:
+    def succeed(self, stats: Stats) -> None:
         """Note an answer."""
         self._prompt_tokens += stats.prompt_tokens
         self._cached_tokens += stats.cached_tokens

@@ -1,10 +1,8 @@
 """The events of a turn as updates of a session."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
 
 from acp.helpers import (
     SessionUpdate,
@@ -18,7 +16,7 @@ from acp.helpers import (
     update_tool_call,
     update_user_message,
 )
-from acp.schema import Cost, PlanEntryStatus, SessionNotification, ToolCallStatus, UsageUpdate
+from acp.schema import Cost, SessionNotification, ToolCallStatus, UsageUpdate
 from acp.utils import serialize_params
 
 from shepherd.cli.acp.tool_calls import (
@@ -29,7 +27,17 @@ from shepherd.cli.acp.tool_calls import (
     raw_input,
     text_content,
 )
-from shepherd.events import TEXT_EVENTS, CallbackEvent, Topic
+from shepherd.events import (
+    Event,
+    Failure,
+    Notice,
+    PlanUpdate,
+    Stats,
+    Text,
+    Thinking,
+    ToolResult,
+    Topic,
+)
 from shepherd.messages import INTERRUPTED, JsonObject, ToolCall
 from shepherd.tools.text import valid_text
 
@@ -63,25 +71,25 @@ class SessionUpdates:
         params = serialize_params(notification)
         self.post({"jsonrpc": "2.0", "method": "session/update", "params": params})
 
-    def receive(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def receive(self, event: Event) -> bool:
         """Send an event; the callback of a turn."""
-        if event in TEXT_EVENTS:
-            if event is CallbackEvent.THINKING:
-                self.thought(content)
-            else:
-                self.send(update_agent_message(text_block(valid_text(content))))
-            return True
         match event:
-            case CallbackEvent.TOOL_CALL:
-                self.call_started(ToolCall(id, name, json.loads(content)))
-            case CallbackEvent.TOOL_RESULT:
-                self.call_ended(id, content)
-            case CallbackEvent.STATS:
-                self._usage(json.loads(content), is_own=not name)
-            case CallbackEvent.SYSTEM:
-                self._system(content, name, id)
-            case CallbackEvent.ERROR:
-                self.problem = content
+            case Text():
+                self.send(update_agent_message(text_block(valid_text(event.text))))
+            case Thinking():
+                self.thought(event.text)
+            case ToolCall():
+                self.call_started(event)
+            case ToolResult():
+                self.call_ended(event.id, event.text)
+            case Stats():
+                self._usage(event)
+            case Notice():
+                self._notice(event)
+            case PlanUpdate():
+                self._plan(event)
+            case Failure():
+                self.problem = event.message
             case _:
                 pass
         return True
@@ -144,32 +152,25 @@ class SessionUpdates:
         for call_id in list(self._open_calls):
             self.call_ended(call_id, INTERRUPTED)
 
-    def _system(self, content: str, topic: str, id: str) -> None:
-        match topic:
-            case Topic.PREFILL:
-                pass
+    def _notice(self, notice: Notice) -> None:
+        match notice.topic:
             case Topic.STEERING:
-                self.send(update_user_message(text_block(valid_text(content))))
-            case Topic.PLAN:
-                self._plan(json.loads(content))
+                self.send(update_user_message(text_block(valid_text(notice.text))))
             case Topic.MODE:
-                self.send(update_current_mode(content))
-            case Topic.OUTPUT | Topic.TASK | Topic.PROGRESS if id in self._open_calls:
-                self._call_goes_on(id, content, replaces=topic == Topic.OUTPUT)
+                self.send(update_current_mode(notice.text))
+            case Topic.OUTPUT | Topic.TASK | Topic.PROGRESS if notice.id in self._open_calls:
+                replaces = notice.topic == Topic.OUTPUT
+                self._call_goes_on(notice.id, notice.text, replaces=replaces)
             case _:
-                self.notice(content)
+                self.notice(notice.text)
 
-    def _plan(self, plan: JsonObject) -> None:
+    def _plan(self, plan: PlanUpdate) -> None:
         """Show the steps, or a proposal that waits for the user."""
-        if "steps" in plan:
-            steps = cast(list[dict[str, str]], plan["steps"])
-            entries = [
-                plan_entry(valid_text(step["step"]), status=cast(PlanEntryStatus, step["status"]))
-                for step in steps
-            ]
-            self.send(update_plan(entries))
-        elif "proposal" in plan:
-            self.send(update_agent_message(text_block(valid_text(f"\n{plan['proposal']}\n"))))
+        if plan.proposal:
+            self.send(update_agent_message(text_block(valid_text(f"\n{plan.proposal}\n"))))
+            return
+        entries = [plan_entry(valid_text(s.step), status=s.status.value) for s in plan.steps]
+        self.send(update_plan(entries))
 
     def _call_goes_on(self, id: str, text: str, *, replaces: bool) -> None:
         """Show the last output of a running call, or one more line about its work."""
@@ -178,15 +179,13 @@ class SessionUpdates:
         contents = [*self._contents.get(id, []), text_content(valid_text(visible))]
         self.send(update_tool_call(self._open_calls[id], status="in_progress", content=contents))
 
-    def _usage(self, stats: JsonObject, *, is_own: bool) -> None:
+    def _usage(self, stats: Stats) -> None:
         """Send the context's use and the session's cost; those of other models only add cost."""
-        cost = cast(float | None, stats.get("cost"))
-        if cost is not None:
-            self._cost = Cost(
-                amount=(self._cost.amount if self._cost else 0.0) + cost, currency="USD"
-            )
-        used, size = cast(int, stats["context_used"]), cast(int, stats["context_size"])
-        if size > 0 and is_own:
+        if stats.cost is not None:
+            before = self._cost.amount if self._cost else 0.0
+            self._cost = Cost(amount=before + stats.cost, currency="USD")
+        used, size = stats.context_used, stats.context_size
+        if size > 0 and not stats.provider:
             self.send(
                 UsageUpdate(session_update="usage_update", used=used, size=size, cost=self._cost)
             )

@@ -1,13 +1,22 @@
 """The objects that a JSON lines conversation writes."""
 
-import json
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from shepherd.cli.batch.jsoninput import InputError
 from shepherd.cli.render.totals import Totals
-from shepherd.events import TEXT_EVENTS, CallbackEvent, Topic
-from shepherd.messages import INTERRUPTED, JsonObject
+from shepherd.events import (
+    Event,
+    Failure,
+    Notice,
+    PlanUpdate,
+    Stats,
+    Text,
+    Thinking,
+    ToolResult,
+    Topic,
+)
+from shepherd.messages import INTERRUPTED, JsonObject, ToolCall
 from shepherd.transcript.records import json_line
 
 MAX_ECHOED = 200
@@ -42,28 +51,29 @@ class EventWriter:
     session: Totals = field(default_factory=Totals)
     _open_calls: dict[str, str] = field(default_factory=dict[str, str])
 
-    def receive(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def receive(self, event: Event) -> bool:
         """Write an event; the callback of a turn."""
-        if event in TEXT_EVENTS:
-            kind = "thinking" if event is CallbackEvent.THINKING else "text"
-            return self.write({"type": kind, "content": content})
         match event:
-            case CallbackEvent.TOOL_CALL:
+            case Text():
+                self.write({"type": "text", "content": event.text})
+            case Thinking():
+                self.write({"type": "thinking", "content": event.text})
+            case ToolCall(id=id, name=name, arguments=arguments):
                 self._open_calls[id] = name
-                return self.write(
-                    {"type": "tool_use", "id": id, "name": name, "input": json.loads(content)}
-                )
-            case CallbackEvent.TOOL_RESULT:
-                return self._result(id, name, content)
-            case CallbackEvent.STATS:
-                return self._stats(json.loads(content), name, id)
-            case CallbackEvent.ERROR:
-                return self.error(name, content)
-            case CallbackEvent.SYSTEM if name != Topic.PREFILL:
-                of_call = {"id": id} if id else {}
-                return self.write({"type": "system", "topic": name, "content": content, **of_call})
+                self.write({"type": "tool_use", "id": id, "name": name, "input": arguments})
+            case ToolResult():
+                self._result(event.id, event.name, event.text)
+            case Stats():
+                self._stats(event)
+            case Failure():
+                self.error(event.error, event.message)
+            case Notice():
+                self._notice(event)
+            case PlanUpdate():
+                self._notice(event.notice)
             case _:
-                return not self.broken
+                pass
+        return not self.broken
 
     def system(self, topic: Topic, text: str) -> None:
         """Write a `system` object without a call."""
@@ -107,12 +117,18 @@ class EventWriter:
                 self.broken = True
         return not self.broken
 
-    def _stats(self, stats: JsonObject, provider: str, call_id: str) -> bool:
+    def _notice(self, notice: Notice) -> None:
+        of_call = {"id": notice.id} if notice.id else {}
+        shown = {"topic": notice.topic, "content": notice.text}
+        self.write({"type": "system", **shown, **of_call})
+
+    def _stats(self, stats: Stats) -> None:
         for totals in (self.turn, self.session):
             totals.add(stats)
-        more = {name: text for name, text in (("provider", provider), ("id", call_id)) if text}
-        return self.write({"type": "stats", **stats, **more})
+        origin = {"provider": stats.provider, "id": stats.id}
+        known = {name: text for name, text in origin.items() if text}
+        self.write({"type": "stats", **stats.measures(), **known})
 
-    def _result(self, id: str, name: str, content: str) -> bool:
+    def _result(self, id: str, name: str, content: str) -> None:
         self._open_calls.pop(id, None)
-        return self.write({"type": "tool_result", "id": id, "name": name, "content": content})
+        self.write({"type": "tool_result", "id": id, "name": name, "content": content})

@@ -5,8 +5,20 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from shepherd.cli.terminal.sanitize import one_line, sanitize, sanitize_chunk
-from shepherd.events import CallbackEvent, FinishReason, Topic
-from shepherd.tools.plan import ASCII_SIGNS, PLAN_TOOLS, parse_plan
+from shepherd.events import (
+    Event,
+    Failure,
+    FinishReason,
+    Notice,
+    PlanUpdate,
+    Stop,
+    Text,
+    Thinking,
+    ToolResult,
+    Topic,
+)
+from shepherd.messages import ToolCall
+from shepherd.tools.plan import ASCII_SIGNS, PLAN_TOOLS
 
 CUT = "The answer was cut: it reached the limit of tokens."
 DENIED = "Error: denied"
@@ -50,10 +62,10 @@ class PlainOutput:
     _err: _Stream = field(default_factory=lambda: _Stream(sys.stderr))
     _held: list[str] = field(default_factory=list[str])
 
-    def receive(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def receive(self, event: Event) -> bool:
         """Show an event; False if stdout is closed."""
         try:
-            self._show(event, content, name)
+            self._show(event)
         except BrokenPipeError:
             self.broken = True
         return not self.broken
@@ -76,42 +88,40 @@ class PlainOutput:
         self._err.end_line()
         self._err.write(f"{sanitize(text)}\n")
 
-    def _show(self, event: CallbackEvent, content: str, name: str) -> None:
+    def _show(self, event: Event) -> None:
         match event:
-            case CallbackEvent.CONTENT | CallbackEvent.CODEBLOCK:
-                self._answer(content)
-            case CallbackEvent.THINKING:
-                self._err.write(sanitize_chunk(content))
-            case CallbackEvent.STOP:
-                self._release(self._err if content == FinishReason.TOOL_CALLS else self._out)
-                if content == FinishReason.LENGTH:
-                    self.note(CUT)
-            case CallbackEvent.TOOL_CALL if name not in PLAN_TOOLS:
-                self.note(f"→ {name} {one_line(content, LINE_WIDTH)}")
-            case CallbackEvent.TOOL_RESULT:
-                self.denied += content.startswith(DENIED)
-                self.note(f"  {one_line(content, LINE_WIDTH)}")
-            case CallbackEvent.ERROR:
-                self.note(f"shepherd: {content}")
-            case CallbackEvent.SYSTEM:
-                self._notice(content, name)
+            case Text():
+                self._answer(event.text)
+            case Thinking():
+                self._err.write(sanitize_chunk(event.text))
+            case Stop():
+                self._stop(event.reason)
+            case ToolCall() if event.name not in PLAN_TOOLS:
+                self.note(f"→ {event.name} {one_line(event.arguments_json, LINE_WIDTH)}")
+            case ToolResult():
+                self.denied += event.text.startswith(DENIED)
+                self.note(f"  {one_line(event.text, LINE_WIDTH)}")
+            case Failure():
+                self.note(f"shepherd: {event.message}")
+            case PlanUpdate():
+                self._plan(event)
+            case Notice() if event.topic != Topic.OUTPUT:
+                self.note(event.text)
             case _:
                 pass
 
-    def _notice(self, content: str, topic: str) -> None:
-        if topic == Topic.PLAN:
-            self._plan(content)
-        elif topic not in (Topic.PREFILL, Topic.OUTPUT):
-            self.note(content)
+    def _stop(self, reason: FinishReason) -> None:
+        self._release(self._err if reason is FinishReason.TOOL_CALLS else self._out)
+        if reason is FinishReason.LENGTH:
+            self.note(CUT)
 
-    def _plan(self, content: str) -> None:
+    def _plan(self, plan: PlanUpdate) -> None:
         """Show a plan: a proposal as an answer, a checklist as a note."""
-        plan = parse_plan(content)
-        if isinstance(plan, str):
+        if plan.proposal:
             self._err.end_line()
-            self._out.write(f"{sanitize(plan)}\n")
+            self._out.write(f"{sanitize(plan.proposal)}\n")
         else:
-            self.note("\n".join(f"{ASCII_SIGNS[step.status]} {step.step}" for step in plan))
+            self.note("\n".join(f"{ASCII_SIGNS[step.status]} {step.step}" for step in plan.steps))
 
     def _answer(self, text: str) -> None:
         if self.live:

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
 
 from shepherd.cli.connect.client import RemoteUpdate, SharedSessionClient
-from shepherd.conversation.shared.protocol import Event, UpdateKind, to_event
+from shepherd.conversation.shared.protocol import UpdateKind, to_event
 from shepherd.errors import BackendError, ShepherdError
-from shepherd.events import FinishReason
+from shepherd.events import Event, FinishReason
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Role, ToolCall, message_from_json
 from shepherd.tools.base import Access, AccessKind, Claim

@@ -1,7 +1,6 @@
 """The interactive terminal on a shared conversation."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,9 +29,9 @@ from shepherd.conversation.commands.command import Lines, Note, Row
 from shepherd.conversation.commands.table import COMMANDS
 from shepherd.conversation.context_use import ContextPart, part_rows
 from shepherd.conversation.own_commands import ALONE
-from shepherd.conversation.shared.protocol import Event, UpdateKind, to_event
+from shepherd.conversation.shared.protocol import UpdateKind, to_event
 from shepherd.errors import InvalidRequestError
-from shepherd.events import CallbackEvent
+from shepherd.events import Event
 from shepherd.images import Image
 from shepherd.messages import JsonObject, ToolCall, message_from_json
 
@@ -47,10 +46,9 @@ class ReplViewer:
 
     def event(self, event: Event, *, mine: bool) -> None:
         """Show an event."""
-        self.renderer(*event)
-        kind, content, name, call_id = event
-        if kind is CallbackEvent.TOOL_CALL:
-            self.renderer.tool_started(ToolCall(call_id, name, json.loads(content)))
+        self.renderer(event)
+        if isinstance(event, ToolCall):
+            self.renderer.tool_started(event)
 
     def prompt(self, text: str) -> None:
         """Show a prompt of another client."""
@@ -169,7 +167,7 @@ class RemoteRepl:
             for piece in running["partial"]:
                 event = to_event(UpdateKind(piece["kind"]), {"language": "", **piece})
                 if event is not None:
-                    self._renderer(*event)
+                    self._renderer(event)
 
 
 class RemoteCommands:

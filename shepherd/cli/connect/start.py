@@ -15,8 +15,8 @@ from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.commands.table import find_command
-from shepherd.conversation.shared.protocol import Event
 from shepherd.errors import AccessError, UsageError
+from shepherd.events import Event
 from shepherd.images import Image
 
 
@@ -29,7 +29,7 @@ class QuestionViewer:
     def event(self, event: Event, *, mine: bool) -> None:
         """Show an event of this turn."""
         if mine:
-            self.output.receive(*event)
+            self.output.receive(event)
 
     def prompt(self, text: str) -> None:
         """Prompts of other clients are not shown."""

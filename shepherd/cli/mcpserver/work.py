@@ -10,7 +10,7 @@ from mcp import MCPError, types
 from mcp.server import ServerRequestContext
 
 from shepherd.cli.approval.question import approval_question
-from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.events import Event, Notice, Topic
 from shepherd.tasks import end_tasks
 from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
@@ -147,16 +147,11 @@ class RunningCall:
         except (MCPError, ValueError):  # a client that can't after all, or a malformed answer
             return None
 
-    def listen(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        """Keep a notice for `report`."""
-        if event is CallbackEvent.SYSTEM and name in _SHOWN and self._notices.qsize() < 1000:
-            self._notices.put_nowait(content)
+    def on_event(self, event: Event) -> bool:
+        """Keep a notice for `report`; the callback of tools."""
+        if isinstance(event, Notice) and event.topic in _SHOWN and self._notices.qsize() < 1000:
+            self._notices.put_nowait(event.text)
         return True
-
-    @property
-    def on_event(self) -> EventCallback:
-        """The callback of tools."""
-        return self.listen
 
     async def report(self) -> None:
         """Send notices as progress, until it is cancelled."""

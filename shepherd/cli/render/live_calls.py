@@ -6,7 +6,7 @@ from rich.text import Text
 
 from shepherd.cli.terminal.paint import Glyphs, Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize
-from shepherd.events import Topic
+from shepherd.events import Notice, Topic
 
 MAX_LINE = 400
 MAX_TAIL_LINES = 5
@@ -20,13 +20,13 @@ class LiveCalls:
         self._lines: dict[str, str] = {}
         self._tails: dict[str, list[str]] = {}
 
-    def take(self, topic: str, text: str, call_id: str) -> None:
-        """Note the content of a SYSTEM event of the topic TASK or OUTPUT."""
-        if topic == Topic.TASK:
-            self._lines[call_id] = one_line(text, MAX_LINE)
+    def take(self, notice: Notice) -> None:
+        """Keep a notice of the topic TASK or OUTPUT."""
+        if notice.topic == Topic.TASK:
+            self._lines[notice.id] = one_line(notice.text, MAX_LINE)
         else:
-            lines = sanitize(text).rstrip("\n").split("\n")
-            self._tails[call_id] = [one_line(line, MAX_LINE) for line in lines[-MAX_TAIL_LINES:]]
+            lines = sanitize(notice.text).rstrip("\n").split("\n")
+            self._tails[notice.id] = [one_line(line, MAX_LINE) for line in lines[-MAX_TAIL_LINES:]]
 
     def end(self, call_id: str) -> None:
         """Forget a call that has its result."""

@@ -6,7 +6,8 @@ from rich.text import Text
 
 from shepherd.cli.terminal.paint import BLANK_LINE, UNICODE, Glyphs, Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize
-from shepherd.tools.plan import ASCII_SIGNS, MAX_STEP, Step, StepStatus, parse_plan
+from shepherd.events import PlanStep, PlanUpdate, StepStatus
+from shepherd.tools.plan import ASCII_SIGNS, MAX_STEP
 
 _LOOKS = {
     StepStatus.PENDING: ("☐", "quiet"),
@@ -21,14 +22,13 @@ class PlanView:
 
     def __init__(self, glyphs: Glyphs) -> None:
         self._unicode = glyphs is UNICODE
-        self._steps: list[Step] = []
+        self._steps: tuple[PlanStep, ...] = ()
 
-    def take(self, content: str) -> list[Piece]:
-        """Take the content of a PLAN event; returns a proposal, which is shown at once."""
-        plan = parse_plan(content)
-        if isinstance(plan, str):
-            return [BLANK_LINE, Piece(Text(sanitize(plan)))]
-        self._steps = plan or self._steps
+    def take(self, plan: PlanUpdate) -> list[Piece]:
+        """Take a plan; returns a proposal, which is shown at once."""
+        if plan.proposal:
+            return [BLANK_LINE, Piece(Text(sanitize(plan.proposal)))]
+        self._steps = plan.steps or self._steps
         return []
 
     def live(self) -> list[Piece]:
@@ -38,7 +38,7 @@ class PlanView:
     def finish(self) -> list[Piece]:
         """The checklist at the end of a turn; the view is empty afterwards."""
         pieces = [BLANK_LINE, *self._pieces()] if self._steps else []
-        self._steps = []
+        self._steps = ()
         return pieces
 
     def _pieces(self) -> Iterator[Piece]:

@@ -1,6 +1,5 @@
 """Renders the events of a turn."""
 
-import json
 from collections.abc import Callable
 
 from rich.text import Text
@@ -16,17 +15,31 @@ from shepherd.cli.render.tool_view import ResultLog
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import sanitize
-from shepherd.events import CallbackEvent, FinishReason, Topic, tokens_read
+from shepherd.events import (
+    Event,
+    Failure,
+    FinishReason,
+    Notice,
+    PlanUpdate,
+    PrefillProgress,
+    Stats,
+    Stop,
+    Thinking,
+    Topic,
+)
+from shepherd.events import Text as AnswerText
+from shepherd.events import (
+    ToolResult as ToolResultEvent,
+)
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.deferred.wrapper import open_call
-from shepherd.tools.plan import PLAN_TOOLS, UPDATE_PLAN
+from shepherd.tools.plan import PLAN_TOOLS, UPDATE_PLAN, plan_of
 from shepherd.tools.text import pluralize
 
 CUT = "The answer was cut: it reached the limit of tokens."
 STOP_HINT = "Esc stops"
 EXPAND_HINT = "Ctrl+O shows all"
-_TEXT = frozenset({CallbackEvent.CONTENT, CallbackEvent.CODEBLOCK, CallbackEvent.THINKING})
 
 
 class Renderer:
@@ -62,24 +75,16 @@ class Renderer:
         self._previewed: set[str] = set()
         self._live_calls = LiveCalls(self._glyphs)
         self._last_call = ""
-        self._handlers: dict[CallbackEvent, Callable[[str, str, str], None]] = {
-            CallbackEvent.CONTENT: self._on_text,
-            CallbackEvent.CODEBLOCK: self._on_text,
-            CallbackEvent.THINKING: self._on_thinking,
-            CallbackEvent.TOOL_CALL: self._on_tool_call,
-            CallbackEvent.TOOL_RESULT: self._on_tool_result,
-            CallbackEvent.SYSTEM: self._on_system,
-            CallbackEvent.ERROR: self._on_error,
-            CallbackEvent.STATS: self._on_stats,
-            CallbackEvent.STOP: self._on_stop,
-        }
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def __call__(self, event: Event) -> bool:
         """Show an event; never cancels."""
-        handler = self._handlers.get(event)
-        if handler is not None:
-            handler(content, name, id)
-            if event not in _TEXT:
+        match event:
+            case AnswerText():
+                self._on_text(event.text)
+            case Thinking():
+                self._on_thinking(event.text)
+            case _:
+                self._on_step(event)
                 self._surface.refresh()
         return True
 
@@ -175,14 +180,39 @@ class Renderer:
         self._live_calls.clear()
         self._surface.refresh()
 
-    def _on_text(self, content: str, name: str, id: str) -> None:
+    def _on_step(self, event: Event) -> None:
+        """Show what is not text."""
+        match event:
+            case ToolCall():
+                self._announced[event.id] = event
+            case ToolResultEvent():
+                self._on_tool_result(event)
+            case PrefillProgress():
+                self.activity.start("reading the prompt")
+                self.activity.note(f"{event.done} of {event.total} tokens")
+                self._status.context_used = event.done
+            case PlanUpdate():
+                self.settle()
+                self._surface.show(*self._plan.take(event))
+            case Notice():
+                self._on_notice(event)
+            case Failure():
+                self.error(event.message)
+            case Stats():
+                self._status.take(event)
+            case Stop():
+                self._on_stop(event.reason)
+            case _:
+                pass
+
+    def _on_text(self, text: str) -> None:
         self._end_thinking()
         self._start("writing")
-        self._surface.show(*self._answer.feed(content))
+        self._surface.show(*self._answer.feed(text))
 
-    def _on_thinking(self, content: str, name: str, id: str) -> None:
+    def _on_thinking(self, text: str) -> None:
         first = not self._thinking.is_open
-        ink = self._thinking.feed(content)
+        ink = self._thinking.feed(text)
         self._start("thinking")
         if self.show_thinking:
             self._surface.show(*([BLANK_LINE] if first else []), *ink)
@@ -203,21 +233,20 @@ class Renderer:
             rest = [BLANK_LINE, Piece(Text(note, style="quiet"))]
         self._surface.show(*rest)
 
-    def _on_tool_call(self, content: str, name: str, id: str) -> None:
-        self._announced[id] = ToolCall(id, name, json.loads(content))
-
-    def _on_tool_result(self, content: str, name: str, id: str) -> None:
-        self._live_calls.end(id)
-        if name == UPDATE_PLAN and not content.startswith("Error"):
+    def _on_tool_result(self, result: ToolResultEvent) -> None:
+        call_id = result.id
+        self._live_calls.end(call_id)
+        if result.name == UPDATE_PLAN and not result.text.startswith("Error"):
             return
-        call = self._calls.get(id) or self._announced.get(id) or ToolCall(id, name, {})
-        if self._last_call != id:  # another call began meanwhile
-            self._calls.pop(id, None)
+        call = self._calls.get(call_id) or self._announced.get(call_id)
+        call = call or ToolCall(call_id, result.name, {})
+        if self._last_call != call_id:  # another call began meanwhile
+            self._calls.pop(call_id, None)
         self._show_call(call)
         hint = EXPAND_HINT if self._surface.has_live_area else ""
-        self._surface.show(*tool_view.result_pieces(call, content, self._glyphs, hint))
-        display = self._displays.pop(id, "")
-        self.results.add(tool_view.call_title(call), display, content)
+        self._surface.show(*tool_view.result_pieces(call, result.text, self._glyphs, hint))
+        display = self._displays.pop(call_id, "")
+        self.results.add(tool_view.call_title(call), display, result.text)
         if display:
             self._surface.show(*tool_view.display_pieces(display))
         self.activity.start("waiting for the model")
@@ -230,44 +259,26 @@ class Renderer:
             self.settle()
             self._surface.show(BLANK_LINE, tool_view.call_line(call, self._glyphs))
 
-    def _on_system(self, content: str, name: str, id: str) -> None:
-        if name == Topic.PREFILL:
-            self.activity.start("reading the prompt")
-            self.activity.note(_progress(content))
-            self._status.context_used = tokens_read(content)
-        elif name in (Topic.TASK, Topic.OUTPUT) and self._surface.has_live_area:
-            self._live_calls.take(name, content, id)
-        elif name in (Topic.PLAN, Topic.STEERING, Topic.MODE):
-            self._on_change(content, name)
-        elif name != Topic.OUTPUT:
-            self.notice(content, "warn" if name == Topic.WARNING else "quiet")
+    def _on_notice(self, notice: Notice) -> None:
+        match notice.topic:
+            case Topic.TASK | Topic.OUTPUT if self._surface.has_live_area:
+                self._live_calls.take(notice)
+            case Topic.STEERING:
+                self.settle()
+                self.user(without_attachments(notice.text))
+            case Topic.MODE:
+                self.settle()
+                self._status.approve = notice.text
+                self.notice(f"approve: {notice.text}")
+            case Topic.OUTPUT:
+                pass
+            case _:
+                self.notice(notice.text, "warn" if notice.topic == Topic.WARNING else "quiet")
 
-    def _on_change(self, content: str, topic: str) -> None:
-        """Show a new plan, a message of the user that joined the turn, or another mode."""
+    def _on_stop(self, reason: FinishReason) -> None:
         self.settle()
-        if topic == Topic.PLAN:
-            self._surface.show(*self._plan.take(content))
-        elif topic == Topic.STEERING:
-            self.user(without_attachments(content))
-        else:
-            self._status.approve = content
-            self.notice(f"approve: {content}")
-
-    def _on_error(self, content: str, name: str, id: str) -> None:
-        self.error(content)
-
-    def _on_stats(self, content: str, name: str, id: str) -> None:
-        self._status.take(content, delegate=name)
-
-    def _on_stop(self, content: str, name: str, id: str) -> None:
-        self.settle()
-        if content == FinishReason.LENGTH:
+        if reason is FinishReason.LENGTH:
             self.notice(CUT, "warn")
-
-
-def _progress(content: str) -> str:
-    done, _, total = content.partition("/")
-    return f"{done} of {total} tokens" if total else content
 
 
 EXCHANGES = 3
@@ -287,20 +298,20 @@ def show_last_exchanges(messages: list[Message], renderer: Renderer) -> None:
 def _show(message: Message, renderer: Renderer) -> None:
     match message.role:
         case Role.USER if message.is_hint:
-            renderer(CallbackEvent.SYSTEM, message.content, Topic.HINT, "")
+            renderer(Notice(message.content, Topic.HINT))
         case Role.USER:
             renderer.settle()
             renderer.user(without_attachments(message.plain_text))
         case Role.ASSISTANT:
             if message.content:
-                renderer(CallbackEvent.CONTENT, message.content, "", "")
+                renderer(AnswerText(message.content))
             renderer.settle()
             for call in map(open_call, message.tool_calls):
                 if call.name == UPDATE_PLAN:
-                    renderer(CallbackEvent.SYSTEM, call.arguments_json, Topic.PLAN, "")
-                renderer(CallbackEvent.TOOL_CALL, call.arguments_json, call.name, call.id)
+                    renderer(plan_of(call.arguments))
+                renderer(call)
         case Role.TOOL:
             text, call_id = message.plain_text, message.tool_call_id
-            renderer(CallbackEvent.TOOL_RESULT, text, message.name, call_id)
+            renderer(ToolResultEvent(call_id, message.name, text))
         case Role.SYSTEM:
             pass

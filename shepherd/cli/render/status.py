@@ -1,10 +1,8 @@
 """The line below the prompt, and the sums for `/stats`."""
 
-import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
 
 from rich.text import Text
 
@@ -12,6 +10,7 @@ from shepherd.backends.base import Backend
 from shepherd.cli.render.totals import Totals
 from shepherd.cli.terminal.paint import Glyphs, Piece
 from shepherd.cli.terminal.sanitize import one_line
+from shepherd.events import Stats
 from shepherd.prices import Price, dollars, price_of
 from shepherd.session import Session
 
@@ -47,20 +46,20 @@ class Status:
         self.model, self.context_size = backend.info.id, backend.info.context_size
         self.context_used, self.decode_speed = 0, 0.0
 
-    def take(self, stats_json: str, delegate: str = "") -> None:
-        """Add the content of a STATS event; that of a `delegate` only counts in the sums."""
-        stats = cast(dict[str, Any], json.loads(stats_json))
-        price = None if delegate else price_of(self.prices, self.model)
+    def take(self, stats: Stats) -> None:
+        """Add the measures of a generation; those of a model behind a tool only count in sums."""
+        unpriced = stats.cost is None and not stats.provider
+        price = price_of(self.prices, self.model) if unpriced else None
         if price is not None:
-            counts = ("prompt_tokens", "cached_tokens", "completion_tokens")
-            stats.setdefault("cost", price.cost(*(int(stats.get(name, 0)) for name in counts)))
+            tokens = (stats.prompt_tokens, stats.cached_tokens, stats.completion_tokens)
+            stats = replace(stats, cost=price.cost(*tokens))
         self.totals.add(stats)
         self.turn.add(stats)
-        if delegate:
+        if stats.provider:
             return
-        self.context_used = int(stats.get("context_used", 0))
-        self.context_size = int(stats.get("context_size", 0)) or self.context_size
-        self.decode_speed = float(stats.get("decode_speed", 0.0))
+        self.context_used = stats.context_used
+        self.context_size = stats.context_size or self.context_size
+        self.decode_speed = stats.decode_speed
 
     def parts(self) -> list[str]:
         """The known values, the most important first."""

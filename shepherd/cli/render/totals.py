@@ -1,7 +1,8 @@
 """Sums of tokens and seconds over generations."""
 
 from dataclasses import dataclass
-from typing import Any
+
+from shepherd.events import Stats
 
 
 @dataclass(slots=True)
@@ -18,14 +19,13 @@ class Totals:
     cost: float | None = None
     """US dollars for those generations whose price is known."""
 
-    def add(self, stats: dict[str, Any]) -> None:
-        """Add the content of a STATS event."""
+    def add(self, stats: Stats) -> None:
+        """Add the measures of one generation."""
         self.generations += 1
-        self.prompt_tokens += int(stats.get("prompt_tokens", 0))
-        self.cached_tokens += int(stats.get("cached_tokens", 0))
-        self.completion_tokens += int(stats.get("completion_tokens", 0))
-        self.prefill_seconds += float(stats.get("prefill_seconds", 0.0))
-        cost = stats.get("cost")
-        if cost is not None:
-            self.cost = (self.cost or 0.0) + float(cost)
-        self.decode_seconds += float(stats.get("decode_seconds", 0.0))
+        self.prompt_tokens += stats.prompt_tokens
+        self.cached_tokens += stats.cached_tokens
+        self.completion_tokens += stats.completion_tokens
+        self.prefill_seconds += stats.prefill_seconds
+        self.decode_seconds += stats.decode_seconds
+        if stats.cost is not None:
+            self.cost = (self.cost or 0.0) + stats.cost

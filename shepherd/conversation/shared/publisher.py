@@ -1,11 +1,9 @@
 """Publishes what happens in a shared session to its log."""
 
-from typing import Any, cast
-
 from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.protocol import UpdateKind, from_event
 from shepherd.conversation.shared.requests import PromptRequest, RequestQueue
-from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.events import Event, FinishReason, Stats, TextEvent, Topic
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.session import TokenLedger
 
@@ -42,21 +40,20 @@ class Publisher:
         }
         self._log.publish(UpdateKind.RESPONSE_COMPLETE, data, request=request.id)
 
-    def receive(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def receive(self, event: Event) -> bool:
         """Publish an event of the running turn."""
-        update = from_event(event, content, name, id)
+        update = from_event(event)
         if update is None:
             return True
         kind, data = update
-        if kind in (UpdateKind.DELTA, UpdateKind.THINKING, UpdateKind.CODEBLOCK):
-            self.partial.append((kind, content))
+        if isinstance(event, TextEvent):
+            self.partial.append((kind, event.text))
         request = self._queue.running
-        if kind is UpdateKind.STATS and request is not None:
-            stats = cast(dict[str, Any], data["stats"])
-            request.prompt_tokens += int(stats.get("prompt_tokens", 0))
-            request.completion_tokens += int(stats.get("completion_tokens", 0))
-            if (cost := stats.get("cost")) is not None:
-                request.cost = (request.cost or 0.0) + float(cost)
+        if isinstance(event, Stats) and request is not None:
+            request.prompt_tokens += event.prompt_tokens
+            request.completion_tokens += event.completion_tokens
+            if event.cost is not None:
+                request.cost = (request.cost or 0.0) + event.cost
         self._log.publish(kind, data, request=request.id if request else "")
         return True
 

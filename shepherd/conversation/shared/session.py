@@ -20,7 +20,7 @@ from shepherd.conversation.shared.publisher import Publisher
 from shepherd.conversation.shared.requests import PromptRequest, RequestQueue, State
 from shepherd.conversation.shared.shareable import SessionActions, SharedConversation
 from shepherd.errors import BusyError, SessionError, SessionStorageError, ShepherdError
-from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.events import Failure, FinishReason, Notice, Topic
 from shepherd.images import Image
 from shepherd.messages import Message
 from shepherd.session import SessionJournal
@@ -236,11 +236,11 @@ class SharedSession:
 
     async def _run(self, request: PromptRequest) -> TurnOutcome:
         if not self.backend.alive:
-            self.publisher.receive(CallbackEvent.SYSTEM, RELOADING, Topic.WARNING, "")
+            self.publisher.receive(Notice(RELOADING, Topic.WARNING))
             try:
                 self.backend = await self._conversation.reload()
             except ShepherdError as error:
-                self.publisher.receive(CallbackEvent.ERROR, str(error), type(error).__name__, "")
+                self.publisher.receive(Failure(str(error), type(error).__name__))
                 raise
         await self._conversation.before_turn()
         return await run_turn(
@@ -257,7 +257,7 @@ class SharedSession:
         try:
             return await self._conversation.prompt(Message.user(request.prompt, request.images))
         except ShepherdError as error:
-            self.publisher.receive(CallbackEvent.ERROR, str(error), type(error).__name__, "")
+            self.publisher.receive(Failure(str(error), type(error).__name__))
             raise
 
     def _end_turn(self, request: PromptRequest, turn: asyncio.Task[TurnOutcome]) -> None:
@@ -281,4 +281,4 @@ class SharedSession:
             try:
                 self.submit(message.content, client, message.images)
             except BusyError as error:
-                self.publisher.receive(CallbackEvent.SYSTEM, str(error), Topic.WARNING, "")
+                self.publisher.receive(Notice(str(error), Topic.WARNING))

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from shepherd.backends.base import Backend, GenerationStats
+from shepherd.backends.base import Backend
 from shepherd.errors import ContextFullError
+from shepherd.events import Stats
 from shepherd.server.access.key import ApiKey
 from shepherd.server.access.limits import Limits, LocalLimits
 from shepherd.server.access.usage import Usage, UsageStore
@@ -33,10 +34,10 @@ class Work:
     answers: int
     max_tokens: int
     shortens: bool = False
-    stats: Sequence[GenerationStats] | None = None
+    stats: Sequence[Stats] | None = None
     reserved: int = 0
-    round_limit: Callable[[Session, GenerationStats], Awaitable[int]] | None = None
-    give_back: Callable[[GenerationStats], None] | None = None
+    round_limit: Callable[[Session, Stats], Awaitable[int]] | None = None
+    give_back: Callable[[Stats], None] | None = None
     requests: int = 1
 
     def used(self, model: str, key: str) -> Usage:
@@ -115,7 +116,7 @@ class Meter:
         work: Work,
         max_tokens: int,
         session: Session,
-        done: GenerationStats,
+        done: Stats,
     ) -> int:
         """Hold the tokens of a further round; returns how many it may generate.
 
@@ -131,7 +132,7 @@ class Meter:
         work.reserved += await self._limits.reserve_tokens(key, needed, wished)
         return work.reserved - done.prompt_tokens - done.completion_tokens - prompt
 
-    def _give_back(self, key: ApiKey, work: Work, done: GenerationStats) -> None:
+    def _give_back(self, key: ApiKey, work: Work, done: Stats) -> None:
         """Release the held tokens that the rounds in `done` have not used."""
         unused = work.reserved - done.prompt_tokens - done.completion_tokens
         if unused > 0:

@@ -1,14 +1,14 @@
 """The parts of a turn of the agent: its prompt, its backend and its tools."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, TypeAlias
 
 from shepherd.agents.progress import LAST_ROUND
-from shepherd.backends.base import Backend, Generation, GenerationStats, Prefilled
+from shepherd.backends.base import Backend, Generation, Prefilled
 from shepherd.backends.forwarding import ForwardingBackend
-from shepherd.events import EventCallback, ignore_events
+from shepherd.events import MEASURES, EventCallback, Stats, ignore_events
 from shepherd.messages import ToolCall
 from shepherd.server.agent.text import AnswerText
 from shepherd.server.errors import ApiError
@@ -52,7 +52,7 @@ class TurnPrompt(Prefilled):
             self.logprobs += new
             self._copied += len(new)
 
-    def stats(self) -> GenerationStats:
+    def stats(self) -> Stats:
         stats = [generation.stats for generation in self.generations]
         return total([*stats, self.current.stats()] if self._runs else stats)
 
@@ -78,7 +78,7 @@ class TurnPrompt(Prefilled):
             await first.__aexit__(exc_type, exc, traceback)
 
 
-RoundLimit: TypeAlias = Callable[[Session, GenerationStats], Awaitable[int]]
+RoundLimit: TypeAlias = Callable[[Session, Stats], Awaitable[int]]
 """How many tokens a further round may generate after the others, 0 for no limit.
 
 Raises ApiError if the key of the request does not allow the round.
@@ -153,13 +153,13 @@ class ReportedTools:
         return replace(result, content=f"{result.content}\n{LAST_ROUND}")
 
 
-def total(stats: Sequence[GenerationStats]) -> GenerationStats:
+def total(stats: Sequence[Stats]) -> Stats:
     """The sums over all rounds, with the context after the last one."""
     last = stats[-1]
     sums: dict[str, Any] = {
-        field.name: sum(getattr(part, field.name) or 0 for part in stats) for field in fields(last)
+        name: sum(getattr(part, name) or 0 for part in stats) for name in MEASURES
     }
     known = [part.cost for part in stats if part.cost is not None]
     rest: dict[str, Any] = {"context_used": last.context_used, "context_size": last.context_size}
     rest["cost"] = sum(known) if known else None
-    return GenerationStats(**sums | rest)
+    return Stats(**sums | rest)

@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
 
-from shepherd.backends.base import Backend, Generation, GenerationStats, Prefilled
+from shepherd.backends.base import Backend, Generation, Prefilled
 from shepherd.backends.forwarding import ForwardingBackend
 from shepherd.errors import ToolError
-from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback
+from shepherd.events import Event, EventCallback, Stats, TextEvent
 from shepherd.server.access.meter import Meter, Work
 from shepherd.server.errors import ApiError
 from shepherd.server.generation import stats_so_far
@@ -152,21 +152,21 @@ class TaskPrompt(Prefilled):
         self.cached_tokens = inner.cached_tokens
         self.inner = inner
         self.work = work
-        self.final: GenerationStats | None = None
+        self.final: Stats | None = None
         self._held = held
         self._characters = 0
 
     def counting(self, callback: EventCallback) -> EventCallback:
         """The callback, before which the text is counted."""
 
-        def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
-            if event in TEXT_EVENTS:
-                self._characters += len(content)
-            return callback(event, content, name, id)
+        def listen(event: Event) -> bool:
+            if isinstance(event, TextEvent):
+                self._characters += len(event.text)
+            return callback(event)
 
         return listen
 
-    def stats(self) -> GenerationStats:
+    def stats(self) -> Stats:
         return self.final or stats_so_far(self.inner, self._characters)
 
     def release(self) -> None:

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shepherd.config.choices import ShowToolCalls
-from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback
+from shepherd.events import Event, EventCallback, Text, TextEvent, Thinking
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.text import one_line, pluralize
@@ -13,9 +13,9 @@ from shepherd.tools.text import one_line, pluralize
 MAX_CHARACTERS = 160
 """Maximum characters of a call's arguments, or of an error, in a line about a tool."""
 
-_KINDS: Mapping[ShowToolCalls, CallbackEvent] = {
-    ShowToolCalls.REASONING: CallbackEvent.THINKING,
-    ShowToolCalls.CONTENT: CallbackEvent.CONTENT,
+_KINDS: Mapping[ShowToolCalls, type[TextEvent]] = {
+    ShowToolCalls.REASONING: Thinking,
+    ShowToolCalls.CONTENT: Text,
 }
 
 
@@ -59,11 +59,11 @@ class AnswerText:
         self._open_call: ToolCall | None = None
         self._whole_lines: list[str] = []
 
-    def listen(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def listen(self, event: Event) -> bool:
         """The callback of the turn."""
-        if event in TEXT_EVENTS and content:
-            content = self._of(event).add(content)
-        return self._callback(event, content, name, id)
+        if isinstance(event, TextEvent) and event.text:
+            event = replace(event, text=self._of(type(event)).add(event.text))
+        return self._callback(event)
 
     def end_generation(self, message: Message) -> None:
         """End the paragraphs of a round, whose text is that of the message."""
@@ -94,15 +94,15 @@ class AnswerText:
         """Add a line of the server."""
         self._add(f"> {text}", ends=True)
 
-    def _of(self, event: CallbackEvent) -> Paragraphs:
-        return self.reasoning if event is CallbackEvent.THINKING else self.content
+    def _of(self, kind: type[TextEvent]) -> Paragraphs:
+        return self.reasoning if kind is Thinking else self.content
 
     def _add(self, text: str, *, ends: bool = False) -> None:
         """Add text of the server, if the settings show it; `ends` completes the paragraph."""
         if self._kind is None:
             return
         paragraphs = self._of(self._kind)
-        self._callback(self._kind, paragraphs.add(text), "", "")
+        self._callback(self._kind(paragraphs.add(text)))
         if ends:
             paragraphs.end()
 

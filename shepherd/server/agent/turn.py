@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.config.choices import ShowToolCalls
 from shepherd.errors import ContextFullError
-from shepherd.events import CallbackEvent, EventCallback, FinishReason
+from shepherd.events import Event, EventCallback, Failure, FinishReason, Stats
 from shepherd.messages import Message, ToolSpec
 from shepherd.server.agent.round import ReportedTools, RoundLimit, TurnBackend, TurnPrompt, total
 from shepherd.server.agent.rounds import HiddenRounds
@@ -54,7 +54,7 @@ class AgentTurn:
     origins: dict[int, Message] = field(default_factory=dict[int, Message])
     round_limit: RoundLimit | None = None
     task_rounds: TaskRounds | None = None
-    give_back: Callable[[GenerationStats], None] | None = None
+    give_back: Callable[[Stats], None] | None = None
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         """Prefill the first round; hidden rounds leave if the prompt does not fit with them."""
@@ -81,12 +81,12 @@ class AgentTurn:
             raise TypeError("the prompt is another source's")
         prompt, text = prefilled, AnswerText(callback, self.parts.show)
 
-        def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        def listen(event: Event) -> bool:
             prompt.update_logprobs()
-            if event is CallbackEvent.ERROR and name == "TurnStopped":
-                text.note(content)
-                logger.info("%s", content)
-            return text.listen(event, content, name, id)
+            if isinstance(event, Failure) and event.error == "TurnStopped":
+                text.note(event.message)
+                logger.info("%s", event.message)
+            return text.listen(event)
 
         evicts = self.on_evicted is not None
         limits = replace(self.parts.limits, total_tokens=max_tokens, evicts=evicts)

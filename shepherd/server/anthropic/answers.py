@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from shepherd.backends.base import Generation, GenerationStats
-from shepherd.events import FinishReason
+from shepherd.backends.base import Generation
+from shepherd.events import FinishReason, Stats
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.anthropic.thoughts import Thoughts
@@ -49,7 +49,7 @@ class MessageAnswer(StreamedAnswer):
 
     def begin(self, choice: int) -> Iterator[str]:
         """The start of the message."""
-        stats = GenerationStats() if self.choices is None else self.choices.prompt
+        stats = Stats() if self.choices is None else self.choices.prompt
         yield _event("message_start", message=self._message(stats))
         yield PING
 
@@ -77,7 +77,7 @@ class MessageAnswer(StreamedAnswer):
         calls = generation.message.tool_calls
         return calls[:1] if self.one_call else calls
 
-    def _message(self, stats: GenerationStats) -> JsonObject:
+    def _message(self, stats: Stats) -> JsonObject:
         """The message before anything was generated."""
         return {
             "id": self.id,
@@ -169,7 +169,7 @@ class _Blocks:
         return _event("content_block_stop", index=len(self.content) - 1)
 
 
-def _usage(stats: GenerationStats, output_tokens: int) -> JsonObject:
+def _usage(stats: Stats, output_tokens: int) -> JsonObject:
     """The usage object; tokens that were in the cache are not among the input tokens."""
     return {
         "input_tokens": max(0, stats.prompt_tokens - stats.cached_tokens),

@@ -4,9 +4,9 @@ import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
-from shepherd.backends.base import Backend, Generation, GenerationStats, Prefilled
+from shepherd.backends.base import Backend, Generation, Prefilled
 from shepherd.backends.forwarding import ForwardingBackend
-from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback
+from shepherd.events import Event, EventCallback, Stats, TextEvent
 from shepherd.server.models import Models
 from shepherd.server.operation.metrics import Metrics
 from shepherd.server.operation.traces import span
@@ -38,7 +38,7 @@ class Monitor:
         """The backend for one request, whose work is measured."""
         return _WatchedBackend(backend, self.metrics)
 
-    def note_usage(self, stats: Sequence[GenerationStats], answers: int) -> None:
+    def note_usage(self, stats: Sequence[Stats], answers: int) -> None:
         """Count the tokens of generations; the first `answers` share one prompt."""
         prompts = (*stats[:1], *stats[answers:])
         prompt = sum(part.prompt_tokens for part in prompts)
@@ -106,9 +106,9 @@ class _WatchedBackend(ForwardingBackend):
         metrics, record, model = self._metrics, self._record, self._record.model
         last: float | None = None
 
-        def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+        def listen(event: Event) -> bool:
             nonlocal last
-            if event in TEXT_EVENTS and content:
+            if isinstance(event, TextEvent) and event.text:
                 now = time.perf_counter()
                 if record.first_token is None:
                     record.first_token = now - record.started
@@ -116,6 +116,6 @@ class _WatchedBackend(ForwardingBackend):
                 elif last is not None and prefilled.wants_pieces:
                     metrics.observe_next_token(model, now - last)
                 last = now
-            return callback(event, content, name, id)
+            return callback(event)
 
         return listen

@@ -8,7 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from shepherd.backends.base import Generation, GenerationStats
+from shepherd.backends.base import Generation
+from shepherd.events import Stats
 from shepherd.version import __version__
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Span:
         if self._span is not None:
             self._span.set_attributes({k.replace("__", "."): v for k, v in attributes.items()})
 
-    def note_prompt(self, stats: GenerationStats) -> None:
+    def note_prompt(self, stats: Stats) -> None:
         """Add the tokens of a prompt."""
         self.note(
             gen_ai__usage__input_tokens=stats.prompt_tokens,

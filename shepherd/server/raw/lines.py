@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from shepherd.backends.base import Generation, Prefilled
-from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, FinishReason
+from shepherd.events import Event, EventCallback, FinishReason, Text
 from shepherd.server.generation import GenerationSource
 from shepherd.session import Session
 
@@ -50,11 +50,11 @@ class _LimitedSource:
         lines = LineText(self.limits)
         prefilled.wants_pieces = True
 
-        def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
-            if event not in TEXT_EVENTS or event is CallbackEvent.THINKING:
-                return callback(event, content, name, id)
-            kept = lines.add(content)
-            goes_on = callback(event, kept, name, id) if kept else True
+        def listen(event: Event) -> bool:
+            if not isinstance(event, Text):
+                return callback(event)
+            kept = lines.add(event.text)
+            goes_on = callback(replace(event, text=kept)) if kept else True
             return goes_on and not lines.ended
 
         generation = await self.source.generate_from_prefilled(prefilled, listen, max_tokens)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from shepherd.backends.base import Generation, GenerationStats
-from shepherd.events import FinishReason
+from shepherd.backends.base import Generation
+from shepherd.events import FinishReason, Stats
 from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
@@ -57,7 +57,7 @@ class LlamaCompletion(StreamedAnswer):
 
     def _piece(self, index: int, text: str) -> JsonObject:
         handle = None if self.choices is None else self.choices.handle(index)
-        stats = GenerationStats() if handle is None else handle.stats()
+        stats = Stats() if handle is None else handle.stats()
         piece: JsonObject = {
             "index": index,
             "content": text,
@@ -109,7 +109,7 @@ class LlamaCompletion(StreamedAnswer):
 def _prompt_timings(progress: PromptProgress) -> JsonObject:
     """The `timings` of a prompt that is being read."""
     seconds = progress.seconds if progress.done > progress.cached else 0.0
-    return timings(GenerationStats(progress.done, progress.cached, prefill_seconds=seconds))
+    return timings(Stats(progress.done, progress.cached, prefill_seconds=seconds))
 
 
 def _by_token(

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 
-from shepherd.backends.base import Generation, GenerationStats, ModelInfo
-from shepherd.events import CallbackEvent
+from shepherd.backends.base import Generation, ModelInfo
+from shepherd.events import CallbackEvent, Stats
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
 from shepherd.server.generation import ChoicePiece, Choices, PromptProgress, check_whole
@@ -118,7 +118,7 @@ def _digest(*model: str) -> str:
     return "b" + sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
 
 
-def timings(stats: GenerationStats) -> JsonObject:
+def timings(stats: Stats) -> JsonObject:
     """How long prompt and answer took: llama.cpp's `timings`."""
     prompt = stats.prompt_tokens - stats.cached_tokens
     drafts: JsonObject = {

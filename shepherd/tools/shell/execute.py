@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from shepherd.errors import ToolError
-from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.events import EventCallback, Notice, Topic
 from shepherd.own_programs import own_program
 from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
 from shepherd.tools.paths import resolve_path
@@ -221,7 +221,7 @@ async def _wait(
             end_before = command.log.end
             lines = command.log.tail(TAIL_BYTES).text.rstrip("\n").split("\n")
             text = "\n".join(lines[-LINES:])
-            goes_on = tell(CallbackEvent.SYSTEM, text, Topic.OUTPUT, "")
+            goes_on = tell(Notice(text, Topic.OUTPUT))
 
 
 def command_list(commands: BackgroundCommands) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.events import EventCallback, Notice, Topic
 from shepherd.tools.redactor import Redactor
 from shepherd.tools.text import join_cut, new_spill_file, plain_text
 
@@ -130,7 +130,7 @@ class LiveTail:
         lines = text.split("\n")[-LINES:]
         if text and self._goes_on:
             last = "\n".join(lines)
-            self._goes_on = self._on_event(CallbackEvent.SYSTEM, last, Topic.OUTPUT, "")
+            self._goes_on = self._on_event(Notice(last, Topic.OUTPUT))
 
     def _whole_lines(self) -> bytes:
         """The kept bytes without the rest of a line whose beginning is lost."""

@@ -8,11 +8,12 @@ from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import ClientOptions, Endpoint
 from shepherd.backends.api.http.retry import RetryPolicy, Timing
-from shepherd.events import TEXT_EVENTS, CallbackEvent
+from shepherd.events import CallbackEvent, Event
 from shepherd.messages import Message, ToolSpec
 from shepherd.session import Session
 from tests.backends.api.plain_adapter import PlainAdapter
 from tests.backends.api.upstream import Upstream
+from tests.flat_events import TEXT_KINDS, flat
 
 LIST = ToolSpec(
     "list_directory",
@@ -39,8 +40,8 @@ class Events:
         default_factory=list[tuple[CallbackEvent, str, str, str]]
     )
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        self.all.append((event, content, name, id))
+    def __call__(self, event: Event) -> bool:
+        self.all.append(flat(event))
         return len(self.all) - 1 != self.stop_at
 
     def of(self, *kinds: CallbackEvent) -> list[str]:
@@ -52,7 +53,7 @@ class Events:
         for event, content, name, _ in self.all:
             if event is CallbackEvent.STATS:
                 continue
-            if event in TEXT_EVENTS and joined and joined[-1][::2] == (event, name):
+            if event in TEXT_KINDS and joined and joined[-1][::2] == (event, name):
                 joined[-1] = (event, joined[-1][1] + content, name)
             else:
                 joined.append((event, content, name))

@@ -18,8 +18,8 @@ from shepherd.backends.api.adapter import (
     UsageDelta,
 )
 from shepherd.backends.api.stream.answer import Answer
-from shepherd.backends.base import Generation, GenerationStats
-from shepherd.events import CallbackEvent, FinishReason
+from shepherd.backends.base import Generation
+from shepherd.events import CallbackEvent, FinishReason, Stats
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.sampling import Sampling
@@ -44,7 +44,7 @@ def answered(
     answer = Answer(adapter or PlainAdapter(), session or asking(LIST, WRITE), events or Events())
     for delta in deltas:
         answer.take([delta])
-    return answer.complete(GenerationStats(), broken)
+    return answer.complete(Stats(), broken)
 
 
 def call(arguments: str, id: str = "c1", name: str = "list_directory", key: int = 0) -> CallDelta:
@@ -241,7 +241,7 @@ def test_after_no_the_callback_is_left_alone() -> None:
     answer = Answer(PlainAdapter(), asking(LIST), events)
     answer.take([TextDelta("one")])
     answer.take([TextDelta(" two"), call('{"path": "x"}')])
-    generation = answer.complete(GenerationStats())
+    generation = answer.complete(Stats())
     assert len(events.all) == 1
     assert generation.finish_reason is FinishReason.CANCELLED
     assert generation.message.content == "one two"
@@ -252,6 +252,6 @@ def test_log_probabilities_of_the_content() -> None:
     found: list[TokenLogprob] = []
     answer = Answer(PlainAdapter(), asking(), Events(), found)
     answer.take([TextDelta(t.text, (t,)) for t in tokens])
-    generation = answer.complete(GenerationStats())
+    generation = answer.complete(Stats())
     assert generation.logprobs == tuple(tokens[3:])
     assert generation.message.content == "bc"

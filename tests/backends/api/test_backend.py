@@ -6,7 +6,6 @@ import json
 import pytest
 
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.base import GenerationStats
 from shepherd.errors import (
     AccessError,
     BusyError,
@@ -14,7 +13,7 @@ from shepherd.errors import (
     InvalidRequestError,
     UnreachableError,
 )
-from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.events import CallbackEvent, Event, FinishReason, Stats, Topic
 from shepherd.messages import ToolCall
 from shepherd.sampling import Sampling
 from shepherd.version import __version__
@@ -227,10 +226,10 @@ async def test_cancelling_closes_the_connection(how: str) -> None:
     never, first = asyncio.Event(), asyncio.Event()
     events = Events(stop_at=1 if how == "callback" else -1)
 
-    def callback(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def callback(event: Event) -> bool:
         if how == "error" and first.is_set():
             raise ZeroDivisionError
-        return events(event, content, name, id)
+        return events(event)
 
     async with Upstream([Reply.sse([{"text": "one"}, first, {"text": "two"}, never])]) as up:
         backend = backend_at(up)
@@ -420,5 +419,5 @@ async def test_the_fields_of_pydantics_errors_are_shown(detail: object, says: st
 def test_a_speed_is_told_where_it_means_something(
     tokens: int, seconds: float, speed: float
 ) -> None:
-    stats = GenerationStats(completion_tokens=tokens, decode_seconds=seconds)
+    stats = Stats(completion_tokens=tokens, decode_seconds=seconds)
     assert stats.decode_speed == pytest.approx(speed)

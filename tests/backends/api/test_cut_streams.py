@@ -9,8 +9,8 @@ from shepherd.backends.api.adapter import Framing
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.api.stream.framing import decoder_for
 from shepherd.backends.api.stream.reading import Reading
-from shepherd.backends.base import Generation, GenerationStats
-from shepherd.events import FinishReason
+from shepherd.backends.base import Generation
+from shepherd.events import FinishReason, Stats
 from tests.backends.api.plain_adapter import PlainAdapter, PlainDecoder
 from tests.backends.api.support import LIST, WRITE, Events, FakeTime, asking
 from tests.examples import examples
@@ -38,7 +38,7 @@ def read(pieces: list[bytes]) -> tuple[list[tuple[object, ...]], Generation]:
     for piece in pieces:
         reading.take(stream.feed(piece))
     reading.take(stream.finish())
-    return [*events.joined()], answer.complete(GenerationStats())
+    return [*events.joined()], answer.complete(Stats())
 
 
 @settings(max_examples=examples(50))

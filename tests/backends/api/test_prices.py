@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shepherd.backends.api.model_list import listed_price
-from shepherd.backends.base import GenerationStats
+from shepherd.events import Stats
 from shepherd.messages import JsonObject
 from shepherd.prices import Price
 from shepherd.server.agent.round import total
@@ -66,8 +66,8 @@ def test_the_prices_of_lists(item: JsonObject, price: Price | None) -> None:
 
 
 def test_sums_over_rounds_keep_what_is_known() -> None:
-    assert total([GenerationStats(cost=0.5), GenerationStats()]).cost == 0.5
-    assert total([GenerationStats(), GenerationStats()]).cost is None
+    assert total([Stats(cost=0.5), Stats()]).cost == 0.5
+    assert total([Stats(), Stats()]).cost is None
 
 
 USAGE = {

@@ -10,7 +10,7 @@ import pytest
 from shepherd.backends.api.adapter import Framing
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.api.stream.reading import Reading
-from shepherd.events import CallbackEvent
+from shepherd.events import CallbackEvent, Event
 from tests.backends.api.plain_adapter import PlainAdapter, PlainDecoder
 from tests.backends.api.support import Events, FakeTime, asking
 
@@ -35,8 +35,8 @@ class Body(httpx.AsyncByteStream):
 class Failing(Events):
     """Raises at the event number `stop_at`."""
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        if not super().__call__(event, content, name, id):
+    def __call__(self, event: Event) -> bool:
+        if not super().__call__(event):
             raise ZeroDivisionError
         return True
 

@@ -2,50 +2,86 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.conversation.shared.protocol import Event, from_event, to_event
-from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.conversation.shared.protocol import UpdateKind, from_event, to_event
+from shepherd.events import (
+    CodeBlock,
+    Event,
+    Failure,
+    FinishReason,
+    Notice,
+    PlanStep,
+    PlanUpdate,
+    PrefillProgress,
+    Stats,
+    StepStatus,
+    Stop,
+    Text,
+    Thinking,
+    ToolResult,
+    Topic,
+    UserPrompt,
+    event_from_json,
+    event_to_json,
+)
 from shepherd.json_text import to_json
+from shepherd.messages import ToolCall
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
 name = st.text(st.characters(categories=["L", "N"]), min_size=1)
 values = st.recursive(st.none() | st.booleans() | st.integers() | text, st.lists)
-arguments = st.dictionaries(text, values).map(lambda data: json.dumps(data, ensure_ascii=False))
-topics = st.sampled_from([topic for topic in Topic if topic is not Topic.PREFILL])
+arguments = st.dictionaries(text, values)
+topics = st.sampled_from([t for t in Topic if t not in (Topic.PREFILL, Topic.PLAN)])
+steps = st.lists(st.builds(PlanStep, text, st.sampled_from(StepStatus))).map(tuple)
+counts = st.integers(0, 2**40)
+seconds = st.floats(0, 1e6)
+stats = st.builds(
+    Stats,
+    *[counts] * 3,
+    *[seconds] * 2,
+    *[counts] * 5,
+    st.none() | seconds,
+    provider=st.just("") | name,
+    id=st.just("") | name,
+)
 
 events: st.SearchStrategy[Event] = st.one_of(
-    st.tuples(
-        st.sampled_from([CallbackEvent.CONTENT, CallbackEvent.THINKING]),
-        text,
-        st.just(""),
-        st.just(""),
-    ),
-    st.tuples(st.just(CallbackEvent.CODEBLOCK), text, text, st.just("")),
-    st.tuples(st.just(CallbackEvent.TOOL_CALL), arguments, name, name),
-    st.tuples(st.just(CallbackEvent.TOOL_RESULT), text, name, name),
-    st.tuples(st.just(CallbackEvent.SYSTEM), text, topics, st.just("") | name),
-    st.tuples(st.just(CallbackEvent.ERROR), text, name, st.just("")),
-    st.tuples(st.just(CallbackEvent.STOP), st.sampled_from(FinishReason), st.just(""), st.just("")),
-    st.tuples(st.just(CallbackEvent.STATS), arguments, st.just("") | name, st.just("") | name),
+    st.builds(Text, text),
+    st.builds(Thinking, text),
+    st.builds(CodeBlock, text, text),
+    st.builds(ToolCall, name, name, arguments),
+    st.builds(ToolResult, name, name, text),
+    st.builds(Notice, text, topics, st.just("") | name),
+    st.builds(PlanUpdate, steps, id=st.just("") | name),
+    st.builds(PlanUpdate, proposal=name, id=st.just("") | name),
+    st.builds(Failure, text, name),
+    st.builds(Stop, st.sampled_from(FinishReason)),
+    stats,
 )
+others = st.builds(UserPrompt, text) | st.builds(PrefillProgress, counts, counts, counts)
 
 
 @given(events)
 def test_every_event_survives_the_wire(event: Event) -> None:
-    update = from_event(*event)
+    update = from_event(event)
     assert update is not None
     kind, data = update
-    back = to_event(kind, json.loads(to_json(data)))
-    assert back is not None
-    if event[0] in (CallbackEvent.TOOL_CALL, CallbackEvent.STATS):
-        assert json.loads(back[1]) == json.loads(event[1])
-        assert (back[0], *back[2:]) == (event[0], *event[2:])
-    else:
-        assert back == event
+    assert to_event(kind, json.loads(to_json(data))) == event
+
+
+@given(events | others)
+def test_every_event_survives_its_encoding(event: Event) -> None:
+    assert event_from_json(json.loads(to_json(event_to_json(event)))) == event
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"steps": [1]}', '{"steps": 3}'])
+def test_other_content_is_no_plan(content: str) -> None:
+    assert to_event(UpdateKind.NOTICE, {"topic": "plan", "text": content}) == PlanUpdate()
 
 
 def test_the_prompt_and_its_progress_stay_here() -> None:
-    assert from_event(CallbackEvent.USER_PROMPT, "hi") is None
-    assert from_event(CallbackEvent.SYSTEM, "1/2", Topic.PREFILL) is None
+    assert from_event(UserPrompt("hi")) is None
+    assert from_event(PrefillProgress(1, 2)) is None

@@ -8,7 +8,8 @@ import httpx
 
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.api.stream.reading import Reading
-from shepherd.backends.base import Generation, GenerationStats
+from shepherd.backends.base import Generation
+from shepherd.events import Stats
 from shepherd.session import Session
 from tests.backends.api.support import Events
 from tests.backends.conformance.talk import check_order
@@ -36,6 +37,6 @@ async def read(subject: AdapterSubject, session: Session, pieces: Iterable[bytes
 
     headers = {"content-type": subject.content_type}
     await reading.run(httpx.Response(200, headers=headers, content=stream()), adapter.framing)
-    generation = answer.complete(GenerationStats(), reading.broken)
+    generation = answer.complete(Stats(), reading.broken)
     check_order(events)
     return Outcome(events, generation, reading.broken)

@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 
 from shepherd.backends.base import Backend
-from shepherd.events import TEXT_EVENTS, CallbackEvent, EventCallback, FinishReason, ignore_events
+from shepherd.events import CallbackEvent, EventCallback, FinishReason, ignore_events
 from shepherd.messages import Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
 from shepherd.turn import TurnOutcome, run_turn
 from tests.backends.api.support import Events
+from tests.flat_events import TEXT_KINDS
 from tests.turn.guessing import assert_valid
 
 READ = ToolSpec(
@@ -71,7 +72,7 @@ async def goes_on(session: Session, backend: Backend, text: str) -> None:
 
 def shown(events: Events, *kinds: CallbackEvent) -> str:
     """The text that the user saw."""
-    return "".join(events.of(*(kinds or TEXT_EVENTS)))
+    return "".join(events.of(*(kinds or TEXT_KINDS)))
 
 
 def check_order(events: Events) -> None:
@@ -79,7 +80,7 @@ def check_order(events: Events) -> None:
     stopped = False
     for event, content, name, call_id in events.all:
         f"{content}{name}{call_id}".encode()
-        if event in TEXT_EVENTS:
+        if event in TEXT_KINDS:
             stopped = False
         elif event is CallbackEvent.STOP:
             assert not stopped

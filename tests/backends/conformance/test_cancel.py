@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from shepherd.events import TEXT_EVENTS, CallbackEvent, FinishReason
+from shepherd.events import CallbackEvent, Event, FinishReason, TextEvent
 from shepherd.messages import Role
 from tests.backends.api.support import Events
 from tests.backends.conformance.said import AFTER, THOUGHT, TWO_CALLS, Said
@@ -13,8 +13,9 @@ from tests.backends.conformance.scenario import Scenario
 from tests.backends.conformance.subject import Subject
 from tests.backends.conformance.subjects.all import every
 from tests.backends.conformance.talk import asking, goes_on, shown, turn
+from tests.flat_events import TEXT_KINDS
 
-ANSWERED = {*TEXT_EVENTS, CallbackEvent.STATS}
+ANSWERED = {*TEXT_KINDS, CallbackEvent.STATS}
 """Events that only an answer brings, so that the subject's next one is due."""
 
 EVERY = pytest.mark.parametrize("subject", every(Scenario.CANCEL), ids=repr)
@@ -27,9 +28,9 @@ class Leaving(Events):
     letters: int = 0
     task: asyncio.Task[object] | None = None
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        super().__call__(event, content, name, id)
-        if len(shown(self)) < self.letters or event not in TEXT_EVENTS:
+    def __call__(self, event: Event) -> bool:
+        super().__call__(event)
+        if len(shown(self)) < self.letters or not isinstance(event, TextEvent):
             return True
         if self.task is not None:
             self.task.cancel()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shepherd.backends.base import Generation, GenerationStats
+from shepherd.backends.base import Generation
 from shepherd.backends.inprocess.answer import Answer, Finished, Text
 from shepherd.backends.output import GENERIC, OutputFilter
-from shepherd.events import FinishReason
+from shepherd.events import FinishReason, Stats
 from tests.backends.llamacpp.support import LIST, Recorder
 
 BROKEN = '<tool_call>{"name": "list_directory", "arguments": {"path": src}}</tool_call>'
@@ -14,8 +14,8 @@ GOOD = '<tool_call>{"name": "list_directory", "arguments": {"path": "src"}}</too
 
 def generated(text: str, reason: FinishReason = FinishReason.STOP) -> Generation:
     answer = Answer(OutputFilter(GENERIC, [LIST]), Recorder())
-    answer.take([Text(text), Finished(reason, GenerationStats(), ())])
-    return answer.complete(GenerationStats())
+    answer.take([Text(text), Finished(reason, Stats(), ())])
+    return answer.complete(Stats())
 
 
 def test_a_broken_call_is_text_and_says_why() -> None:

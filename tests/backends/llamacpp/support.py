@@ -14,11 +14,12 @@ from shepherd.backends.inprocess.grammar.matcher import compile_grammar, tokeniz
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.events import TEXT_EVENTS, CallbackEvent
+from shepherd.events import CallbackEvent, Event
 from shepherd.messages import Message, ToolSpec
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
 from shepherd.session import Session
+from tests.flat_events import TEXT_KINDS, flat
 
 PUP = builtin_model()
 LONG = "The quick brown fox jumps over the lazy dog. " * 40
@@ -41,13 +42,14 @@ class Recorder:
         default_factory=list[tuple[CallbackEvent, str, str]]
     )
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        self.events.append((event, content, name))
+    def __call__(self, event: Event) -> bool:
+        kind, content, name, _ = flat(event)
+        self.events.append((kind, content, name))
         return len(self.events) - 1 != self.stop_at
 
     @property
     def text(self) -> str:
-        return "".join(content for event, content, _ in self.events if event in TEXT_EVENTS)
+        return "".join(content for event, content, _ in self.events if event in TEXT_KINDS)
 
     def kinds(self) -> list[CallbackEvent]:
         return [event for event, _, _ in self.events]

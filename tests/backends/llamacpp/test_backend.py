@@ -1,14 +1,14 @@
 """Conversations through the whole engine."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
-from shepherd.backends.base import GenerationStats
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.errors import ContextFullError, InvalidRequestError
-from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.events import CallbackEvent, FinishReason, Stats, Topic
 from shepherd.messages import Message, ToolCall
 from shepherd.sampling import Sampling
 from shepherd.session import Session
@@ -37,7 +37,7 @@ async def test_events_come_in_order_and_agree_with_the_result() -> None:
         assert recorder.events[-1][1] == result.finish_reason == FinishReason.STOP
         assert recorder.text == result.message.content != ""
         stats = result.stats
-        assert recorder.events[-2][1] == stats.to_json()
+        assert json.loads(recorder.events[-2][1]) == stats.measures()
         assert stats.context_used == stats.prompt_tokens + stats.completion_tokens
         assert stats.context_size == backend.info.context_size >= 4096
         assert stats.prefill_seconds > 0
@@ -251,7 +251,7 @@ async def test_counts_agree_with_the_statistics() -> None:
 
 
 def test_speeds_are_no_wonders() -> None:
-    stats = GenerationStats(completion_tokens=1, decode_seconds=0.0)
+    stats = Stats(completion_tokens=1, decode_seconds=0.0)
     assert stats.decode_speed == 0.0
 
 

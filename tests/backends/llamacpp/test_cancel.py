@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from shepherd.backends.base import Generation
-from shepherd.events import CallbackEvent, FinishReason, Topic
+from shepherd.events import Event, FinishReason, Topic
 from shepherd.messages import Message
 from tests.backends.llamacpp.support import (
     EXACT,
@@ -87,10 +87,10 @@ class Quitter(Recorder):
         self.at = at
         self.task: asyncio.Task[Generation] | None = None
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def __call__(self, event: Event) -> bool:
         if len(self.events) + 1 == self.at and self.task is not None:
             self.task.cancel()
-        return super().__call__(event, content, name, id)
+        return super().__call__(event)
 
 
 async def test_a_cancelled_task_gives_its_slot_back() -> None:

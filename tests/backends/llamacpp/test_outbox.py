@@ -3,13 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.base import GenerationStats
 from shepherd.backends.inprocess.answer import Finished, Ready, Text, Update
 from shepherd.backends.llamacpp.scheduling.job import HOLD_SECONDS, Job, Outbox
-from shepherd.events import FinishReason
+from shepherd.events import FinishReason, Stats
 from shepherd.sampling import Sampling
 
-FINISHED = Finished(FinishReason.STOP, GenerationStats(), ())
+FINISHED = Finished(FinishReason.STOP, Stats(), ())
 
 
 class Clock:

@@ -12,12 +12,13 @@ import pytest
 from shepherd.backends.base import Generation
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.errors import InvalidRequestError
-from shepherd.events import TEXT_EVENTS, CallbackEvent, FinishReason
+from shepherd.events import Event, FinishReason
 from shepherd.logprobs import TokenLogprob
 from shepherd.sampling import Sampling
 from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice
 from tests.backends.llamacpp.support import GREEDY, Recorder, conversation, loaded
+from tests.flat_events import TEXT_KINDS, flat
 
 EXACT: dict[str, Any] = {"flash_attention": "off", "cache_type_k": "f32", "cache_type_v": "f32"}
 """Numbers in full width: what is rounded otherwise hardly ever decides."""
@@ -64,9 +65,10 @@ async def test_what_is_told_keeps_up_with_the_text(backend: LlamaCppBackend) -> 
     said = ""
     session = asking(conversation("Write a Python function that adds two numbers."))
 
-    def listen(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def listen(event: Event) -> bool:
+        kind, content, _, _ = flat(event)
         nonlocal said
-        if event in TEXT_EVENTS:
+        if kind in TEXT_KINDS:
             said += content
             assert handle.logprobs is not None
             assert text(tuple(handle.logprobs)).startswith(said)

@@ -1,11 +1,12 @@
 """Shared by the tests of the output parser: tools, running it, joining events."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
-from shepherd.backends.output import GENERIC, OutputFilter, OutputStyle, TextEvent
-from shepherd.events import CallbackEvent
+from shepherd.backends.output import GENERIC, OutputFilter, OutputStyle
+from shepherd.events import TextEvent, Thinking
 from shepherd.messages import ToolSpec
 
 Cuttable = TypeVar("Cuttable", str, bytes)
@@ -50,14 +51,14 @@ class Outcome(NamedTuple):
 
     @property
     def shown(self) -> str:
-        return "".join(e.text for e in self.events if e.event is not CallbackEvent.THINKING)
+        return "".join(e.text for e in self.events if not isinstance(e, Thinking))
 
 
 def joined(events: Iterable[TextEvent]) -> tuple[TextEvent, ...]:
     result: list[TextEvent] = []
     for event in events:
-        if result and result[-1].event is event.event and result[-1].name == event.name:
-            result[-1] = TextEvent(event.event, result[-1].text + event.text, event.name)
+        if result and replace(event, text=result[-1].text) == result[-1]:
+            result[-1] = replace(event, text=result[-1].text + event.text)
         else:
             result.append(event)
     return tuple(result)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from shepherd.backends.output import STYLES
-from shepherd.events import CallbackEvent
+from shepherd.events import CodeBlock
 from tests.backends.output.support import TOOLS, Outcome, parse, pieces
 from tests.examples import few, some
 
@@ -79,7 +79,7 @@ families = pytest.mark.parametrize("family", [path.stem for path in sorted(CORPU
 def test_output_means_what_was_recorded(family: str) -> None:
     for case in corpus()[family]:
         outcome = case.parse(case.text)
-        blocks = [[e.name, e.text] for e in outcome.events if e.event is CallbackEvent.CODEBLOCK]
+        blocks = [[e.language, e.text] for e in outcome.events if isinstance(e, CodeBlock)]
         read = (outcome.content, outcome.reasoning, [list(call) for call in outcome.calls], blocks)
         calls = [list(call) for call in case.calls]
         assert read == (case.content, case.reasoning, calls, case.blocks), case.name

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shepherd.backends.output import GENERIC, OutputFilter, TextEvent
-from shepherd.events import CallbackEvent
+from shepherd.backends.output import GENERIC, OutputFilter
+from shepherd.events import CodeBlock, Text
 from shepherd.messages import ToolSpec
 from tests.backends.output.support import TOOLS, schema
 
@@ -75,10 +75,10 @@ def test_code_is_shown_line_by_line() -> None:
 
 def test_events_of_one_feed_are_merged() -> None:
     output = OutputFilter(GENERIC, TOOLS)
-    assert output.feed("a <b> {c} </d> e") == [TextEvent(CallbackEvent.CONTENT, "a <b> {c} </d> e")]
+    assert output.feed("a <b> {c} </d> e") == [Text("a <b> {c} </d> e")]
     assert output.feed("\n```py\nx\ny") == [
-        TextEvent(CallbackEvent.CONTENT, "\n"),
-        TextEvent(CallbackEvent.CODEBLOCK, "```py\nx\ny", "py"),
+        Text("\n"),
+        CodeBlock("```py\nx\ny", "py"),
     ]
 
 

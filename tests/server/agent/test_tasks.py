@@ -12,7 +12,7 @@ import pytest
 
 from shepherd.backends.base import Generation, Prefilled
 from shepherd.config.choices import ShowToolCalls
-from shepherd.events import CallbackEvent, EventCallback, FinishReason
+from shepherd.events import EventCallback, FinishReason, Text
 from shepherd.messages import Role
 from shepherd.server.access.key import KeyLimits
 from shepherd.server.access.keys import KeyStore
@@ -65,7 +65,7 @@ class Waiting(RecordingBackend):
     ) -> Generation:
         self.read += prefilled.prompt_tokens
         if "sub-agent" in self.prompts[-1].messages[0].content:
-            callback(CallbackEvent.CONTENT, "text " * 8, "", "")
+            callback(Text("text " * 8))
             self.waiting += 1
             await asyncio.Event().wait()
         return await super().generate_from_prefilled(prefilled, callback, max_tokens)

@@ -4,11 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.config.choices import ShowToolCalls
-from shepherd.events import CallbackEvent, ignore_events
+from shepherd.events import CallbackEvent, Event, Text, Thinking, ignore_events
 from shepherd.messages import Message, ToolCall
 from shepherd.server.agent.rounds import HiddenRounds
 from shepherd.server.agent.text import AnswerText
 from shepherd.tools.base import ToolResult
+from tests.flat_events import flat
 
 TEXT = st.text(max_size=12)
 ROUND = st.tuples(st.lists(TEXT, max_size=4), st.lists(TEXT, max_size=4), TEXT, st.booleans())
@@ -20,16 +21,17 @@ def test_streamed_pieces_join_to_the_whole_text(
 ) -> None:
     sent = {CallbackEvent.CONTENT: "", CallbackEvent.THINKING: ""}
 
-    def callback(event: CallbackEvent, content: str, _name: str, _id: str) -> bool:
-        sent[event] += content
+    def callback(event: Event) -> bool:
+        kind, content, _, _ = flat(event)
+        sent[kind] += content
         return True
 
     text = AnswerText(callback, show)
     for content, reasoning, argument, ok in rounds:
         for piece in reasoning:
-            text.listen(CallbackEvent.THINKING, piece, "", "")
+            text.listen(Thinking(piece))
         for piece in content:
-            text.listen(CallbackEvent.CONTENT, piece, "", "")
+            text.listen(Text(piece))
         text.end_generation(Message.assistant("".join(content), "".join(reasoning)))
         call = ToolCall("1", "read_file", {"path": argument})
         text.begin_call(call)

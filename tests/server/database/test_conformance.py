@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from shepherd.backends.base import GenerationStats
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.database import DatabaseFile
 from shepherd.errors import ShepherdError
+from shepherd.events import Stats
 from shepherd.messages import Message
 from shepherd.server.access import shared_windows, usage
 from shepherd.server.access.key import ApiKey, KeyLimits, KeyScope
@@ -222,7 +222,7 @@ async def test_a_turn_gives_tokens_back_for_its_sub_agents(
     meter = Meter(None, own)
     session = Session(messages=[Message.user("hi")])
     prompt = await backend.count_session_tokens(session)
-    done = GenerationStats(prompt_tokens=prompt, completion_tokens=10)
+    done = Stats(prompt_tokens=prompt, completion_tokens=10)
     turn, task = Work([session], 1, 0), Work([session], 1, 0)
     admission = Admission(limited(tokens_per_day=100), KeyStore(Path()), "")
     with recording(RequestRecord("", admission=admission), {}):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shepherd.config.choices import ApproveMode, SandboxMode
-from shepherd.events import CallbackEvent
+from shepherd.events import Event, Notice
 from shepherd.messages import ToolCall
 from shepherd.tools.base import AccessKind, ToolResult
 from shepherd.tools.permissions.approval import Choice, DenyingApprover
@@ -51,9 +51,10 @@ class Commands:
         """What was asked about the sandbox; "" for questions about the call itself."""
         return [request.sandbox for request in self.workshop.approver.requests]
 
-    def _tell(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        assert (event, id) == (CallbackEvent.SYSTEM, "")
-        self.notices.append(content)
+    def _tell(self, event: Event) -> bool:
+        assert isinstance(event, Notice)
+        assert event.id == ""
+        self.notices.append(event.text)
         return True
 
 

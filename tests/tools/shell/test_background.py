@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.config.choices import ApproveMode
-from shepherd.events import CallbackEvent, Topic
+from shepherd.events import Event, Topic
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import Choice
@@ -29,6 +29,7 @@ from shepherd.tools.shell.background import (
 )
 from shepherd.tools.shell.process import ConfinedProgram
 from tests.examples import examples
+from tests.flat_events import flat
 from tests.patience import PATIENCE
 from tests.tools.workshop import Workshop, is_running, open_workshop, until
 
@@ -77,7 +78,8 @@ async def test_the_user_sees_the_last_lines_while_the_model_waits(tmp_path: Path
     await start(workshop, "cat go; sleep 3600")
     shown: list[tuple[str, str]] = []
 
-    def see(event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def see(event: Event) -> bool:
+        _, content, name, _ = flat(event)
         shown.append((content, name))
         return False
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.events import CallbackEvent, EventCallback, Topic, ignore_events
+from shepherd.events import CallbackEvent, Event, EventCallback, Topic, ignore_events
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.shell import output
 from shepherd.tools.shell.output import LINES, LiveTail
+from tests.flat_events import flat
 from tests.tools.workshop import Workshop, open_workshop, until
 
 
@@ -24,8 +25,9 @@ class Tails:
         self.times: list[float] = []
         self._goes_on = goes_on
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        assert (event, name) == (CallbackEvent.SYSTEM, Topic.OUTPUT)
+    def __call__(self, event: Event) -> bool:
+        kind, content, name, _ = flat(event)
+        assert (kind, name) == (CallbackEvent.SYSTEM, Topic.OUTPUT)
         self.texts.append(content)
         self.times.append(time.monotonic())
         return self._goes_on

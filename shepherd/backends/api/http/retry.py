@@ -15,7 +15,7 @@ from typing import TypeVar
 from shepherd.backends.api.coerce import as_object, as_objects, as_text
 from shepherd.backends.api.http.failures import Failure
 from shepherd.errors import BusyError
-from shepherd.events import CallbackEvent, EventCallback, Topic
+from shepherd.events import Event, EventCallback, Notice, Topic
 
 T = TypeVar("T")
 
@@ -137,23 +137,23 @@ class Gate:
     callback: EventCallback
     closed: bool = False
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
+    def __call__(self, event: Event) -> bool:
         if not self.closed:
-            self.closed = not self.callback(event, content, name, id)
+            self.closed = not self.callback(event)
         return not self.closed
 
     def tell_pause(self, why: str, seconds: float) -> bool:
         """Report a pause before the next attempt; False if the callback has cancelled."""
         if seconds >= MIN_REPORTED_SECONDS:
             text = f"{why} Trying again in {seconds:.0f} s."
-            self(CallbackEvent.SYSTEM, text, Topic.NOTICE, "")
+            self(Notice(text, Topic.NOTICE))
         return not self.closed
 
     def tell_wait(self, seconds: float) -> None:
         """Report that a request waits for a limit of our own."""
         if seconds >= MIN_REPORTED_SECONDS:
             text = f"Waiting {seconds:.0f} s: no more requests or tokens a minute are set for it."
-            self(CallbackEvent.SYSTEM, text, Topic.NOTICE, "")
+            self(Notice(text, Topic.NOTICE))
 
 
 WINDOW = 60.0

@@ -17,9 +17,20 @@ from shepherd.backends.api.adapter import (
 )
 from shepherd.backends.api.history import SurrogateJoiner, replace_surrogates, sanitize_object
 from shepherd.backends.api.stream.calls import CallCollector, CollectedCalls, as_text
-from shepherd.backends.base import Generation, GenerationStats
-from shepherd.backends.output import GENERIC, ContentTokens, OutputFilter, OutputStyle, TextEvent
-from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
+from shepherd.backends.base import Generation
+from shepherd.backends.output import GENERIC, ContentTokens, OutputFilter, OutputStyle
+from shepherd.events import (
+    Event,
+    EventCallback,
+    FinishReason,
+    Notice,
+    Stats,
+    Stop,
+    Text,
+    TextEvent,
+    Thinking,
+    Topic,
+)
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 from shepherd.session import Session
@@ -117,7 +128,7 @@ class Answer:
         if text:
             self._feed(text)
 
-    def complete(self, stats: GenerationStats, broken: str = "") -> Generation:
+    def complete(self, stats: Stats, broken: str = "") -> Generation:
         """Send the held text, a warning if needed, STATS, STOP and the calls.
 
         `broken` says why the answer ended too early, "" if it did not.
@@ -139,11 +150,10 @@ class Answer:
         if calls and reason is FinishReason.STOP:
             reason = FinishReason.TOOL_CALLS
         self._warn(reason, broken, native.cut)
-        self._send(CallbackEvent.STATS, stats.to_json())
-        self._send(CallbackEvent.STOP, reason.value)
+        self._send(stats)
+        self._send(Stop(reason))
         for call in calls:
-            written = native.written.get(call.id) or call.arguments_json
-            self._send(CallbackEvent.TOOL_CALL, written, call.name, call.id)
+            self._send(call)
         if self.cancelled:
             reason = FinishReason.CANCELLED
         logprobs = None if self._logprobs is None else tuple(self._logprobs)
@@ -203,7 +213,7 @@ class Answer:
         again = [c for c in printed if (c.name, c.arguments) not in known]
         for text in (*(as_text(c.name, c.arguments_json) for c in again), *native.rest):
             lead = "\n" if self._content and not self._content[-1].endswith("\n") else ""
-            self._show([TextEvent(CallbackEvent.CONTENT, lead + text)])
+            self._show([Text(lead + text)])
 
     def _warn(self, reason: FinishReason, broken: str, cut: Sequence[str]) -> None:
         unfinished = (
@@ -217,7 +227,7 @@ class Answer:
             self._notice(self.collected.stop.note)
 
     def _notice(self, text: str) -> None:
-        self._send(CallbackEvent.SYSTEM, replace_surrogates(text), Topic.WARNING)
+        self._send(Notice(replace_surrogates(text), Topic.WARNING))
 
     def _feed(self, text: str) -> None:
         if text:
@@ -225,21 +235,20 @@ class Answer:
             self._show(self._output.feed(self._text.feed(text)))
 
     def _think(self, text: str) -> None:
-        self._show([TextEvent(CallbackEvent.THINKING, text)])
+        self._show([Thinking(text)])
 
     def _show(self, events: Sequence[TextEvent]) -> None:
         if self._content_tokens is not None and self._logprobs is not None:
             self._logprobs += self._content_tokens.tokens_of(e for e in events if e.text)
-        for event, text, name in events:
-            if text:
-                thought = event is CallbackEvent.THINKING
-                (self._reasoning if thought else self._content).append(text)
-                if not self.cancelled:
-                    self.cancelled = not self._callback(event, text, name, "")
+        for event in events:
+            if event.text:
+                thought = isinstance(event, Thinking)
+                (self._reasoning if thought else self._content).append(event.text)
+                self._send(event)
 
-    def _send(self, event: CallbackEvent, content: str, name: str = "", id: str = "") -> None:
+    def _send(self, event: Event) -> None:
         if not self.cancelled:
-            self.cancelled = not self._callback(event, content, name, id)
+            self.cancelled = not self._callback(event)
 
 
 def _append(extra: JsonObject, value: JsonObject) -> None:

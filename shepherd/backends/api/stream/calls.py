@@ -1,7 +1,7 @@
 """Turns the pieces of native tool calls into calls that may be run."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -18,15 +18,13 @@ from shepherd.messages import JsonObject, ToolCall, ToolSpec
 class CollectedCalls:
     """The collected calls; `rest` are rejected calls as text, and `problems` the reasons.
 
-    `cut` names the tools whose calls were not complete when the answer ended. `written` are the
-    arguments as JSON, by the call's id, if they had to be written.
+    `cut` names the tools whose calls were not complete when the answer ended.
     """
 
     calls: tuple[ToolCall, ...] = ()
     rest: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     cut: tuple[str, ...] = ()
-    written: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(slots=True)
@@ -75,7 +73,6 @@ class CallCollector:
         catalog = ToolCatalog(tools)
         ids = set(used_ids)
         result, rest, problems, cut = [list[Any]() for _ in range(4)]
-        written_texts: dict[str, str] = {}
         for call in self._pieces.values():
             text, whole = _joined_arguments(call.arguments)
             call.id, call.name = replace_surrogates(call.id), replace_surrogates(call.name)
@@ -92,13 +89,9 @@ class CallCollector:
                 continue
             own = call.id if call.id and call.id not in ids else new_id()
             ids.add(own)
-            if whole is not None:
-                written_texts[own] = text
             extra = {adapter: sanitize_object(call.extra)} if call.extra else {}
             result.append(ToolCall(own, name, arguments, extra))
-        return CollectedCalls(
-            tuple(result), tuple(rest), tuple(problems), tuple(cut), written_texts
-        )
+        return CollectedCalls(tuple(result), tuple(rest), tuple(problems), tuple(cut))
 
 
 def as_text(name: str, arguments: str, *, whole: bool = True) -> str:

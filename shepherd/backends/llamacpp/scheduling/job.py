@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from time import monotonic, perf_counter
 
-from shepherd.backends.base import GenerationStats
 from shepherd.backends.inprocess.answer import Text, Update
 from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence
@@ -19,6 +18,7 @@ from shepherd.backends.llamacpp.sampling.thought import ThoughtMeter
 from shepherd.backends.llamacpp.speculation.drafts import Drafting, EscapedPrompt
 from shepherd.backends.llamacpp.vision.parts import ImageRun
 from shepherd.backends.output.markers import StopMatcher
+from shepherd.events import Stats
 from shepherd.sampling import Sampling
 
 HOLD_SECONDS = 0.004
@@ -172,11 +172,11 @@ class Job:
         following = self.tokens[end - count + 1 : min(end + 1, self.prompt_length)]
         meter.measure(context, index + 1 - count, following)
 
-    def stats(self, context_size: int) -> GenerationStats:
+    def stats(self, context_size: int) -> Stats:
         """The measurements so far; the first token, which comes from the prefill, counts too."""
         elapsed = perf_counter() - self.decode_started if self.decodes else 0.0
         decode_seconds = elapsed * self.generated / max(1, self.decodes)
-        return GenerationStats(
+        return Stats(
             prompt_tokens=self.prompt_length,
             cached_tokens=self.cached,
             completion_tokens=self.generated,

@@ -4,7 +4,7 @@ from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Endpoint
-from shepherd.events import CallbackEvent, FinishReason
+from shepherd.events import CallbackEvent, Event, FinishReason
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.session import Session
 from tests.backends.api.anthropic.schema import check_event
@@ -19,6 +19,7 @@ from tests.backends.api.anthropic.streams import (
     thought,
 )
 from tests.backends.api.upstream import Reply, Upstream
+from tests.flat_events import flat
 
 FIRST = answer(
     thought(0, "sig-1", "Both files, ", "then."),
@@ -41,9 +42,10 @@ class Listener:
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        if event is not CallbackEvent.STATS:
-            self.events.append((event.value, f"{name}{content}"))
+    def __call__(self, event: Event) -> bool:
+        kind, content, name, _ = flat(event)
+        if kind is not CallbackEvent.STATS:
+            self.events.append((kind.value, f"{name}{content}"))
         return True
 
 

@@ -13,8 +13,7 @@ from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.backends.api.anthropic.dialect import assistant_blocks
 from shepherd.backends.api.stream.answer import Answer
-from shepherd.backends.base import GenerationStats
-from shepherd.events import FinishReason
+from shepherd.events import FinishReason, Stats
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.session import Session
 from tests.backends.api.anthropic.streams import (
@@ -43,7 +42,7 @@ def our_answer(events: Sequence[JsonObject]) -> tuple[Message, FinishReason, Ans
     for event in events:
         collected.take(decoder.feed(event["type"], event))
     assert decoder.complete
-    generation = collected.complete(GenerationStats())
+    generation = collected.complete(Stats())
     return generation.message, generation.finish_reason, collected
 
 

@@ -9,8 +9,7 @@ from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.gemini.adapter import GeminiAdapter
 from shepherd.backends.api.gemini.request import SKIP_SIGNATURE
 from shepherd.backends.api.stream.answer import Answer
-from shepherd.backends.base import GenerationStats
-from shepherd.events import ignore_events
+from shepherd.events import Stats, ignore_events
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.session import Session
 from tests.backends.api.conversations import conversations, texts
@@ -116,7 +115,7 @@ def test_signatures_go_back_with_their_parts_whatever_is_printed(
     for part in parts:
         answer.take(decoder.feed("", {"candidates": [{"content": {"parts": [part]}}]}))
     answer.take(decoder.feed("", {"candidates": [{"finishReason": "STOP"}]}))
-    message = answer.complete(GenerationStats()).message
+    message = answer.complete(Stats()).message
     back = contents(Message.user("hi"), message)[1]["parts"]
     assert [p for p in back if "thoughtSignature" in p] == [
         p for p in parts if "thoughtSignature" in p

@@ -13,7 +13,7 @@ from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter
 from shepherd.backends.api.openai.dialects import EXTENDED, OPENAI
 from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter
 from shepherd.errors import ContextFullError
-from shepherd.events import CallbackEvent, FinishReason
+from shepherd.events import CallbackEvent, Event, FinishReason
 from shepherd.messages import Message
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
@@ -24,6 +24,7 @@ from tests.backends.api.openai.official import chunk, completion, said, valid_ch
 from tests.backends.api.openai.test_chat_decoder import USAGE, fragment
 from tests.backends.api.openai.test_chat_request import SPEC
 from tests.backends.api.upstream import Reply, Upstream
+from tests.flat_events import flat
 from tests.server.harness import scripted
 
 CONTEXT = 1024
@@ -35,14 +36,15 @@ class Heard:
 
     events: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
 
-    def __call__(self, event: CallbackEvent, content: str, name: str, id: str) -> bool:
-        if event is CallbackEvent.STATS:
+    def __call__(self, event: Event) -> bool:
+        kind, content, name, _ = flat(event)
+        if kind is CallbackEvent.STATS:
             return True
         last = self.events[-1] if self.events else ("", "", "")
-        if last[0] == event and event in (CallbackEvent.CONTENT, CallbackEvent.THINKING):
-            self.events[-1] = (event, last[1] + content, name)
+        if last[0] == kind and kind in (CallbackEvent.CONTENT, CallbackEvent.THINKING):
+            self.events[-1] = (kind, last[1] + content, name)
         else:
-            self.events.append((event, content, name))
+            self.events.append((kind, content, name))
         return True
 
 

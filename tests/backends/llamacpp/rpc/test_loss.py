@@ -14,10 +14,12 @@ from shepherd.backends.llamacpp.rpc.relay import Relay
 from shepherd.backends.llamacpp.rpc.workers import Workers
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BackendError
+from shepherd.events import Event
 from shepherd.messages import Message
 from shepherd.session import Session
 from tests.backends.llamacpp.rpc.scripted_worker import scripted_worker
 from tests.backends.llamacpp.support import GREEDY, PUP, settings
+from tests.flat_events import flat
 from tests.patience import PATIENCE, POLL
 
 REASON = "it closed the connection"
@@ -74,8 +76,8 @@ async def answer(backend: LlamaCppBackend) -> str:
     """A short answer."""
     texts: list[str] = []
 
-    def receive(_event: object, content: str, *_: object) -> bool:
-        texts.append(content)
+    def receive(event: Event) -> bool:
+        texts.append(flat(event).content)
         return True
 
     session = Session(messages=[Message.user("Say hello.")])

@@ -1,8 +1,8 @@
 """A type of providers whose model repeats what it is told."""
 
-from shepherd.backends.base import Backend, Generation, GenerationStats, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.config.provider import Provider
-from shepherd.events import CallbackEvent, EventCallback, FinishReason
+from shepherd.events import EventCallback, FinishReason, Stats, Stop, Text
 from shepherd.messages import Message
 from shepherd.session import Session
 
@@ -34,12 +34,12 @@ class EchoBackend(Backend):
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
         assert isinstance(prefilled, EchoPrefilled)
-        stats = GenerationStats(prefilled.prompt_tokens, completion_tokens=prefilled.prompt_tokens)
-        goes_on = callback(CallbackEvent.CONTENT, prefilled.text, "", "")
+        stats = Stats(prefilled.prompt_tokens, completion_tokens=prefilled.prompt_tokens)
+        goes_on = callback(Text(prefilled.text))
         reason = FinishReason.STOP if goes_on else FinishReason.CANCELLED
         if goes_on:
-            callback(CallbackEvent.STATS, stats.to_json(), "", "")
-            callback(CallbackEvent.STOP, reason, "", "")
+            callback(stats)
+            callback(Stop(reason))
         return Generation(Message.assistant(prefilled.text), reason, stats)
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
