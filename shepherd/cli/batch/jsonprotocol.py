@@ -119,8 +119,8 @@ class EventWriter:
 
     def _notice(self, notice: Notice) -> None:
         of_call = {"id": notice.id} if notice.id else {}
-        shown = {"topic": notice.topic, "content": notice.text}
-        self.write({"type": "system", **shown, **of_call})
+        data = {"topic": notice.topic, "content": notice.text}
+        self.write({"type": "system", **data, **of_call})
 
     def _stats(self, stats: Stats) -> None:
         for totals in (self.turn, self.session):
