@@ -16,7 +16,6 @@ from shepherd.backends.base import Prefilled
 from shepherd.backends.inprocess.prompt.conversation import Conversation, with_plain_tools
 from shepherd.backends.vision import cannot_see, new_images
 from shepherd.errors import ImageError
-from shepherd.images import Image
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, Role
 from shepherd.session import Session, TokenLedger
@@ -77,7 +76,8 @@ def visible(session: Session, model: ModelTraits, types: Collection[str]) -> Ses
 
 def visible_message(message: Message, model: ModelTraits, types: Collection[str]) -> Message:
     """A message to send; `types` are the media types that the model's API accepts."""
-    kept = tuple(image for image in message.images if _is_seen(image, model, types))
+    seen = (image for image in message.images if model.vision is not False)
+    kept = tuple(image for image in seen if image.media_type in types)
     if len(kept) == len(message.images):
         return message
     unseen = tuple(image for image in message.images if image not in kept)
@@ -99,10 +99,6 @@ def check_new_images(
 def rejects_images(text: str) -> bool:
     """Whether a provider's error says that its model can't see, not that one image is wrong."""
     return bool(_BLIND.search(text)) and not _OF_TYPE.search(text)
-
-
-def _is_seen(image: Image, model: ModelTraits, types: Collection[str]) -> bool:
-    return model.vision is not False and image.media_type in types
 
 
 REFUSING = frozenset({400, 422})

@@ -31,17 +31,9 @@ class StreamDecoder(ABC):
         """The last event, if its end is missing. No more data may follow."""
 
 
-def decoder_for(
-    framing: Framing, content_type: str = "", *, max_bytes: int = MAX_EVENT_BYTES
-) -> StreamDecoder:
-    """The decoder of an answer.
-
-    A server that should send server-sent events may send one JSON object; `content_type` tells
-    this, and the object is one event.
-    """
-    if framing is Framing.SSE and content_type.partition(";")[0].strip() == "application/json":
-        return WholeDecoder(max_bytes)
-    return SSEDecoder(max_bytes) if framing is Framing.SSE else LinesDecoder(max_bytes)
+def decoder_for(framing: Framing, *, max_bytes: int = MAX_EVENT_BYTES) -> StreamDecoder:
+    """The decoder of an answer."""
+    return SniffedDecoder(max_bytes) if framing is Framing.SSE else LinesDecoder(max_bytes)
 
 
 class SSEDecoder(StreamDecoder):
@@ -166,9 +158,6 @@ def _check(size: int, max_bytes: int) -> None:
         raise UnreachableError(f"sent an event of more than {max_bytes} bytes")
 
 
-_JSON = "application/json"
-
-
 class SniffedDecoder(StreamDecoder):
     """Server-sent events, or the one JSON object of a server that does not stream.
 
@@ -190,8 +179,8 @@ class SniffedDecoder(StreamDecoder):
             return []
         if begins.startswith(b"<"):
             raise UnreachableError("it answers with a web page, not as an API")
-        kind = _JSON if begins.startswith((b"{", b"[")) else ""
-        self._chosen = decoder_for(Framing.SSE, kind, max_bytes=self._max_bytes)
+        kind = WholeDecoder if begins.startswith((b"{", b"[")) else SSEDecoder
+        self._chosen = kind(self._max_bytes)
         head, self._head = self._head, b""
         return self._chosen.feed(head)
 

@@ -11,7 +11,6 @@ from shepherd.backends.api.adapter import AnswerDecoder, Delta, Framing
 from shepherd.backends.api.http.client import reason
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.api.stream.framing import (
-    SniffedDecoder,
     StreamDecoder,
     StreamEvent,
     decoder_for,
@@ -53,7 +52,7 @@ class Reading:
 
     async def run(self, response: httpx.Response, framing: Framing) -> None:
         """Read until the answer or the connection ends, or the callback returns False."""
-        stream = SniffedDecoder() if framing is Framing.SSE else decoder_for(framing)
+        stream = decoder_for(framing)
         why = CUT
         try:
             try:
