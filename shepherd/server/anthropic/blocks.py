@@ -6,17 +6,8 @@ from typing import TypeAlias, cast
 
 from shepherd.errors import ImageError
 from shepherd.images import check_count, decode_image
-from shepherd.messages import JsonObject
+from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.wire.content import Content, arguments_object
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A `tool_use` block."""
-
-    id: str
-    name: str
-    arguments: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +41,7 @@ class ServerToolBlock:
     type: str
 
 
-Block: TypeAlias = str | Content | Call | Result | Thinking | Redacted | ServerToolBlock
+Block: TypeAlias = str | Content | ToolCall | Result | Thinking | Redacted | ServerToolBlock
 """A block of a message; a string is a text block, `Content` an image or a document."""
 
 
@@ -140,25 +131,17 @@ def _tool_reference(fields: JsonObject) -> Content:
     return Content(f"The tool {_string(fields, 'tool_name')} is available.")
 
 
-def _call(fields: JsonObject) -> Call:
+def _call(fields: JsonObject) -> ToolCall:
     name = _string(fields, "name")
     if not name:
         raise ValueError("a tool_use block needs a name")
-    return Call(_string(fields, "id"), name, arguments_object(fields.get("input")))
+    return ToolCall(_string(fields, "id"), name, arguments_object(fields.get("input")))
 
 
 def _result(fields: JsonObject) -> Result:
     call_id = _string(fields, "tool_use_id")
     content = content_of(fields.get("content"))
     return Result(call_id, content, failed=fields.get("is_error") is True)
-
-
-def _thinking(fields: JsonObject) -> Thinking:
-    return Thinking(_string(fields, "thinking"), _string(fields, "signature"))
-
-
-def _redacted(fields: JsonObject) -> Redacted:
-    return Redacted(_string(fields, "data"))
 
 
 def content_of(value: object) -> Content:
@@ -216,6 +199,6 @@ _PARSERS: Mapping[str, Callable[[JsonObject], Block]] = {
     "compaction": lambda fields: _string(fields, "content"),
     "tool_use": _call,
     "tool_result": _result,
-    "thinking": _thinking,
-    "redacted_thinking": _redacted,
+    "thinking": lambda fields: Thinking(_string(fields, "thinking"), _string(fields, "signature")),
+    "redacted_thinking": lambda fields: Redacted(_string(fields, "data")),
 }

@@ -10,7 +10,6 @@ from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.server.anthropic.blocks import (
     Block,
-    Call,
     Redacted,
     Result,
     ServerToolBlock,
@@ -166,8 +165,8 @@ class _Conversation:
                         reasoning.append(self.thoughts.text(block.text, block.signature))
                 case Redacted():
                     extras.append((block.data, f"{where}.{index}.data"))
-                case Call():
-                    calls.append(ToolCall(block.id, block.name, block.arguments))
+                case ToolCall():
+                    calls.append(block)
                 case ServerToolBlock():
                     logger.info("A block of type %.64s is left out of the history", block.type)
                 case _:

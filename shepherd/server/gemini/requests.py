@@ -114,13 +114,14 @@ def _parts(value: object) -> object:
     return cast(object, value) if isinstance(value, list) else [value]
 
 
+Parts: TypeAlias = Annotated[list[Part], Field(fail_fast=True), BeforeValidator(_parts)]
+
+
 class Content(GeminiModel):
     """A turn of the conversation; it is the user's unless it has a role."""
 
     role: _ROLES | None = None
-    parts: Annotated[list[Part], Field(fail_fast=True), BeforeValidator(_parts)] = Field(
-        default_factory=list[Part]
-    )
+    parts: Parts = Field(default_factory=list[Part])
 
 
 def as_content(value: object) -> object:
@@ -133,9 +134,7 @@ def as_content(value: object) -> object:
 class Instructions(GeminiModel):
     """The system instruction: a content of texts, whose role does not matter."""
 
-    parts: Annotated[list[Part], Field(fail_fast=True), BeforeValidator(_parts)] = Field(
-        default_factory=list[Part]
-    )
+    parts: Parts = Field(default_factory=list[Part])
 
     @property
     def text(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from shepherd.backends.base import Generation
 from shepherd.errors import ShepherdError
@@ -34,18 +34,6 @@ class ReasoningView(Enum):
     SUMMARY = "summary"
     TEXT = "text"
     HIDDEN = "hidden"
-
-
-class OpenItem(Protocol):
-    """An item to which text is still added."""
-
-    item: JsonObject
-
-    def begin(self) -> Iterator[Event]: ...
-
-    def add(self, text: str, logprobs: Sequence[TokenLogprob]) -> Iterator[Event]: ...
-
-    def end(self, status: str) -> Iterator[Event]: ...
 
 
 class OpenMessage:
@@ -84,50 +72,55 @@ class OpenMessage:
         return {"type": "output_text", "annotations": [], "logprobs": logprobs, "text": text}
 
 
+class _Shown(NamedTuple):
+    """How reasoning is named where the client sees it: in its item, in events, and in parts."""
+
+    field: str
+    part_event: str
+    text_event: str
+    part_type: str
+
+
+_SHOWN = {
+    ReasoningView.SUMMARY: _Shown(
+        "summary", "reasoning_summary_part", "reasoning_summary_text", "summary_text"
+    ),
+    ReasoningView.TEXT: _Shown("content", "content_part", "reasoning_text", "reasoning_text"),
+}
+
+
 class OpenReasoning:
     """Reasoning, in the form in which the client sees it; `seal` signs its text."""
 
     def __init__(self, index: int, view: ReasoningView, seal: Seal) -> None:
         self.item: JsonObject = {"id": new_id("rs_", 32), "type": "reasoning", "summary": []}
-        part = "summary_index" if view is ReasoningView.SUMMARY else "content_index"
-        self._place = {"item_id": self.item["id"], "output_index": index, part: 0}
-        self._view = view
-        self._seal = seal
+        self._shown, self._seal = _SHOWN.get(view), seal
+        field = self._shown.field if self._shown else ""
+        self._place = {"item_id": self.item["id"], "output_index": index, f"{field}_index": 0}
         self._text: list[str] = []
 
     def begin(self) -> Iterator[Event]:
-        yield from self._part_event("added")
+        if self._shown:
+            part = {"type": self._shown.part_type, "text": ""}
+            yield f"response.{self._shown.part_event}.added", {**self._place, "part": part}
 
-    def add(self, text: str, logprobs: Sequence[TokenLogprob]) -> Iterator[Event]:
+    def add(self, text: str, _logprobs: Sequence[TokenLogprob]) -> Iterator[Event]:
         self._text.append(text)
-        yield from self._text_event("delta", {"delta": text})
+        if self._shown:
+            yield f"response.{self._shown.text_event}.delta", {**self._place, "delta": text}
 
-    def end(self, status: str) -> Iterator[Event]:
+    def end(self, _status: str) -> Iterator[Event]:
         text = "".join(self._text)
-        yield from self._text_event("done", {"text": text})
-        yield from self._part_event("done")
-        if self._view is ReasoningView.SUMMARY:
-            self.item["summary"] = [self._part()]
-        elif self._view is ReasoningView.TEXT:
-            self.item["content"] = [self._part()]
+        if self._shown:
+            part = {"type": self._shown.part_type, "text": text}
+            yield f"response.{self._shown.text_event}.done", {**self._place, "text": text}
+            yield f"response.{self._shown.part_event}.done", {**self._place, "part": part}
+            self.item[self._shown.field] = [part]
         self.item["encrypted_content"] = self._seal({"text": text})
 
-    def _part(self) -> JsonObject:
-        kind = "summary_text" if self._view is ReasoningView.SUMMARY else "reasoning_text"
-        return {"type": kind, "text": "".join(self._text)}
 
-    def _part_event(self, step: str) -> Iterator[Event]:
-        fields = {**self._place, "part": self._part()}
-        if self._view is ReasoningView.SUMMARY:
-            yield f"response.reasoning_summary_part.{step}", fields
-        elif self._view is ReasoningView.TEXT:
-            yield f"response.content_part.{step}", fields
-
-    def _text_event(self, step: str, fields: JsonObject) -> Iterator[Event]:
-        if self._view is ReasoningView.SUMMARY:
-            yield f"response.reasoning_summary_text.{step}", {**self._place, **fields}
-        elif self._view is ReasoningView.TEXT:
-            yield f"response.reasoning_text.{step}", {**self._place, **fields}
+OpenItem: TypeAlias = OpenMessage | OpenReasoning
+"""An item to which text is still added."""
 
 
 @dataclass(slots=True)
