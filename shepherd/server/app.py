@@ -28,14 +28,12 @@ from shepherd.server.agent.approval_routes import approvals_router
 from shepherd.server.anthropic.routes import ANTHROPIC
 from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.body import BodyReader
-from shepherd.server.completions.routes import COMPLETIONS
 from shepherd.server.cors import JsonCors, cors_options
-from shepherd.server.embeddings.routes import EMBEDDINGS, EMBEDDINGS_UNPREFIXED
+from shepherd.server.embeddings import EMBEDDINGS, EMBEDDINGS_UNPREFIXED
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.front import Front
 from shepherd.server.gemini.routes import GEMINI, GEMINI_MODELS
 from shepherd.server.guard import Doors, Guard
-from shepherd.server.llamacpp.routes import LLAMACPP
 from shepherd.server.models import Models, OneModel
 from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
@@ -47,6 +45,7 @@ from shepherd.server.operation.metrics import Metrics, metrics_router
 from shepherd.server.operation.monitor import Monitor
 from shepherd.server.operation.traces import Traces
 from shepherd.server.pool.routes import loading_router
+from shepherd.server.raw.routes import COMPLETIONS, LLAMACPP
 from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.seal import Seal
 from shepherd.server.settings import ServerContext, ServerSettings

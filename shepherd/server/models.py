@@ -96,6 +96,13 @@ def listed_id(name: str, models: Models) -> str:
     return models.default.info.id if name == DEFAULT else name
 
 
+async def find_model(name: str, models: Models) -> ServedModel | None:
+    """The model on offer under that name, None if there is none; looks for new ones first."""
+    await models.refresh()
+    listed = listed_id(name, models)
+    return next((model for model in models.served() if model.info.id == listed), None)
+
+
 def unknown_model(name: str, known: Iterable[ModelInfo]) -> ApiError:
     """The error for a model that the server does not have."""
     names = [f"'{info.id}'" for info in known]

@@ -1,38 +1,41 @@
-"""`POST /v1/messages` and `POST /v1/messages/count_tokens`."""
+"""The paths of the Messages API: messages, their tokens, and models in Anthropic's shape."""
 
 import re
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import Response
 
-from shepherd.backends.base import ModelInfo
-from shepherd.server.anthropic.answers import PING, MessageAnswer
-from shepherd.server.anthropic.errors import AnthropicErrors
-from shepherd.server.anthropic.models import HEADER, models_router
-from shepherd.server.anthropic.requests import CountRequest, MessagesRequest, PromptRequest
+from shepherd.backends.base import ModelInfo, ModelKind
+from shepherd.messages import JsonObject
+from shepherd.server.anthropic.answers import PING, AnthropicErrors, MessageAnswer
+from shepherd.server.anthropic.requests import CountRequest, MessagesRequest
 from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.anthropic.to_session import session_of
-from shepherd.server.api import Api
-from shepherd.server.errors import ApiError
+from shepherd.server.api import Api, routes_with
+from shepherd.server.errors import ApiError, invalid
 from shepherd.server.exchange import Exchange
 from shepherd.server.generation import NO_TOKENS
+from shepherd.server.models import find_model
 from shepherd.server.responses import JsonResponse, StreamFormat
 from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.fields import MAX_TOKENS
-from shepherd.session import Session
 
 MESSAGES_PATH = "/v1/messages"
 BATCHES_PATH = f"{MESSAGES_PATH}/batches"
 COUNT_PATH = f"{MESSAGES_PATH}/count_tokens"
 EVENTS = StreamFormat("text/event-stream", PING)
+HEADER = "anthropic-version"
+_MAX_PAGE = 1000
+_USUAL_PAGE = 20
 
 
 def messages_router(context: ServerContext) -> APIRouter:
     """The routes of messages."""
     router = APIRouter()
-    builder = _Builder(context)
 
     @router.post(MESSAGES_PATH)
     async def create_message(
@@ -45,7 +48,7 @@ def messages_router(context: ServerContext) -> APIRouter:
         fit is a 400 either way. Hanging up stops the work.
         """
         model = await serving.lease(body.model)
-        exchange = await serving.translate(body.messages, builder.exchange, body, model.info)
+        exchange = await serving.translate(body.messages, _exchange, body, context, model.info)
         return await serving.respond(model, exchange, EVENTS if body.stream else None)
 
     @router.post(COUNT_PATH)
@@ -58,7 +61,7 @@ def messages_router(context: ServerContext) -> APIRouter:
         Exact for a model in this process, an estimate for providers.
         """
         model = await serving.lease(body.model)
-        exchange = await serving.translate(body.messages, builder.prompt, body, model.info)
+        exchange = await serving.translate(body.messages, _exchange, body, context, model.info)
         return JsonResponse({"input_tokens": await serving.count_tokens(model, exchange)})
 
     @router.api_route(BATCHES_PATH, methods=["GET", "POST"], include_in_schema=False)
@@ -73,39 +76,109 @@ def messages_router(context: ServerContext) -> APIRouter:
     return router
 
 
-class _Builder:
-    """Makes exchanges of requests."""
+def _exchange(
+    body: MessagesRequest | CountRequest, context: ServerContext, model: ModelInfo
+) -> Exchange:
+    """The exchange of a request; raises ApiError."""
+    thoughts, limit = Thoughts(context.seal), body.max_tokens or 0
+    session = session_of(body, thoughts, model, thinking=context.settings.thinking)
+    choice, thinking = body.tool_choice, body.thinking
+    answer = MessageAnswer(
+        model=body.model or model.id,
+        thoughts=thoughts,
+        reasoning=session.thinking,
+        hidden=thinking is not None and thinking.display == "omitted",
+        one_call=choice is not None and choice.disable_parallel_tool_use is True,
+        limit=limit,
+        edits=bool(body.context_management),
+    )
+    return Exchange(
+        session,
+        answer,
+        max_tokens=min(limit, MAX_TOKENS) or NO_TOKENS,
+        tools_allowed=choice is None or choice.type != "none",
+    )
 
-    def __init__(self, context: ServerContext) -> None:
-        self._settings = context.settings
-        self._thoughts = Thoughts(context.seal)
 
-    def exchange(self, body: MessagesRequest, model: ModelInfo) -> Exchange:
-        """The exchange of a request; raises ApiError."""
-        session = self._session(body, model)
-        choice, thinking = body.tool_choice, body.thinking
-        answer = MessageAnswer(
-            model=body.model or model.id,
-            thoughts=self._thoughts,
-            reasoning=session.thinking,
-            hidden=thinking is not None and thinking.display == "omitted",
-            one_call=choice is not None and choice.disable_parallel_tool_use is True,
-            limit=body.max_tokens,
-            edits=bool(body.context_management),
-        )
-        return Exchange(
-            session,
-            answer,
-            max_tokens=min(body.max_tokens, MAX_TOKENS) or NO_TOKENS,
-            tools_allowed=choice is None or choice.type != "none",
-        )
+def models_router(context: ServerContext) -> APIRouter:
+    """The routes that list models."""
+    router = APIRouter(
+        prefix="/v1/models", route_class=routes_with(HEADER), include_in_schema=False
+    )
 
-    def prompt(self, body: PromptRequest, model: ModelInfo) -> Exchange:
-        """The exchange of a request that is only counted; raises ApiError."""
-        return Exchange(self._session(body, model), MessageAnswer(model.id, self._thoughts))
+    @router.get("")
+    async def list_anthropic_models(request: Request) -> JsonResponse:
+        """The models on offer, in pages."""
+        await context.models.refresh()
+        models = [_model(info, context.started) for info in context.models.listed()]
+        return JsonResponse(_page(models, request))
 
-    def _session(self, body: PromptRequest, model: ModelInfo) -> Session:
-        return session_of(body, self._thoughts, model, thinking=self._settings.thinking)
+    @router.get("/{model_id:path}")
+    async def get_anthropic_model(model_id: str) -> JsonResponse:
+        """The model of that id; 404 for any other."""
+        model = await find_model(model_id, context.models)
+        if model is None:
+            raise ApiError(404, f"model: {model_id}", "model_not_found", "model")
+        return JsonResponse(_model(model.info, context.started))
+
+    return router
+
+
+def _page(models: list[JsonObject], request: Request) -> JsonObject:
+    """The part of the list that `limit`, `after_id` and `before_id` name."""
+    query, ids = request.query_params, [model["id"] for model in models]
+    limit = _limit(query.get("limit"))
+    after, before = query.get("after_id"), query.get("before_id")
+    if before in ids:
+        rest = models[: ids.index(before)]
+        page, more = rest[-limit:], len(rest) > limit
+    else:
+        rest = models[ids.index(after) + 1 :] if after in ids else models
+        page, more = rest[:limit], len(rest) > limit
+    return {
+        "data": page,
+        "has_more": more,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+    }
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return _USUAL_PAGE
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:5]) <= _MAX_PAGE):
+        raise invalid("limit", f"must be from 1 to {_MAX_PAGE}")
+    return int(text)
+
+
+def _model(info: ModelInfo, created: int) -> JsonObject:
+    unknown = info.vision is None or info.kind is not ModelKind.TEXT
+    return {
+        "type": "model",
+        "id": info.id,
+        "display_name": info.id,
+        "created_at": datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lifecycle": "active",
+        "max_input_tokens": info.context_size or None,
+        "max_tokens": info.context_size or None,
+        "capabilities": None if unknown else _capabilities(vision=bool(info.vision)),
+    }
+
+
+def _capabilities(*, vision: bool) -> JsonObject:
+    """What the server can do with a model; the thinking of a model that can't is empty."""
+    yes, no = {"supported": True}, {"supported": False}
+    efforts = ("low", "medium", "high", "xhigh", "max")
+    types = {"enabled": yes, "adaptive": yes, "disabled": yes, "between_tools": yes}
+    capabilities: dict[str, Any] = {
+        "image_input": {"supported": vision},
+        "structured_outputs": yes,
+        "thinking": yes | {"types": types},
+        "effort": no | dict.fromkeys(efforts, no),
+        "context_management": no,
+        "server_tools": no,
+    }
+    return capabilities | dict.fromkeys(("batch", "citations", "code_execution", "pdf_input"), no)
 
 
 ANTHROPIC = Api(

@@ -13,16 +13,16 @@ from shepherd.messages import JsonObject
 from shepherd.server.api import Api, routes_with
 from shepherd.server.errors import ApiError, invalid
 from shepherd.server.exchange import Exchange
-from shepherd.server.gemini.answers import GeminiAnswer
+from shepherd.server.gemini.answers import GeminiAnswer, GeminiArrayErrors, GeminiErrors
 from shepherd.server.gemini.embed import embed_router
-from shepherd.server.gemini.errors import GeminiArrayErrors, GeminiErrors
 from shepherd.server.gemini.requests import CountRequest, GenerateRequest, PromptFields
 from shepherd.server.gemini.to_session import session_from_request
-from shepherd.server.models import listed_id
+from shepherd.server.models import find_model
 from shepherd.server.record import record_of
 from shepherd.server.responses import JSON_ARRAY, JsonResponse, StreamFormat
 from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext
+from shepherd.server.wire.translation import choice_count, token_limit
 
 CLIENT_HEADER = "x-goog-api-client"
 """All of Google's clients send it; on paths that OpenAI has too, it tells them apart."""
@@ -31,7 +31,7 @@ EVENTS = StreamFormat("text/event-stream", keepalive="\n")
 """Server-sent events without comments: Google's client in JavaScript, and with it gemini-cli, fails
 with "Incomplete JSON segment" at a comment, and skips empty lines."""
 
-_MAX_TOKENS = 2**31 - 1
+_COUNT = "generationConfig.candidateCount"
 _METHODS = {
     ModelKind.TEXT: ("generateContent", "countTokens"),
     ModelKind.EMBEDDING: ("embedContent", "batchEmbedContents"),
@@ -116,12 +116,11 @@ def models_router(
     async def get_model(model: str) -> JsonResponse:
         """The model of that name; 404 for any other."""
         name = model.removeprefix(_PREFIX)
-        await context.models.refresh()
-        for info in context.models.listed():
-            if info.id == listed_id(name, context.models):
-                return JsonResponse(_model(info))
-        message = f"models/{name} is not found; {version}/models lists this server's."
-        raise ApiError(404, message, "model_not_found")
+        found = await find_model(name, context.models)
+        if found is None:
+            message = f"models/{name} is not found; {version}/models lists this server's."
+            raise ApiError(404, message, "model_not_found")
+        return JsonResponse(_model(found.info))
 
     @router.post("/{model:path}:{method}", include_in_schema=False)
     async def call_method(method: str) -> JsonResponse:
@@ -145,25 +144,16 @@ def _exchange(
         thoughts=session.thinking and bool(thinking and thinking.include_thoughts),
         array=array,
     )
-    limit = min(config.max_output_tokens or settings.max_tokens, _MAX_TOKENS)
+    limit = token_limit(config.max_output_tokens, settings.max_tokens)
     calling = body.tool_config.function_calling_config if body.tool_config else None
     return Exchange(
         session,
         answer,
-        _count(config.candidate_count, settings.max_choices),
+        choice_count(config.candidate_count, settings.max_choices, _COUNT),
         limit,
         tools_allowed=calling is None or calling.mode != "NONE",
-        count_field="generationConfig.candidateCount",
+        count_field=_COUNT,
     )
-
-
-def _count(requested: int | None, maximum: int) -> int:
-    """How many candidates are generated; raises ApiError above `maximum`."""
-    count = requested or 1
-    if count > maximum:
-        param = "generationConfig.candidateCount"
-        raise invalid(param, f"must be at most {maximum} here (server.max_choices), got {count}")
-    return count
 
 
 def _wants_array(request: Request) -> bool:

@@ -1,27 +1,22 @@
 """The paths of the Ollama API: chat, generate, and what there is of models."""
 
+import hashlib
 import time
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shepherd.backends.base import ModelInfo
+from shepherd.backends.base import ModelInfo, ModelKind
+from shepherd.messages import JsonObject
 from shepherd.server.api import Api
-from shepherd.server.errors import unsupported
+from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.exchange import Exchange
-from shepherd.server.models import ModelState
+from shepherd.server.models import Models, ModelState, ServedModel, find_model
 from shepherd.server.ollama.answers import ChatAnswer, GenerateAnswer, OllamaAnswer, OllamaErrors
 from shepherd.server.ollama.embed import embed_router
-from shepherd.server.ollama.models import (
-    VERSION,
-    find_model,
-    listed_model,
-    model_details,
-    plain_name,
-    running_model,
-)
 from shepherd.server.ollama.requests import (
     ChatRequest,
     GenerateRequest,
@@ -32,6 +27,14 @@ from shepherd.server.ollama.to_session import chat_session, generate_session
 from shepherd.server.responses import JSON_LINES, JsonResponse, StreamFormat
 from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext, ServerSettings
+
+VERSION = "0.13.0"
+"""The version of Ollama whose API this is; clients refuse to talk to old ones."""
+
+_LATEST = ":latest"
+_NEVER = "9999-12-31T23:59:59Z"
+_MAX_TIME = 253_402_300_799
+_FAMILY = "shepherd"
 
 
 def chat_router(context: ServerContext) -> APIRouter:
@@ -81,14 +84,14 @@ def models_router(context: ServerContext) -> APIRouter:
     async def list_models() -> JsonResponse:
         """The models on offer. The digest is that of the name; unknown sizes are 0."""
         await context.models.refresh()
-        models = [listed_model(model, context.started) for model in context.models.served()]
+        models = [_listed_model(model, context.started) for model in context.models.served()]
         return JsonResponse({"models": models})
 
     @router.get("/ps")
     async def list_running_models() -> JsonResponse:
         """The models that are loaded."""
         served = context.models.served()
-        loaded = [running_model(m) for m in served if m.state is ModelState.LOADED]
+        loaded = [_running_model(m) for m in served if m.state is ModelState.LOADED]
         return JsonResponse({"models": loaded})
 
     @router.post("/show")
@@ -96,9 +99,11 @@ def models_router(context: ServerContext) -> APIRouter:
         body: Annotated[ShowRequest, context.bodies.of(ShowRequest, any_type=True)],
     ) -> JsonResponse:
         """What the server knows of a model; 404 for an unknown name."""
-        await context.models.refresh()
-        info = find_model(body.model, context.models)
-        return JsonResponse(model_details(info, context.started))
+        model = await find_model(plain_name(body.model, context.models), context.models)
+        if model is None:
+            message = f"model '{body.model}' not found"
+            raise ApiError(404, message, "model_not_found", "model")
+        return JsonResponse(_model_details(model.info, context.started))
 
     @router.get("/version")
     async def show_version() -> JsonResponse:
@@ -162,6 +167,74 @@ def _generate_exchange(
     session = generate_session(body, model, thinking=settings.thinking)
     answer = GenerateAnswer(body.model, session.thinking, started)
     return Exchange(session, answer, max_tokens=body.token_limit(settings.max_tokens))
+
+
+def plain_name(name: str, models: Models) -> str:
+    """The name of a model as the server lists it, without the tag that Ollama's clients add."""
+    listed = {info.id for info in models.listed()}
+    return name if name in listed else name.removesuffix(_LATEST)
+
+
+def _listed_model(model: ServedModel, started: int) -> JsonObject:
+    """The entry of `/api/tags`; `started` is the server's start as a Unix time."""
+    return _entry(model) | {"modified_at": _time(started)}
+
+
+def _running_model(model: ServedModel) -> JsonObject:
+    """The entry of `/api/ps`: a model without a time to expire stays loaded.
+
+    `size` is the memory that it takes, as far as it is known, and `size_vram` that of GPUs.
+    """
+    return _entry(model) | {
+        "expires_at": _NEVER if model.expires is None else _time(min(model.expires, _MAX_TIME)),
+        "size": model.memory.ram + model.memory.vram or model.size,
+        "size_vram": model.memory.vram,
+        "context_length": model.info.context_size,
+    }
+
+
+def _model_details(info: ModelInfo, started: int) -> JsonObject:
+    """The answer of `/api/show`; what the server does not know of a model is empty.
+
+    Every model of texts takes tools and `think`; one that can't reason answers without.
+    """
+    size = {f"{_FAMILY}.context_length": info.context_size} if info.context_size else {}
+    capabilities: list[str] = [info.kind]
+    if info.kind is ModelKind.TEXT:
+        capabilities += ["tools", "thinking", *(["vision"] if info.vision else [])]
+    return {
+        "modelfile": "",
+        "parameters": "",
+        "template": "",
+        "license": "",
+        "details": _details(info),
+        "model_info": {"general.architecture": _FAMILY, "general.basename": info.id, **size},
+        "capabilities": capabilities,
+        "modified_at": _time(started),
+    }
+
+
+def _entry(model: ServedModel) -> JsonObject:
+    """The name twice, a digest of it, and the size of its files."""
+    name, details = model.info.id, _details(model.info)
+    digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
+    sizes = {"size": model.size, "digest": digest}
+    return {"name": name, "model": name, **sizes, "details": details}
+
+
+def _details(info: ModelInfo) -> JsonObject:
+    return {
+        "parent_model": "",
+        "format": "gguf" if info.backend == "llamacpp" else info.backend,
+        "family": _FAMILY,
+        "families": [_FAMILY],
+        "parameter_size": "",
+        "quantization_level": "",
+    }
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 OLLAMA = Api(

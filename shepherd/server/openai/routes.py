@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions` and `GET /v1/models`."""
+"""The paths of chat completions, of their prompts, and of models in OpenAI's shape."""
 
 from typing import Annotated
 
@@ -8,14 +8,19 @@ from starlette.responses import Response
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api
-from shepherd.server.models import ServedModel, listed_id, unknown_model
-from shepherd.server.openai.prompt_routes import prompt_router
+from shepherd.server.errors import unsupported
+from shepherd.server.models import ServedModel, find_model, unknown_model
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import chat_exchange
 from shepherd.server.responses import SERVER_SENT_EVENTS, JsonResponse
 from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.errors import EXCEEDS_CONTEXT, OpenAiErrors
+
+CHAT_PATH = "/v1/chat/completions"
+MODELS_PATH = "/v1/models"
+APPLY_PATH = "/apply-template"
+COUNT_PATH = "/v1/chat/completions/input_tokens"
 
 
 def chat_router(context: ServerContext) -> APIRouter:
@@ -42,6 +47,39 @@ def chat_router(context: ServerContext) -> APIRouter:
     return router
 
 
+def prompt_router(context: ServerContext) -> APIRouter:
+    """The routes for the prompts of chat requests."""
+    router = APIRouter()
+
+    @router.post(APPLY_PATH)
+    async def apply_template(
+        body: Annotated[ChatRequest, context.bodies.of(ChatRequest)],
+    ) -> Response:
+        """The prompt of a chat request as text; only for models that run in this process."""
+        async with context.models.lease(body.model) as backend:
+            info, text = backend.info, backend.text_model
+            if text is None:
+                message = f"{info.id} does not run in this process: its template is not known."
+                raise unsupported("model", message)
+            answer = body.add_generation_prompt is not False
+            plain = body.model_copy(update={"add_generation_prompt": None})
+            exchange = await context.bodies.run(chat_exchange, plain, context.settings, info)
+            return JsonResponse({"prompt": await text.render(exchange.session, answer=answer)})
+
+    @router.post("/chat/completions/input_tokens")
+    @router.post(COUNT_PATH)
+    async def count_tokens(
+        body: Annotated[ChatRequest, context.bodies.of(ChatRequest)],
+        serving: Annotated[Serving, serves(context)],
+    ) -> Response:
+        """How many tokens the prompt of a chat request takes."""
+        model = await serving.lease(body.model)
+        exchange = await context.bodies.run(chat_exchange, body, context.settings, model.info)
+        return JsonResponse({"input_tokens": await serving.count_tokens(model, exchange)})
+
+    return router
+
+
 def models_router(context: ServerContext) -> APIRouter:
     """The routes that tell which model answers."""
     router = APIRouter()
@@ -63,11 +101,10 @@ def models_router(context: ServerContext) -> APIRouter:
     @router.get(MODELS_PATH + "/{model_id:path}")
     async def get_model(model_id: str) -> JsonResponse:
         """The model of that id; 404 `model_not_found` for any other."""
-        await context.models.refresh()
-        for model in context.models.served():
-            if model.info.id == listed_id(model_id, context.models):
-                return JsonResponse(_model(model, context))
-        raise unknown_model(model_id, context.models.listed())
+        model = await find_model(model_id, context.models)
+        if model is None:
+            raise unknown_model(model_id, context.models.listed())
+        return JsonResponse(_model(model, context))
 
     return router
 
@@ -98,8 +135,6 @@ def _entry(info: ModelInfo) -> JsonObject:
     }
 
 
-CHAT_PATH = "/v1/chat/completions"
-MODELS_PATH = "/v1/models"
 OPENAI = Api(
     name="openai",
     paths=("/v1",),

@@ -1,29 +1,46 @@
-"""The routes that create responses, and that count the tokens of a prompt."""
+"""The paths of the Responses API: create, count, retrieve, cancel, delete."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter
+from pydantic import Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shepherd.json_text import frame
+from shepherd.messages import JsonObject
 from shepherd.server.agent.options import RequestOptions
 from shepherd.server.api import Api
-from shepherd.server.errors import ApiError
-from shepherd.server.openai_responses.creation import Creation, Jobs
-from shepherd.server.openai_responses.errors import ResponsesErrors
+from shepherd.server.body import RequestModel
+from shepherd.server.errors import ApiError, ErrorReply, invalid, invalid_body, to_api_error
+from shepherd.server.openai_responses.creation import Creation, Job, Jobs
 from shepherd.server.openai_responses.items import HistoryReader
-from shepherd.server.openai_responses.record import RESPONSE_ID, ResponseRecord, new_response_id
+from shepherd.server.openai_responses.record import (
+    RESPONSE_ID,
+    ResponseRecord,
+    Status,
+    new_response_id,
+)
 from shepherd.server.openai_responses.requests import ResponsesRequest
-from shepherd.server.openai_responses.retrieval import PATH, StoredResponses, follow, stored_router
-from shepherd.server.openai_responses.store import ResponseStore, responses_in
+from shepherd.server.openai_responses.store import ResponseStore, StoredResponse, responses_in
 from shepherd.server.openai_responses.to_session import Translator
 from shepherd.server.record import record_of
-from shepherd.server.responses import SERVER_SENT_EVENTS, JsonResponse
+from shepherd.server.responses import SERVER_SENT_EVENTS, EventStreamResponse, JsonResponse
 from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext
+from shepherd.server.wire.errors import error_body
 
+PATH = "/v1/responses"
 TOKENS_PATH = f"{PATH}/input_tokens"
+_FIELDS = {"messages": "input", "response_format": "text.format"}
+_INTERRUPTED: JsonObject = {
+    "code": "server_error",
+    "message": "The server ended before the response was complete.",
+}
+_CANCEL_FOREGROUND = "Only a response that was made with background=true can be cancelled."
+Q = TypeVar("Q", bound=RequestModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +95,6 @@ class Creator:
         return JsonResponse(job.accepted)
 
 
-def _routers(context: ServerContext) -> list[APIRouter]:
-    settings = context.settings
-    place = settings.responses_file
-    if settings.postgres is not None:
-        place = responses_in(settings.postgres)
-    store = ResponseStore(place, settings.store_responses_days, settings.store_responses_mib)
-    jobs = Jobs()
-    translator = Translator(context.seal, settings.thinking)
-    reader = HistoryReader(store, context.bodies, settings.max_body_bytes)
-    creator = Creator(context, reader, jobs, translator)
-    stored = StoredResponses(reader, jobs, settings.keepalive)
-    return [create_router(creator), stored_router(stored)]
-
-
 def create_router(creator: Creator) -> APIRouter:
     """The routes that take the fields of a response."""
     router, context = APIRouter(), creator.context
@@ -122,6 +125,175 @@ def create_router(creator: Creator) -> APIRouter:
         return JsonResponse({"object": "response.input_tokens", "input_tokens": count})
 
     return router
+
+
+class ResponseQuery(RequestModel):
+    """The query of `GET /v1/responses/{id}`."""
+
+    stream: bool = False
+    starting_after: Annotated[int | None, Field(ge=0)] = None
+
+
+class ItemsQuery(RequestModel):
+    """The query of `GET /v1/responses/{id}/input_items`."""
+
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponses:
+    """Responses that were stored, or are being made; those of another key do not exist."""
+
+    reader: HistoryReader
+    jobs: Jobs
+
+    async def current(self, owner: str, id: str) -> StoredResponse:
+        """The response as it is now; one that ended with an earlier process has failed."""
+        job = self.jobs.find(owner, id)
+        if job is not None:
+            return StoredResponse(job.creation.record.body(), ())
+        response = await self.stored(owner, id)
+        if Status(response.body["status"]).is_final:
+            return response
+        failed = {"status": Status.FAILED.value, "error": _INTERRUPTED}
+        return replace(response, body={**response.body, **failed})
+
+    async def stored(self, owner: str, id: str) -> StoredResponse:
+        """The response as it was stored; raises ApiError."""
+        response = await self.reader.store.load(owner, id)
+        if response is None:
+            raise _missing_response(id)
+        return response
+
+    async def delete(self, owner: str, id: str) -> None:
+        """Delete a response; one that is being made is cancelled first."""
+        job = self.jobs.find(owner, id)
+        if job is not None:
+            await self.jobs.remove(job)
+        if not await self.reader.store.delete(owner, id) and job is None:
+            raise _missing_response(id)
+
+
+def stored_router(responses: StoredResponses, keepalive: float) -> APIRouter:
+    """The routes under the id of a response."""
+    router = APIRouter(prefix=PATH + "/{response_id}")
+
+    @router.get("")
+    async def get_response(request: Request, response_id: str) -> Response:
+        """The response as it is now; with `stream=true` the events of a background response.
+
+        `starting_after` is the number of the last event that the client has.
+        """
+        query, owner = _query(request, ResponseQuery), record_of(request.scope).owner
+        if not query.stream:
+            return JsonResponse((await responses.current(owner, response_id)).body)
+        job = responses.jobs.find(owner, response_id)
+        if job is None:
+            await responses.stored(owner, response_id)
+            raise invalid("stream", "the events of this response are not kept")
+        after = query.starting_after
+        return follow(job, 0 if after is None else after + 1, keepalive)
+
+    @router.delete("")
+    async def delete_response(request: Request, response_id: str) -> JsonResponse:
+        """Delete the response and its items; one that is being made is cancelled."""
+        await responses.delete(record_of(request.scope).owner, response_id)
+        return JsonResponse({"id": response_id, "object": "response", "deleted": True})
+
+    @router.post("/cancel")
+    async def cancel_response(request: Request, response_id: str) -> JsonResponse:
+        """Stop a background response; one that is over stays as it is."""
+        owner = record_of(request.scope).owner
+        job = responses.jobs.find(owner, response_id)
+        if job is not None:
+            await job.cancel()
+        response = await responses.current(owner, response_id)
+        if not response.body["background"]:
+            raise ApiError(400, _CANCEL_FOREGROUND, "invalid_value", "response_id")
+        return JsonResponse(response.body)
+
+    @router.get("/input_items")
+    async def list_input_items(request: Request, response_id: str) -> JsonResponse:
+        """The items from which the response was made, those of the responses before it too."""
+        query, owner = _query(request, ItemsQuery), record_of(request.scope).owner
+        response = await responses.stored(owner, response_id)
+        previous: str | None = response.body["previous_response_id"]
+        earlier = [] if previous is None else await responses.reader.earlier(owner, previous)
+        items = [*(item.data for item in earlier), *response.input]
+        return JsonResponse(_page(items, query))
+
+    return router
+
+
+def follow(job: Job, first: int, keepalive: float) -> EventStreamResponse:
+    """The events of a background response from the number `first` on."""
+    return EventStreamResponse(lambda: job.follow(first), to_api_error, keepalive)
+
+
+def _missing_response(response_id: str) -> ApiError:
+    message = f"Response with id {response_id[:256]!r} not found."
+    return ApiError(404, message, "not_found", "response_id")
+
+
+def _query(request: Request, model: type[Q]) -> Q:
+    """The query of a request; raises ApiError."""
+    try:
+        return model.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        raise invalid_body(error) from error
+
+
+def _page(items: Sequence[JsonObject], query: ItemsQuery) -> JsonObject:
+    """A part of a list, as OpenAI pages it."""
+    ordered = list(items) if query.order == "asc" else list(reversed(items))
+    if query.after is not None:
+        places = [index for index, item in enumerate(ordered) if item["id"] == query.after]
+        if not places:
+            raise invalid("after", f"there is no item with the id {query.after[:256]!r}")
+        ordered = ordered[places[0] + 1 :]
+    page = ordered[: query.limit]
+    return {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else "",
+        "last_id": page[-1]["id"] if page else "",
+        "has_more": len(ordered) > len(page),
+    }
+
+
+class ResponsesErrors:
+    """The `ErrorShape` of the Responses API: OpenAI's, and an event of type `error`."""
+
+    def reply(self, error: ApiError) -> ErrorReply:
+        return ErrorReply(error.status, error_body(_about_input(error)), error.headers)
+
+    def event(self, error: ApiError) -> str:
+        """The published fields, and the object from which OpenAI's clients raise an exception."""
+        error = _about_input(error)
+        fields = {"code": error.code, "message": error.message, "param": error.param}
+        data = {"type": "error", "sequence_number": 0, **fields, **error_body(error)}
+        return frame(data, "error")
+
+
+def _about_input(error: ApiError) -> ApiError:
+    """The error with this API's name for the field."""
+    return replace(error, param=_FIELDS.get(error.param or "", error.param))
+
+
+def _routers(context: ServerContext) -> list[APIRouter]:
+    settings = context.settings
+    place = settings.responses_file
+    if settings.postgres is not None:
+        place = responses_in(settings.postgres)
+    store = ResponseStore(place, settings.store_responses_days, settings.store_responses_mib)
+    jobs = Jobs()
+    translator = Translator(context.seal, settings.thinking)
+    reader = HistoryReader(store, context.bodies, settings.max_body_bytes)
+    creator = Creator(context, reader, jobs, translator)
+    stored = stored_router(StoredResponses(reader, jobs), settings.keepalive)
+    return [create_router(creator), stored]
 
 
 OPENAI_RESPONSES = Api(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.errors import ApiError
-from shepherd.server.gemini.errors import GeminiErrors
+from shepherd.server.gemini.answers import GeminiErrors
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE
 from tests.server.gemini.harness import HI, PATH, STREAM_PATH, ask, google, recording

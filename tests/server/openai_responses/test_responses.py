@@ -11,7 +11,7 @@ from openai.types.responses import ResponseErrorEvent
 from pydantic import BaseModel
 
 from shepherd.server.errors import ApiError
-from shepherd.server.openai_responses.errors import ResponsesErrors
+from shepherd.server.openai_responses.routes import ResponsesErrors
 from tests.patience import PATIENCE
 from tests.server.harness import Scripted, scripted
 from tests.server.openai_responses.harness import PATH, checked, created, post, rebuilt, streamed

@@ -1,1 +1,0 @@
-"""OpenAI's older completions API: prompts without messages."""

@@ -1,1 +1,0 @@
-"""Vectors of texts, and the order of documents for a query, over HTTP."""

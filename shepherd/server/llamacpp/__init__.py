@@ -1,1 +1,0 @@
-"""llama.cpp's own API: raw prompts, tokens, and facts of the loaded model."""
