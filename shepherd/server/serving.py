@@ -163,8 +163,7 @@ class Serving:
                     source.round_limit, source.give_back = work.round_limit, work.give_back
                 try:
                     async with _choices(model, source, exchange, callback) as choices:
-                        if exchange.opened is not None:
-                            exchange.opened(choices)
+                        exchange.answer.attach(choices)
                         try:
                             yield choices
                         finally:

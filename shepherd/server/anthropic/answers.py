@@ -11,14 +11,15 @@ from shepherd.json_text import frame
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.errors import CONTEXT_FULL, ApiError, ErrorReply
+from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece
-from shepherd.server.wire.answers import StreamedAnswer, new_id, reasoning_tokens, texts_of
+from shepherd.server.wire.answers import new_id, reasoning_tokens, texts_of
 
 PING = frame({"type": "ping"}, "ping")
 
 
 @dataclass
-class MessageAnswer(StreamedAnswer):
+class MessageAnswer(Answer):
     """One answer, as a message or as the events of a stream.
 
     `reasoning`: whether the answer has blocks for reasoning; `hidden`: they are empty, and their

@@ -14,18 +14,18 @@ from shepherd.json_text import frame, to_json
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject, Message
 from shepherd.server.errors import ApiError, ErrorReply
+from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.seal import Seal, SealError
 from shepherd.server.wire.answers import (
     IMPOSSIBLE,
-    StreamedAnswer,
     reasoning_tokens,
     texts_of,
 )
 
 
 @dataclass
-class GeminiAnswer(StreamedAnswer):
+class GeminiAnswer(Answer):
     """One answer, as an object, as server-sent events or as an array that grows.
 
     `thoughts`: whether the answer includes the reasoning; `array`: whether a stream is an array.

@@ -11,8 +11,9 @@ from shepherd.events import FinishReason
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.server.errors import ApiError, ErrorReply
+from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece
-from shepherd.server.wire.answers import StreamedAnswer, token_logprobs
+from shepherd.server.wire.answers import token_logprobs
 
 
 def now() -> str:
@@ -21,7 +22,7 @@ def now() -> str:
 
 
 @dataclass
-class OllamaAnswer(StreamedAnswer):
+class OllamaAnswer(Answer):
     """One answer, as an object or as lines; `thinking`: whether it includes the reasoning.
 
     `started` is the time of the request on the performance counter. `evicted` are the messages that

@@ -12,7 +12,7 @@ from shepherd.backends.embedding import EmbeddingInput, Embeddings
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject
 from shepherd.server.body import RequestModel
-from shepherd.server.ollama.routes import plain_name
+from shepherd.server.ollama.requests import plain_name
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.embedding import MAX_INPUTS, embedded, json_array

@@ -10,6 +10,7 @@ from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import JsonObject
 from shepherd.sampling import PARAMETERS
 from shepherd.server.body import RequestModel
+from shepherd.server.models import Models
 from shepherd.server.wire.custom_tools import WireFunction, WireFunctionCall
 from shepherd.server.wire.fields import (
     Integer,
@@ -235,3 +236,9 @@ class ShowRequest(RequestModel):
             validation_alias=AliasChoices("model", "name"),
         ),
     ]
+
+
+def plain_name(name: str, models: Models) -> str:
+    """The name of a model as the server lists it, without the tag that Ollama's clients add."""
+    listed = {info.id for info in models.listed()}
+    return name if name in listed else name.removesuffix(":latest")

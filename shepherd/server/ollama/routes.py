@@ -14,7 +14,7 @@ from shepherd.messages import JsonObject
 from shepherd.server.api import Api
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.exchange import Exchange
-from shepherd.server.models import Models, ModelState, ServedModel, find_model
+from shepherd.server.models import ModelState, ServedModel, find_model
 from shepherd.server.ollama.answers import ChatAnswer, GenerateAnswer, OllamaAnswer, OllamaErrors
 from shepherd.server.ollama.embed import embed_router
 from shepherd.server.ollama.requests import (
@@ -22,6 +22,7 @@ from shepherd.server.ollama.requests import (
     GenerateRequest,
     OllamaRequest,
     ShowRequest,
+    plain_name,
 )
 from shepherd.server.ollama.to_session import chat_session, generate_session
 from shepherd.server.responses import JSON_LINES, JsonResponse, StreamFormat
@@ -31,7 +32,6 @@ from shepherd.server.settings import ServerContext, ServerSettings
 VERSION = "0.13.0"
 """The version of Ollama whose API this is; clients refuse to talk to old ones."""
 
-_LATEST = ":latest"
 _NEVER = "9999-12-31T23:59:59Z"
 _MAX_TIME = 253_402_300_799
 _FAMILY = "shepherd"
@@ -99,6 +99,7 @@ def models_router(context: ServerContext) -> APIRouter:
         body: Annotated[ShowRequest, context.bodies.of(ShowRequest, any_type=True)],
     ) -> JsonResponse:
         """What the server knows of a model; 404 for an unknown name."""
+        await context.models.refresh()
         model = await find_model(plain_name(body.model, context.models), context.models)
         if model is None:
             message = f"model '{body.model}' not found"
@@ -167,12 +168,6 @@ def _generate_exchange(
     session = generate_session(body, model, thinking=settings.thinking)
     answer = GenerateAnswer(body.model, session.thinking, started)
     return Exchange(session, answer, max_tokens=body.token_limit(settings.max_tokens))
-
-
-def plain_name(name: str, models: Models) -> str:
-    """The name of a model as the server lists it, without the tag that Ollama's clients add."""
-    listed = {info.id for info in models.listed()}
-    return name if name in listed else name.removesuffix(_LATEST)
 
 
 def _listed_model(model: ServedModel, started: int) -> JsonObject:

@@ -10,11 +10,11 @@ from shepherd.events import FinishReason
 from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, ToolCall
+from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece, PromptProgress
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.tools import custom_names
 from shepherd.server.wire.answers import (
-    StreamedAnswer,
     fingerprint,
     new_id,
     progress_fields,
@@ -29,7 +29,7 @@ _CHUNK = "chat.completion.chunk"
 
 
 @dataclass
-class ChatAnswer(StreamedAnswer):
+class ChatAnswer(Answer):
     """One answer, as an object or as the chunks of a stream.
 
     `reasoning`: whether the answer includes the reasoning; `one_call`: whether all calls but the

@@ -52,7 +52,6 @@ def chat_exchange(body: ChatRequest, settings: ServerSettings, model: ModelInfo)
         answer,
         choice_count(body.n, settings.max_choices, "n"),
         body.token_limit(settings.max_tokens),
-        opened=answer.attach,
         progress=answer.progress if body.stream and body.return_progress else None,
         tools_allowed=body.tool_choice != "none",
     )

@@ -12,11 +12,12 @@ from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.errors import ApiError
+from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece, Choices
 from shepherd.server.openai_responses.record import ResponseRecord, Status, usage_of
 from shepherd.server.openai_responses.tools import Toolset
 from shepherd.server.responses import Frames
-from shepherd.server.wire.answers import StreamedAnswer, new_id, texts_of, token_logprobs
+from shepherd.server.wire.answers import new_id, texts_of, token_logprobs
 from shepherd.server.wire.custom_tools import custom_input
 
 Event: TypeAlias = tuple[str, JsonObject]
@@ -240,7 +241,7 @@ class EventWriter:
 
 
 @dataclass
-class ResponseAnswer(StreamedAnswer):
+class ResponseAnswer(Answer):
     """One answer, as an object or as events; `keep` is awaited before the last event is sent.
 
     `opening` are the events before the text that were not sent yet.

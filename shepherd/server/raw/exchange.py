@@ -98,7 +98,7 @@ def _exchange(
     """`count` answers to each prompt, each of at most `limit` tokens."""
     check_images(model, prompts)
     first, later = spread(prompts, session, count)
-    return Exchange(first, answer, count, limit, later=later, opened=answer.attach)
+    return Exchange(first, answer, count, limit, later=later)
 
 
 def _text(prompt: RawPrompt | Infill) -> str | None:

@@ -10,15 +10,16 @@ from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
 from shepherd.sampling import BIAS_RANGE, PARAMETERS, Sampling
+from shepherd.server.exchange import Answer
 from shepherd.server.generation import NO_TOKENS, ChoicePiece, PromptProgress
-from shepherd.server.wire.answers import StreamedAnswer, progress_fields, timings
+from shepherd.server.wire.answers import progress_fields, timings
 
 _LOWEST = -3.4028234663852886e38
 """llama.cpp's number for what has no probability."""
 
 
 @dataclass
-class LlamaCompletion(StreamedAnswer):
+class LlamaCompletion(Answer):
     """The answers to one or more prompts; a list of them if `many`."""
 
     model: str

@@ -11,12 +11,13 @@ from shepherd.events import FinishReason
 from shepherd.json_text import frame
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject
+from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece
-from shepherd.server.wire.answers import IMPOSSIBLE, StreamedAnswer, new_id, timings
+from shepherd.server.wire.answers import IMPOSSIBLE, new_id, timings
 
 
 @dataclass
-class OpenAiCompletion(StreamedAnswer):
+class OpenAiCompletion(Answer):
     """The answers to one or more prompts, as an object or as the chunks of a stream.
 
     Of `candidates` answers to each prompt the `count` most likely are kept. `echoes` are the

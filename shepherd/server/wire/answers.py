@@ -1,7 +1,6 @@
-"""What the answers of several APIs share: how a stream is walked, and parts of their bodies."""
+"""Parts of answers that several APIs share."""
 
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
@@ -10,8 +9,7 @@ from shepherd.backends.base import Generation, ModelInfo
 from shepherd.events import CallbackEvent, Stats
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
-from shepherd.server.generation import ChoicePiece, Choices, PromptProgress, check_whole
-from shepherd.server.responses import Frames
+from shepherd.server.generation import ChoicePiece, PromptProgress
 from shepherd.version import __version__
 
 IMPOSSIBLE = -9999.0
@@ -23,52 +21,6 @@ _DIGITS = 12
 def new_id(prefix: str = "", characters: int = 24) -> str:
     """An identifier that nobody can guess."""
     return prefix + secrets.token_hex(characters // 2)
-
-
-class StreamedAnswer(ABC):
-    """One answer in the shape of an API, as the frames of a stream (see `frame`).
-
-    `choices` are those that are answered, once there are any.
-    """
-
-    choices: Choices | None = None
-
-    def attach(self, choices: Choices) -> None:
-        """Take the choices, for what a generation alone does not tell."""
-        self.choices = choices
-
-    async def frames(self, choices: Choices) -> Frames:
-        """Yields the parts in their order; an answer that broke off raises ApiError."""
-        self.attach(choices)
-        begun: set[int] = set()
-        async for piece in choices:
-            ended = await choices.result(piece.choice) if piece.event is None else None
-            if ended is not None:
-                check_whole(ended)
-            if piece.choice not in begun:
-                begun.add(piece.choice)
-                for text in self.begin(piece.choice):
-                    yield text
-            for text in self.add(piece) if ended is None else self.end(piece.choice, ended):
-                yield text
-        for text in self.close(await choices.results()):
-            yield text
-
-    def begin(self, _choice: int) -> Iterator[str]:
-        """What precedes the first part of a choice."""
-        yield from ()
-
-    @abstractmethod
-    def add(self, piece: ChoicePiece) -> Iterator[str]:
-        """More text of a choice."""
-
-    @abstractmethod
-    def end(self, choice: int, generation: Generation) -> Iterator[str]:
-        """What follows the text of a choice: its calls, why it ended, its measures."""
-
-    def close(self, _generations: Sequence[Generation]) -> Iterator[str]:
-        """What follows all choices."""
-        yield from ()
 
 
 def texts_of(generation: Generation, choice: int = 0) -> Iterator[ChoicePiece]:
