@@ -116,11 +116,11 @@ def models_router(
     async def get_model(model: str) -> JsonResponse:
         """The model of that name; 404 for any other."""
         name = model.removeprefix(_PREFIX)
-        found = await find_model(name, context.models)
-        if found is None:
+        served = await find_model(name, context.models)
+        if served is None:
             message = f"models/{name} is not found; {version}/models lists this server's."
             raise ApiError(404, message, "model_not_found")
-        return JsonResponse(_model(found.info))
+        return JsonResponse(_model(served.info))
 
     @router.post("/{model:path}:{method}", include_in_schema=False)
     async def call_method(method: str) -> JsonResponse:

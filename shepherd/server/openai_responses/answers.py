@@ -73,7 +73,7 @@ class OpenMessage:
         return {"type": "output_text", "annotations": [], "logprobs": logprobs, "text": text}
 
 
-class _Shown(NamedTuple):
+class _ViewNames(NamedTuple):
     """How reasoning is named where the client sees it: in its item, in events, and in parts."""
 
     field: str
@@ -82,11 +82,11 @@ class _Shown(NamedTuple):
     part_type: str
 
 
-_SHOWN = {
-    ReasoningView.SUMMARY: _Shown(
+_VIEW_NAMES = {
+    ReasoningView.SUMMARY: _ViewNames(
         "summary", "reasoning_summary_part", "reasoning_summary_text", "summary_text"
     ),
-    ReasoningView.TEXT: _Shown("content", "content_part", "reasoning_text", "reasoning_text"),
+    ReasoningView.TEXT: _ViewNames("content", "content_part", "reasoning_text", "reasoning_text"),
 }
 
 
@@ -95,28 +95,28 @@ class OpenReasoning:
 
     def __init__(self, index: int, view: ReasoningView, seal: Seal) -> None:
         self.item: JsonObject = {"id": new_id("rs_", 32), "type": "reasoning", "summary": []}
-        self._shown, self._seal = _SHOWN.get(view), seal
-        field = self._shown.field if self._shown else ""
+        self._names, self._seal = _VIEW_NAMES.get(view), seal
+        field = self._names.field if self._names else ""
         self._place = {"item_id": self.item["id"], "output_index": index, f"{field}_index": 0}
         self._text: list[str] = []
 
     def begin(self) -> Iterator[Event]:
-        if self._shown:
-            part = {"type": self._shown.part_type, "text": ""}
-            yield f"response.{self._shown.part_event}.added", {**self._place, "part": part}
+        if self._names:
+            part = {"type": self._names.part_type, "text": ""}
+            yield f"response.{self._names.part_event}.added", {**self._place, "part": part}
 
     def add(self, text: str, _logprobs: Sequence[TokenLogprob]) -> Iterator[Event]:
         self._text.append(text)
-        if self._shown:
-            yield f"response.{self._shown.text_event}.delta", {**self._place, "delta": text}
+        if self._names:
+            yield f"response.{self._names.text_event}.delta", {**self._place, "delta": text}
 
     def end(self, _status: str) -> Iterator[Event]:
         text = "".join(self._text)
-        if self._shown:
-            part = {"type": self._shown.part_type, "text": text}
-            yield f"response.{self._shown.text_event}.done", {**self._place, "text": text}
-            yield f"response.{self._shown.part_event}.done", {**self._place, "part": part}
-            self.item[self._shown.field] = [part]
+        if self._names:
+            part = {"type": self._names.part_type, "text": text}
+            yield f"response.{self._names.text_event}.done", {**self._place, "text": text}
+            yield f"response.{self._names.part_event}.done", {**self._place, "part": part}
+            self.item[self._names.field] = [part]
         self.item["encrypted_content"] = self._seal({"text": text})
 
 
