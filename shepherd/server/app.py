@@ -18,22 +18,19 @@ from shepherd.plugins import Group
 from shepherd.server.access.audit import AuditLog
 from shepherd.server.access.keys import Keys
 from shepherd.server.access.meter import Meter
-from shepherd.server.access.models import AllowedModels
 from shepherd.server.access.paths import PathScopes
-from shepherd.server.access.routes import usage_router
 from shepherd.server.access.shared import meter_in, meter_in_files
-from shepherd.server.access.usage import UsageStore
+from shepherd.server.access.usage import UsageStore, usage_router
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approval_routes import approvals_router
 from shepherd.server.anthropic.routes import ANTHROPIC
 from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.body import BodyReader
-from shepherd.server.cors import JsonCors, cors_options
 from shepherd.server.embeddings import EMBEDDINGS, EMBEDDINGS_UNPREFIXED
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.front import Front
 from shepherd.server.gemini.routes import GEMINI, GEMINI_MODELS
-from shepherd.server.guard import Doors, Guard
+from shepherd.server.guard import Doors, Guard, JsonCors, cors_options
 from shepherd.server.models import Models, OneModel
 from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
@@ -159,9 +156,9 @@ def create_conversation_app(
 
 
 def _context(models: Models, settings: ServerSettings, lifecycle: Lifecycle) -> ServerContext:
-    metrics = Metrics(lambda: [info.id for info in models.listed()], models.loaded)
+    metrics = Metrics(lambda: [model.info.id for model in models.every()], models.loaded)
     return ServerContext(
-        models=AllowedModels(models),
+        models=models,
         settings=settings,
         bodies=BodyReader(settings),
         started=int(time.time()),

@@ -1,14 +1,15 @@
 """The models that a server offers: a request leases one for as long as it runs."""
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.device_memory import Memory
 from shepherd.server.errors import ApiError
+from shepherd.server.record import current_key
 
 MAX_NAMES = 10
 UNKNOWN_MODEL = "model_not_found"
@@ -48,47 +49,68 @@ class LoadedModel:
     memory: Memory = field(default_factory=Memory)
 
 
-class Models(Protocol):
-    """What requests choose from by name."""
+class Models(ABC):
+    """What requests choose from by name, as far as their keys allow it."""
 
     @property
+    @abstractmethod
     def default(self) -> Backend:
         """The default model; it may be unloaded, and is not for requests."""
-        ...
 
-    def lease(
-        self, name: str | None, keep_alive: float | None = None
+    @abstractmethod
+    async def identify(self, name: str | None) -> str:
+        """The name under which the server lists a model; raises ApiError for an unknown name."""
+
+    @abstractmethod
+    def every(self) -> Sequence[ServedModel]:
+        """The models on offer, the default first, as of the last `refresh`."""
+
+    @abstractmethod
+    def loaded(self) -> Sequence[LoadedModel]:
+        """The models that are loaded."""
+
+    @abstractmethod
+    async def unload(self, name: str) -> None:
+        """Unload a model; raises ApiError for an unknown name, and for one that is busy."""
+
+    @abstractmethod
+    def _open(
+        self, name: str | None, keep_alive: float | None
     ) -> AbstractAsyncContextManager[Backend]:
+        """See `lease`."""
+
+    @abstractmethod
+    async def refresh(self) -> None:
+        """Look for models that are new; never raises for one that can't be read."""
+
+    @asynccontextmanager
+    async def lease(
+        self, name: str | None, keep_alive: float | None = None
+    ) -> AsyncGenerator[Backend]:
         """The backend of a model, which stays loaded until the context is left.
 
         None is the default model. `keep_alive` is how long it stays loaded afterwards, in seconds;
-        None as it was. Entering raises ApiError for an unknown name, and errors from loading it.
+        None as it was. Entering raises ApiError for an unknown name, and for a model that the key
+        of the request does not allow: the name by which the server lists it decides. It also raises
+        the errors from loading the model.
         """
-        ...
-
-    async def identify(self, name: str | None) -> str:
-        """The name under which the server lists a model; raises ApiError for an unknown name."""
-        ...
-
-    async def refresh(self) -> None:
-        """Look for models that are new; never raises for one that can't be read."""
-        ...
+        key = current_key()
+        if key is not None:
+            model = await self.identify(name)
+            if not key.allows_model(model):
+                message = f"The API key {key.name} may not use the model {model}."
+                raise ApiError(403, message, "model_not_allowed", "model")
+        async with self._open(name, keep_alive) as backend:
+            yield backend
 
     def served(self) -> Sequence[ServedModel]:
-        """The models on offer, the default first, as of the last `refresh`."""
-        ...
+        """The models of `every` that the key of the request allows."""
+        key, models = current_key(), self.every()
+        return models if key is None else [m for m in models if key.allows_model(m.info.id)]
 
     def listed(self) -> Sequence[ModelInfo]:
         """The models of `served`, without their states."""
-        ...
-
-    def loaded(self) -> Sequence[LoadedModel]:
-        """The models that are loaded."""
-        ...
-
-    async def unload(self, name: str) -> None:
-        """Unload a model; raises ApiError for an unknown name, and for one that is busy."""
-        ...
+        return [model.info for model in self.served()]
 
 
 def listed_id(name: str, models: Models) -> str:
@@ -112,7 +134,7 @@ def unknown_model(name: str, known: Iterable[ModelInfo]) -> ApiError:
     return ApiError(404, message, UNKNOWN_MODEL, "model")
 
 
-class OneModel:
+class OneModel(Models):
     """One loaded model, which answers under any name."""
 
     def __init__(self, current_backend: Callable[[], Backend]) -> None:
@@ -120,37 +142,24 @@ class OneModel:
 
     @property
     def default(self) -> Backend:
-        """The loaded model."""
         return self._current_backend()
 
-    @asynccontextmanager
-    async def lease(
-        self, name: str | None, keep_alive: float | None = None
-    ) -> AsyncGenerator[Backend]:
-        """The loaded model."""
-        yield self._current_backend()
-
     async def identify(self, name: str | None) -> str:
-        """The loaded model's name."""
-        return self._current_backend().info.id
+        return self.default.info.id
+
+    def every(self) -> Sequence[ServedModel]:
+        return [ServedModel(self.default.info)]
+
+    def loaded(self) -> Sequence[LoadedModel]:
+        return [LoadedModel(self.default.info.id, self.default)]
 
     async def refresh(self) -> None:
         """There is nothing to look for."""
 
-    def served(self) -> Sequence[ServedModel]:
-        """The loaded model."""
-        return [ServedModel(self._current_backend().info)]
-
-    def listed(self) -> Sequence[ModelInfo]:
-        """The loaded model."""
-        return [self._current_backend().info]
-
-    def loaded(self) -> Sequence[LoadedModel]:
-        """The loaded model."""
-        backend = self._current_backend()
-        return [LoadedModel(backend.info.id, backend)]
-
     async def unload(self, name: str) -> None:
-        """Refuse: it is the only model."""
-        message = f"{self._current_backend().info.id} is this server's only model; it stays loaded."
+        message = f"{self.default.info.id} is this server's only model; it stays loaded."
         raise ApiError(409, message, "model_in_use", "model")
+
+    @asynccontextmanager
+    async def _open(self, name: str | None, keep_alive: float | None) -> AsyncGenerator[Backend]:
+        yield self.default

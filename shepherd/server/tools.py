@@ -10,8 +10,7 @@ from starlette.requests import Request
 
 from shepherd.backends.output.calls.repair import loads
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
-from shepherd.server.access.audit import AuditLog
-from shepherd.server.access.audited import AuditedTools
+from shepherd.server.access.audit import AuditedTools, AuditLog
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError
 from shepherd.server.responses import JsonResponse, while_connected

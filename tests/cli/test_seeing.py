@@ -6,7 +6,7 @@ import pytest
 
 from shepherd.backends.llamacpp.native.bindings import reads_images
 from shepherd.config.llamacpp import LlamaCppSection
-from shepherd.server.pool.files import ModelFolder
+from shepherd.server.pool.catalog import ModelFolder
 from tests.backends.llamacpp import projectors, tiny
 from tests.cli.program import Program
 from tests.pictures import png

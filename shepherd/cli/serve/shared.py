@@ -23,12 +23,11 @@ from shepherd.conversation.shared.approvals import ClientApprover
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.conversation.shared.shareable import SessionActions
 from shepherd.errors import SessionError
-from shepherd.server.access.audit import AuditLog
-from shepherd.server.access.audited import AuditedTools
+from shepherd.server.access.audit import AuditedTools, AuditLog
 from shepherd.server.access.keys import Keys
 from shepherd.server.app import MIB, create_conversation_app
 from shepherd.server.operation.lifecycle import Lifecycle
-from shepherd.server.pool.unloaded import UnloadedBackend
+from shepherd.server.pool.pool import UnloadedBackend
 from shepherd.server.record import CallOrigin
 from shepherd.server.run import Host, Service, serve_service
 from shepherd.server.settings import ServerSettings

@@ -1,16 +1,37 @@
-"""The audit: a private file with a line for each tool that clients had the server run."""
+"""The audit: a private file with a line for each tool that clients had the server run.
+
+Arguments of tools are in it in a short form, without what looks like a key or a password.
+"""
 
 import json
 import logging
 import os
+import re
 import stat
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
+from typing import cast
 
 from shepherd.config.files import exclusive
+from shepherd.config.secrets import keys_in
+from shepherd.conversation.own_commands import SIGN
 from shepherd.errors import ShepherdError
+from shepherd.events import EventCallback, ignore_events
+from shepherd.messages import JsonObject, ToolCall
+from shepherd.server.errors import ApiError
+from shepherd.server.operation.traces import span
+from shepherd.server.record import CallOrigin, calling_for, current_origin
+from shepherd.tools.base import AnyTool, CallRunner, ToolResult
+from shepherd.tools.permissions.approval import Approval, Choice
+from shepherd.tools.permissions.content import holds_private_key
+from shepherd.tools.permissions.rules import Decision
+from shepherd.tools.runner import ToolRunner
 
 OLD_FILES = 3
 """Full files that are kept: FILE.1 is the newest of them."""
@@ -18,6 +39,111 @@ OLD_FILES = 3
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 logger = logging.getLogger(__name__)
+
+MAX_TEXT = 200
+"""Characters that are kept of a text."""
+
+MAX_ITEMS = 20
+
+MAX_DEPTH = 4
+
+MAX_VALUES = 60
+
+MAX_NUMBER = 10**20
+
+CUT = "…"
+
+MAX_ARGUMENTS = 2000
+"""Characters of all arguments together, in JSON."""
+
+HIDDEN = "[hidden]"
+
+_READ = 4 * MAX_TEXT
+"""Characters in which secrets are searched for."""
+
+_NAME = r"(?:passw|passphrase|secret|token|credential|api[_-]?key|private[_-]?key)[\w.-]*"
+
+_SECRET_NAME = re.compile(rf"{_NAME}|authorization|cookie|^pwd$|^pass$", re.IGNORECASE)
+
+_VALUE = r"""(?:"[^"]*"?|'[^']*'?|[^\s"',;&]+)"""
+
+_PATTERNS = (
+    re.compile(
+        rf"(?i)(?P<keep>authorization[\"']?\s*[:=]\s*)(?:(?:bearer|basic|digest|token)\s+)?{_VALUE}"
+    ),
+    re.compile(r"(?i)(?P<keep>\b(?:set-)?cookie[\"']?\s*:\s*)[^\r\n\"']+"),
+    re.compile(r"(?i)(?P<keep>\b(?:bearer|basic)\s+)[A-Za-z0-9+/=._~-]{8,}"),
+    re.compile(rf"(?i)(?P<keep>(?:{_NAME}|\bpwd)[\"']?\s*(?:[:=]|\s)\s*){_VALUE}"),
+    re.compile(r"(?P<keep>://[^\s/:@]*:)[^\s/@]+(?=@)"),
+    re.compile(r"(?P<keep>\s(?:-u|--user)[ =]?[^\s:]*:)\S+"),
+    re.compile(
+        r"(?P<keep>)(?:\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{8,}|\bgh[pousr]_[A-Za-z0-9]{16,}"
+        r"|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}|\bxox[a-z]-[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"
+        r"|\bAIza[\w-]{30,}|\bhf_[A-Za-z0-9]{16,}|\beyJ[\w-]{8,}\.[\w-]{8,}[\w.-]*)"
+    ),
+)
+
+
+def short_arguments(arguments: JsonObject, secrets: Mapping[str, str]) -> object:
+    """The arguments without secrets, with texts and lists that are too long cut.
+
+    `secrets` maps values that must not appear to the names that replace them.
+    """
+    short = _Shortener(secrets).short(arguments)
+    text = json.dumps(short, ensure_ascii=False, default=str)
+    return short if len(text) <= MAX_ARGUMENTS else f"{text[:MAX_ARGUMENTS]}{CUT}"
+
+
+def without_secrets(text: str, secrets: Mapping[str, str]) -> str:
+    """A text without what looks like a key or a password."""
+    for secret, name in secrets.items():
+        text = text.replace(secret, f"[{name}]")
+    if holds_private_key(text):
+        return HIDDEN
+    for pattern in _PATTERNS:
+        text = pattern.sub(rf"\g<keep>{HIDDEN}", text)
+    return text
+
+
+@dataclass(slots=True)
+class _Shortener:
+    """Shortens values, of which only the first MAX_VALUES are kept."""
+
+    secrets: Mapping[str, str]
+    left: int = MAX_VALUES
+
+    def short(self, value: object, depth: int = MAX_DEPTH) -> object:
+        """The value without secrets and with a limited size."""
+        self.left -= 1
+        if self.left < 0 or (isinstance(value, dict | list) and not depth):
+            return CUT
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, dict):
+            return self._object(cast(Mapping[object, object], value), depth)
+        if isinstance(value, list):
+            entries = cast(list[object], value)
+            items = [self.short(entry, depth - 1) for entry in entries[:MAX_ITEMS]]
+            return [*items, CUT] if len(entries) > MAX_ITEMS else items
+        is_long = isinstance(value, int) and abs(value) > MAX_NUMBER
+        return CUT if is_long else value
+
+    def _object(self, fields: Mapping[object, object], depth: int) -> dict[str, object]:
+        redacted: dict[str, object] = {}
+        for name, value in islice(fields.items(), MAX_ITEMS):
+            hidden = _SECRET_NAME.search(str(name)[:MAX_TEXT]) is not None
+            redacted[self._text(str(name))] = HIDDEN if hidden else self.short(value, depth - 1)
+        return redacted | {CUT: CUT} if len(fields) > MAX_ITEMS else redacted
+
+    def _text(self, text: str) -> str:
+        clean = without_secrets(text[:_READ], self.secrets)
+        return clean if len(text) <= MAX_TEXT else f"{clean[:MAX_TEXT]}{CUT}"
+
+
+MAX_DECISIONS = 10
+
+UNKNOWN = "(unknown)"
+"""The name of a tool that does not exist: the client can have made up anything."""
 
 
 class AuditError(ShepherdError):
@@ -104,3 +230,164 @@ def _append_line(path: Path, line: bytes) -> None:
             raise OSError(f"{path}: no space is left")
     finally:
         os.close(descriptor)
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """The decisions on a call, each with its rule or reason, and whether the call has run."""
+
+    decisions: list[JsonObject] = field(default_factory=list[JsonObject])
+    has_run: bool = False
+
+    def ruled(self, decision: Decision, cause: str) -> None:
+        """See `CallObserver`."""
+        self._add(decision.value, "rules", cause)
+
+    def answered(self, approval: Approval) -> None:
+        """See `CallObserver`."""
+        if approval.by:
+            self._add(approval.choice.value, f"key {approval.by}", "")
+        else:
+            self._add(approval.choice.value, "nobody", approval.reason)
+
+    def started(self) -> None:
+        """See `CallObserver`."""
+        self.has_run = True
+
+    def _add(self, decision: str, by: str, cause: str) -> None:
+        if len(self.decisions) < MAX_DECISIONS:
+            self.decisions.append({"decision": decision, "by": by, "cause": cause})
+
+    def outcome(self, result: ToolResult) -> str:
+        """How the call has ended."""
+        if result.ok:
+            return "ok"
+        last = self.decisions[-1]["decision"] if self.decisions else ""
+        return "denied" if last == Choice.DENY.value and not self.has_run else "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedTools:
+    """A `ToolExecutor` that notes each call; `model` is the one that calls, "" for a client.
+
+    `origin` tells where the call that runs comes from.
+    """
+
+    tools: ToolRunner
+    audit: AuditLog
+    model: str = ""
+    origin: Callable[[], CallOrigin] = current_origin
+
+    async def run(
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
+    ) -> ToolResult:
+        """The result of the call; a call that can't be noted is refused if it must be."""
+        with calling_for(self.model):
+            record, entry = CallRecord(), self._entry(call)
+            outcome, started = "cancelled", time.perf_counter()
+            try:
+                self.audit.begin({"event": "begin", **entry})
+                observed = self.tools.observed_by(record)
+                observed.wrap_nested = self._nested
+                with span("tool", gen_ai__tool__name=entry["tool"]):
+                    result = await observed.run(call, output_bytes, on_event)
+                outcome = record.outcome(result)
+            except AuditError as error:
+                outcome = "refused"
+                return ToolResult(f"Error: not run: {error}", ok=False)
+            else:
+                return result
+            finally:
+                seconds = round(time.perf_counter() - started, 3)
+                entry |= {"event": "end", "decisions": self._decisions(record)}
+                self._end({**entry, "seconds": seconds, "outcome": outcome})
+
+    def _nested(self, runner: ToolRunner) -> CallRunner:
+        """The runner of a model that a tool calls; its calls are noted too."""
+        return _NestedRunner(runner, replace(self, tools=runner))
+
+    def _entry(self, call: ToolCall) -> JsonObject:
+        known = self.tools.registry.get(call.name) is not None
+        name = call.name if known else UNKNOWN
+        origin, caller = self.origin(), self.tools.caller
+        if caller:
+            origin = replace(origin, model=caller)
+        return _entry(name, short_arguments(call.arguments, self._secrets), origin)
+
+    def _decisions(self, record: CallRecord) -> list[JsonObject]:
+        return [
+            {**entry, "cause": without_secrets(str(entry["cause"])[:MAX_TEXT], self._secrets)}
+            for entry in record.decisions
+        ]
+
+    def _end(self, entry: JsonObject) -> None:
+        self.audit.end(entry)
+        outcome = str(entry["outcome"])
+        logged = outcome if outcome in ("ok", "cancelled") else "refused or failed"
+        logger.info("Tool %s, key %s: %s", entry["tool"], entry["key"] or "-", logged)
+
+    @property
+    def _secrets(self) -> Mapping[str, str]:
+        return self.tools.context.secrets
+
+
+@dataclass(frozen=True, slots=True)
+class _NestedRunner:
+    """A `CallRunner` whose calls are noted."""
+
+    runner: ToolRunner
+    audited: AuditedTools
+
+    @property
+    def tools(self) -> Iterable[AnyTool]:
+        return self.runner.tools
+
+    def on_behalf_of(self, caller: str) -> CallRunner:
+        return self.runner.on_behalf_of(caller)
+
+    async def run(
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
+    ) -> ToolResult:
+        return await self.audited.run(call, output_bytes, on_event)
+
+
+@contextmanager
+def noted_command(audit: AuditLog, name: str, argument: str) -> Generator[None]:
+    """Run a user's command with a line in the audit, also for one that is refused.
+
+    Raises ApiError before the command runs if the line can't be written and must be.
+    """
+    arguments = short_arguments({"argument": argument}, keys_in(os.environ))
+    tool = name if name.startswith(SIGN) else f"/{name}"
+    entry = _entry(tool, arguments, current_origin())
+    try:
+        audit.begin({"event": "begin", **entry})
+    except AuditError as error:
+        raise ApiError(503, f"The command is not run: {error}", "audit_unavailable") from error
+    decisions, outcome, started = list[JsonObject](), "cancelled", time.perf_counter()
+    try:
+        yield
+        outcome = "ok"
+    except ApiError as error:
+        outcome = "denied"
+        decisions.append({"decision": "deny", "by": "scopes", "cause": error.message})
+        raise
+    except Exception:
+        outcome = "failed"
+        raise
+    finally:
+        seconds = round(time.perf_counter() - started, 3)
+        entry |= {"event": "end", "decisions": decisions, "seconds": seconds, "outcome": outcome}
+        audit.end(entry)
+
+
+def _entry(name: str, arguments: object, origin: CallOrigin) -> JsonObject:
+    """The beginning of a line of the audit."""
+    moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return {"time": moment, **asdict(origin), "tool": name, "arguments": arguments}

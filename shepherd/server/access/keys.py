@@ -15,8 +15,14 @@ from typing import TypeAlias
 
 from shepherd.config.files import exclusive, write_private
 from shepherd.errors import ConfigError
-from shepherd.server.access.key import NAME, ApiKey, OldSecret
-from shepherd.server.access.key_file import UnknownVersionError, format_keys, parse_keys
+from shepherd.server.access.key import (
+    NAME,
+    ApiKey,
+    OldSecret,
+    UnknownVersionError,
+    format_keys,
+    parse_keys,
+)
 
 KEY_PREFIX = "sk-shep-"
 KEY_BYTES = 32

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from shepherd.server.access.key import ApiKey
-from shepherd.server.access.key_file import format_entry, parse_entries
+from shepherd.server.access.key import ApiKey, format_entry, parse_entries
 from shepherd.server.access.keys import KeyChange, Keys, KeyStoreError, now
 from shepherd.storage.rows import Database, Rows
 

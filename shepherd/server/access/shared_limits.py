@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from shepherd.errors import ShepherdError
 from shepherd.server.access.key import ApiKey, KeyLimits
-from shepherd.server.access.limiter import Limiter, Resource
+from shepherd.server.access.limits import Limiter, Resource
 from shepherd.server.access.shared_windows import KeyWindows, local_clock
 from shepherd.server.access.usage import UsageStore
 from shepherd.server.errors import ApiError

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from shepherd.server.access.limiter import PERIODS, Limiter, Resource
+from shepherd.server.access.limits import PERIODS, Limiter, Resource
 from shepherd.storage.rows import Rows
 
 MIGRATIONS = ("CREATE TABLE limits (key TEXT PRIMARY KEY, state TEXT NOT NULL)",)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.config.choices import ShowToolCalls
 from shepherd.messages import Message, ToolSpec
-from shepherd.server.access.audit import AuditLog
-from shepherd.server.access.audited import AuditedTools
+from shepherd.server.access.audit import AuditedTools, AuditLog
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.agent.rounds import HiddenRounds
 from shepherd.server.agent.turn import AgentTurn, TurnParts

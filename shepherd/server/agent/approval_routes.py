@@ -14,8 +14,7 @@ from shepherd.server.errors import to_api_error
 from shepherd.server.record import record_of
 from shepherd.server.responses import STREAMED, EventStreamResponse, Frames, JsonResponse
 from shepherd.server.settings import ServerContext
-from shepherd.server.shared.decision import DecisionBody
-from shepherd.server.shared.follow import watch_log
+from shepherd.server.shared.follow import DecisionBody, watch_log
 from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.version import __version__
 

@@ -128,7 +128,7 @@ async def server_status(context: ServerContext) -> str:
     lifecycle = context.lifecycle
     if lifecycle.draining:
         return "stopping" if lifecycle.stopping else "draining"
-    served = context.models.served()
+    served = context.models.every()
     if lifecycle.loading or (served and served[0].state is ModelState.LOADING):
         return _LOADING
     if not await lifecycle.database_answers():

@@ -1,16 +1,20 @@
-"""The models of a server by their names: `ModelPool` leases them to requests."""
+"""The models of a server by their names and aliases: `ModelPool` leases them to requests."""
 
 import asyncio
 import logging
+import random
+import secrets
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import NoReturn
 
-from shepherd.backends.base import Backend, ModelInfo
+from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.fallback import Candidate, FallbackBackend
 from shepherd.config.provider_book import ProviderBook
+from shepherd.config.server import AliasTargets
 from shepherd.config.settings import Config
 from shepherd.conversation.model_slot import BackendOpener
 from shepherd.errors import (
@@ -20,14 +24,20 @@ from shepherd.errors import (
     ModelLoadError,
     ShepherdError,
 )
+from shepherd.events import EventCallback
+from shepherd.messages import Message
 from shepherd.server.errors import ApiError
-from shepherd.server.models import DEFAULT, LoadedModel, ModelState, ServedModel, unknown_model
-from shepherd.server.pool.aliases import Aliases
-from shepherd.server.pool.catalog import Catalog, Entry
-from shepherd.server.pool.files import MachineMemory
-from shepherd.server.pool.loaded import Limits, LoadedModels
-from shepherd.server.pool.slot import OpenableModel
-from shepherd.server.pool.unloaded import UnloadedBackend
+from shepherd.server.models import (
+    DEFAULT,
+    LoadedModel,
+    Models,
+    ModelState,
+    ServedModel,
+    unknown_model,
+)
+from shepherd.server.pool.catalog import Catalog, Entry, MachineMemory
+from shepherd.server.pool.loaded import Limits, LoadedModels, OpenableModel
+from shepherd.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +47,65 @@ RETRY_SECONDS = 30.0
 """A model of an alias that has failed is tried last for this long."""
 
 
-class ModelPool:
+class Aliases:
+    """The models behind each alias."""
+
+    def __init__(
+        self, table: Mapping[str, AliasTargets], source: random.Random | None = None
+    ) -> None:
+        """`source` decides between models with weights."""
+        self._table = table
+        self._source = source or secrets.SystemRandom()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def targets(self, alias: str) -> Sequence[str]:
+        """The models of an alias, in the order of the settings."""
+        targets = self._table[alias]
+        return [targets] if isinstance(targets, str) else [*targets]
+
+    def order(self, alias: str) -> Sequence[str]:
+        """The order in which the models are tried; one with weights is drawn anew each time."""
+        targets = self._table[alias]
+        if not isinstance(targets, dict):
+            return self.targets(alias)
+        draws = {name: self._source.random() ** (1 / weight) for name, weight in targets.items()}
+        return sorted(targets, key=lambda name: draws[name], reverse=True)
+
+
+class UnloadedBackend(Backend):
+    """Describes a model that the next request loads; it can't answer itself."""
+
+    def __init__(self, info: ModelInfo) -> None:
+        self._info = info
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+        self._refuse()
+
+    async def generate_from_prefilled(
+        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        self._refuse()
+
+    async def count_message_tokens(self, session: Session, message: Message) -> int:
+        self._refuse()
+
+    async def aclose(self) -> None:
+        """There is nothing to close."""
+
+    def _refuse(self) -> NoReturn:
+        raise ModelLoadError(f"The model {self._info.id} is not loaded.")
+
+
+class ModelPool(Models):
     """The models of a server; use `prepared`, and then `load_default`.
 
     With `any_model`, the default model answers requests for unknown ones.
@@ -116,9 +184,7 @@ class ModelPool:
         return slot.backend
 
     @asynccontextmanager
-    async def lease(
-        self, name: str | None, keep_alive: float | None = None
-    ) -> AsyncGenerator[Backend]:
+    async def _open(self, name: str | None, keep_alive: float | None) -> AsyncGenerator[Backend]:
         """The model of a name or alias, loaded."""
         models = await self._find_all(name)
         if len(models) == 1:
@@ -145,7 +211,7 @@ class ModelPool:
         """Look for new files and providers."""
         await self._catalog.refresh()
 
-    def served(self) -> Sequence[ServedModel]:
+    def every(self) -> Sequence[ServedModel]:
         """The default model, those of the catalog, and the aliases."""
         default = self.default.info
         own = [e for e in self._catalog.entries.values() if e.model.key != self._model.key]
@@ -161,10 +227,6 @@ class ModelPool:
             if target is not None:
                 entries[alias] = replace(target, info=replace(target.info, id=alias))
         return [self._served(entry) for entry in entries.values()]
-
-    def listed(self) -> Sequence[ModelInfo]:
-        """The models of `served`."""
-        return [model.info for model in self.served()]
 
     def loaded(self) -> Sequence[LoadedModel]:
         """The models in memory, and the providers that are connected."""

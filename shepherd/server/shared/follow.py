@@ -1,7 +1,10 @@
-"""Streams of updates: of the whole session, and of one request."""
+"""Streams of updates: of the whole session, and of one request; and the answer to a question."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from shepherd.conversation.shared.log import Update, UpdateLog
 from shepherd.conversation.shared.protocol import UpdateKind
@@ -9,6 +12,7 @@ from shepherd.conversation.shared.requests import PromptRequest, State
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
+from shepherd.server.body import RequestModel
 from shepherd.server.responses import Frames
 from shepherd.version import __version__
 
@@ -75,3 +79,20 @@ async def _batches(log: UpdateLog, at: int) -> AsyncIterator[tuple[list[Update],
 def _missed(log: UpdateLog) -> str:
     last = log.id_of(log.last)
     return frame({"update_id": last, "message": MISSED}, UpdateKind.SNAPSHOT, last)
+
+
+MAX_REASON = 10_000
+
+
+class DecisionBody(RequestModel):
+    """The body of `POST /approvals/{id}`."""
+
+    decision: Annotated[
+        Literal["once", "session", "always", "deny"],
+        Field(description="`session` and `always` add the rules that the question names."),
+    ]
+    reason: Annotated[str, Field(max_length=MAX_REASON, description="A word to the model.")] = ""
+    values: Annotated[
+        tuple[Annotated[str, Field(max_length=MAX_REASON)], ...],
+        Field(max_length=20, description="The texts for the `fields` of the question."),
+    ] = ()

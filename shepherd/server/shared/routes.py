@@ -26,8 +26,7 @@ from shepherd.conversation.shared.snapshot import snapshot
 from shepherd.images import check_count, decode_image
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
-from shepherd.server.access.audit import AuditLog
-from shepherd.server.access.audited import noted_command
+from shepherd.server.access.audit import AuditLog, noted_command
 from shepherd.server.access.key import KeyScope
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, to_api_error
@@ -40,8 +39,7 @@ from shepherd.server.responses import (
     while_connected,
 )
 from shepherd.server.settings import ServerContext
-from shepherd.server.shared.decision import DecisionBody
-from shepherd.server.shared.follow import watch, watch_request
+from shepherd.server.shared.follow import DecisionBody, watch, watch_request
 from shepherd.server.shared.page.document import page
 from shepherd.server.wire.errors import OpenAiErrors, error_body
 from shepherd.tools.permissions.approval import Approval, Choice

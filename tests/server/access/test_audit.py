@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.messages import Role, ToolCall
-from shepherd.server.access.audit import OLD_FILES, AuditError, AuditLog
-from shepherd.server.access.audited import AuditedTools
+from shepherd.server.access.audit import (
+    MAX_ARGUMENTS,
+    OLD_FILES,
+    AuditedTools,
+    AuditError,
+    AuditLog,
+    short_arguments,
+    without_secrets,
+)
 from shepherd.server.access.keys import KeyStore
-from shepherd.server.access.redaction import MAX_ARGUMENTS, short_arguments, without_secrets
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.permissions.rules import Decision, Rule

@@ -18,8 +18,9 @@ from shepherd.server.access.key import (
     KeyLimits,
     KeyScope,
     OldSecret,
+    format_keys,
+    parse_keys,
 )
-from shepherd.server.access.key_file import format_keys, parse_keys
 from shepherd.server.access.keys import KeyStore, KeyStoreError
 
 START = datetime(2031, 1, 1, tzinfo=UTC)

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.server.access.key import ApiKey, KeyLimits, KeyScope
 from shepherd.server.access.keys import KeyStore
-from shepherd.server.access.limiter import Limiter, Resource
+from shepherd.server.access.limits import Limiter, Resource, SlidingWindow
 from shepherd.server.access.usage import Charge, UsageStore
-from shepherd.server.access.windows import SlidingWindow
 from shepherd.server.errors import ApiError
 from shepherd.server.settings import ServerSettings
 from tests.patience import PATIENCE

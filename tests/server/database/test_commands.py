@@ -10,7 +10,7 @@ import pytest
 from shepherd.config.paths import Paths
 from shepherd.server.access.key import KeyLimits
 from shepherd.server.access.keys import KeyStore
-from shepherd.server.access.limiter import Resource
+from shepherd.server.access.limits import Resource
 from shepherd.server.access.shared import keys_in, limits_in
 from shepherd.server.access.shared_limits import SharedLimits
 from shepherd.server.access.shared_windows import database_clock

@@ -79,8 +79,8 @@ def test_a_server_whose_model_can_not_answer_is_not_ready() -> None:
 class Loading(OneModel):
     """A model that is loading."""
 
-    def served(self) -> Sequence[ServedModel]:
-        return [replace(model, state=ModelState.LOADING) for model in super().served()]
+    def every(self) -> Sequence[ServedModel]:
+        return [replace(model, state=ModelState.LOADING) for model in super().every()]
 
 
 async def test_a_server_whose_default_model_loads_is_not_ready() -> None:

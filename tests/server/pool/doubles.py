@@ -8,7 +8,7 @@ from shepherd.backends.device_memory import Memory
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.durations import FOREVER
 from shepherd.errors import ModelLoadError
-from shepherd.server.pool.slot import OpenableModel
+from shepherd.server.pool.loaded import OpenableModel
 
 
 class Closable(ScriptedBackend):

@@ -16,8 +16,7 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.settings import Config
 from shepherd.errors import AccessError, BusyError, InvalidRequestError, UnreachableError
 from shepherd.events import EventCallback
-from shepherd.server.pool.aliases import Aliases
-from shepherd.server.pool.pool import ModelPool
+from shepherd.server.pool.pool import Aliases, ModelPool
 from shepherd.session import Session
 from tests.server.harness import RunningServer, ask, joined, stream
 from tests.server.pool.places import Home

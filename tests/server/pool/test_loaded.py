@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from shepherd.backends.device_memory import Memory
 from shepherd.errors import BusyError, ModelLoadError
 from shepherd.server.models import ModelState
-from shepherd.server.pool.loaded import MAX_IDLE_CONNECTIONS, Limits, LoadedModels
-from shepherd.server.pool.slot import OpenableModel
+from shepherd.server.pool.loaded import MAX_IDLE_CONNECTIONS, Limits, LoadedModels, OpenableModel
 from tests.patience import PATIENCE
 from tests.server.pool.doubles import Closable, Machine
 

@@ -11,7 +11,7 @@ from shepherd.backends.llamacpp.native.devices import Device, DeviceKind
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import builtin_model
 from shepherd.server.app import create_app
-from shepherd.server.pool.files import MachineMemory
+from shepherd.server.pool.catalog import MachineMemory
 from tests.server.pool.places import Home
 
 MIB = 1024**2
