@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from shepherd.backends.llamacpp.rpc.serve import Service
 from shepherd.backends.llamacpp.rpc.workers import has_rpc
 from shepherd.cli.commands import rpc_worker
-from shepherd.cli.option_groups import ModelOptions
 from shepherd.cli.options import app
 from shepherd.errors import ConfigError, ShepherdError, UsageError
 
@@ -42,9 +41,10 @@ def test_a_build_without_rpc_names_the_command_that_builds_it() -> None:
 
 
 def test_workers_are_named_one_by_one_or_with_commas() -> None:
-    options = ModelOptions(rpc=["a:1,b:2", "c:3"])
-    assert options.values["llamacpp.rpc_servers"] == ["a:1", "b:2", "c:3"]
-    assert ModelOptions().values["llamacpp.rpc_servers"] is None
+    setting = ("config", "get", "llamacpp.rpc_servers")
+    shown = CliRunner().invoke(app, ["--rpc", "a:1,b:2", "--rpc", "c:3", *setting]).stdout
+    assert shown.startswith('["a:1", "b:2", "c:3"]')
+    assert CliRunner().invoke(app, setting).stdout.startswith("[]")
 
 
 def test_the_sandbox_holds_code_and_the_cache_alone(
