@@ -1,5 +1,6 @@
 """Sentences about invalid data: pydantic's problems, and unknown names."""
 
+import difflib
 import json
 from collections.abc import Iterable
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -93,8 +94,6 @@ def check_database_url(url: str) -> None:
 
 def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:
     """The most similar word, "" if none is similar; `cutoff` is difflib's, from 0 to 1."""
-    import difflib  # only for messages about mistakes
-
     return next(iter(difflib.get_close_matches(word, list(words), n=1, cutoff=cutoff)), "")
 
 

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.errors import ShepherdError, UsageError
 from shepherd.version import __version__
 
@@ -63,8 +64,6 @@ def guarded(work: Callable[[], int], *, debug: bool = False) -> int:
 
 def _report(problem: object) -> None:
     """Print the message on stderr; names in it may come from files that others wrote."""
-    from shepherd.cli.terminal.sanitize import sanitize
-
     sys.stderr.write(f"shepherd: {sanitize(str(problem))}\n")
 
 

@@ -6,10 +6,12 @@ import os
 import re
 import secrets
 import stat
+import tomllib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shepherd.errors import ConfigError
 
@@ -139,6 +141,14 @@ def read_text(path: Path, limit: int) -> str:
         raise
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: can't be read: {error}") from error
+
+
+def parse_toml(place: str | Path, text: str) -> dict[str, Any]:
+    """The data of a TOML file; raises ConfigError that names the `place`."""
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{place}: not valid TOML: {error}") from error
 
 
 def _check_kind(path: Path, status: os.stat_result) -> None:

@@ -1,5 +1,6 @@
 """The layers of settings: a TOML file, the environment, flags."""
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from shepherd.config.files import read_text
+from shepherd.config.files import parse_toml, read_text
 from shepherd.config.settings import (
     Config,
     LayerName,
@@ -36,8 +37,6 @@ def line_of(text: str, path: Sequence[Key]) -> int:
     If it is missing, its nearest existing parent counts, or line 1. `text` is valid TOML. For
     messages only, because it is slow (it parses beginnings of the file).
     """
-    import tomllib
-
     lines = text.splitlines()
     while path and not _contains(tomllib.loads(text), path):
         path = path[:-1]
@@ -72,8 +71,6 @@ def _first_statement(lines: Sequence[str], start: int) -> int:
 
 
 def _parse(text: str) -> dict[str, Any] | None:
-    import tomllib
-
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -138,12 +135,7 @@ def read_file_layer(name: LayerName, path: Path) -> Layer:
 
 def parse_file_layer(name: LayerName, path: Path, text: str) -> Layer:
     """The settings in `text`, the current or future content of `path`; raises ConfigError."""
-    import tomllib
-
-    try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    data = parse_toml(path, text)
     bare = Layer(name, path=path, text=text)
     values = _canonical(bare, {k: cast(Table, t) for k, t in data.items() if isinstance(t, dict)})
     _check(bare, data)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from shepherd.config.files import read_text
+from shepherd.config.files import parse_toml, read_text
 from shepherd.config.layers import MAX_FILE_BYTES, line_of
 from shepherd.config.section import Section
 from shepherd.config.settings import expected
@@ -113,13 +113,8 @@ def _fits(pattern: str, names: Sequence[str]) -> bool:
 
 
 def _entries(text: str, name: str) -> list[ModelEntry]:
-    import tomllib
-
-    try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{name}: not valid TOML: {error}") from error
-    tables = data.get("model", [])
+    data = parse_toml(name, text)
+    tables: object = data.get("model", [])
     if set(data) - {"model"} or not isinstance(tables, list):
         raise ConfigError(f"{name}: it holds [[model]] tables and nothing else")
     return [_entry(text, name, i, t) for i, t in enumerate(cast(list[object], tables))]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from shepherd.config.files import read_text
+from shepherd.config.files import parse_toml, read_text
 from shepherd.config.layers import MAX_FILE_BYTES, line_of
 from shepherd.config.modeldb import ModelDatabase, ModelFacts
 from shepherd.config.paths import Paths
@@ -27,7 +27,9 @@ class ProviderStore:
             text = read_text(self.path, MAX_FILE_BYTES)
         except FileNotFoundError:
             return []
-        return sorted(self._parse(text), key=lambda p: (p.priority, p.name))
+        data = parse_toml(self.path, text)
+        providers = [self._one(text, name, values) for name, values in data.items()]
+        return sorted(providers, key=lambda p: (p.priority, p.name))
 
     def get(self, name: str) -> Provider:
         """The provider called `name`; raises ConfigError that lists the existing ones."""
@@ -50,15 +52,6 @@ class ProviderStore:
         provider = self.get(name)
         remove_table(self.path, name)
         return provider
-
-    def _parse(self, text: str) -> list[Provider]:
-        import tomllib
-
-        try:
-            data = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise ConfigError(f"{self.path}: not valid TOML: {error}") from error
-        return [self._one(text, name, values) for name, values in data.items()]
 
     def _one(self, text: str, name: str, values: object) -> Provider:
         try:

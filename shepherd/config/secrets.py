@@ -2,6 +2,7 @@
 
 import os
 import stat
+import tomllib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -121,8 +122,6 @@ class Secrets:
         return Secret(key, place)
 
     def _stored(self, *, private: bool = True) -> dict[str, str]:
-        import tomllib
-
         if private:
             self._check_private()
         try:

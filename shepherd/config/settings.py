@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -117,8 +117,6 @@ class Config(Section):
 
 
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
-_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 
@@ -224,12 +222,6 @@ def parse_bool(text: str) -> bool | str:
 
 
 def _toml_value(text: str) -> object:
-    if _WHOLE.fullmatch(text):  # the import of the parser takes longer than the reading
-        return int(text)
-    if _DECIMAL.fullmatch(text):
-        return float(text)
-    import tomllib
-
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:

@@ -12,6 +12,7 @@ from shepherd.server.access.keys import Keys
 from shepherd.server.access.usage import UsageStore
 from shepherd.storage.postgres import Address, PostgresDatabase, PostgresServer, check_installed
 from shepherd.transcript import SessionStore
+from shepherd.transcript.database import SessionDatabase
 
 PASSWORD_NAME = "server.database"
 """The name of the password in the file of credentials and in the keyring."""
@@ -52,7 +53,6 @@ def stores_of(server: PostgresServer) -> list[PostgresDatabase]:
     """All that Shepherd keeps in a database."""
     from shepherd.server.access import shared
     from shepherd.server.openai_responses.store import responses_in
-    from shepherd.transcript.database import SessionDatabase
 
     return [
         shared.key_database_in(server),
@@ -66,8 +66,6 @@ def stores_of(server: PostgresServer) -> list[PostgresDatabase]:
 def session_store(database: PostgresServer | None, paths: Paths) -> SessionStore:
     """The sessions in the database, or in the user's files; raises SessionError."""
     if database is not None:
-        from shepherd.transcript.database import SessionDatabase
-
         storage = SessionDatabase(database)
         storage.tables.migrate()
         return SessionStore(storage)

@@ -13,6 +13,7 @@ from shepherd.backends.base import Concurrency
 from shepherd.backends.connect import far_address
 from shepherd.cli.serve.database import prepared_database, server_keys, unchecked_keys
 from shepherd.cli.serve.reload import Reloader
+from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config, LayerName
@@ -174,8 +175,6 @@ def _path(text: str) -> Path | None:
 
 def warn(text: str) -> None:
     """Write a sentence for the user to stderr."""
-    from shepherd.cli.terminal.sanitize import sanitize
-
     sys.stderr.write(f"shepherd: {sanitize(text)}\n")
 
 
