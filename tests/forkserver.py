@@ -59,7 +59,7 @@ def _prepare() -> None:
     from typer.core import TyperGroup
 
     from shepherd.cli.options import app
-    from shepherd.tools.builtin import default_registry
+    from shepherd.tools.registry import default_registry
 
     typer.main.get_command = functools.cache(typer.main.get_command)
     group = typer.main.get_command(app)

@@ -19,8 +19,8 @@ from shepherd.events import Topic
 from shepherd.knowledge.commands import INIT
 from shepherd.knowledge.instructions import USE_SKILL
 from shepherd.memory.records import OWN_TOOLS
-from shepherd.tools.builtin import builtin_tools
-from shepherd.tools.deferred.wrapper import RESERVED_NAMES
+from shepherd.tools.deferred import RESERVED_NAMES
+from shepherd.tools.registry import builtin_tools
 
 PAGES = [*written_pages(), *sorted((ROOT / "docs" / "reference").glob("*.md"))]
 EXAMPLES = frozenset({"setup.py", "src/main.py", "a.py"})

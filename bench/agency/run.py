@@ -18,13 +18,10 @@ from shepherd.sampling import Sampling
 from shepherd.session import Session
 from shepherd.structure import ToolChoice
 from shepherd.tools.base import ToolContext
-from shepherd.tools.builtin import builtin_tools
-from shepherd.tools.deferred.offer import listed_tools
-from shepherd.tools.deferred.ranking import ToolIndex
-from shepherd.tools.deferred.search import FindTools, SearchResults
+from shepherd.tools.deferred import FindTools, SearchResults, ToolIndex, listed_tools
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.registry import ToolRegistry, builtin_tools
 from shepherd.tools.runner import ToolRunner
 from shepherd.turn import TurnLimits, run_turn
 

@@ -23,7 +23,7 @@ from shepherd.tools.base import (
     ToolContext,
     ToolResult,
 )
-from shepherd.tools.deferred.search import SearchResults
+from shepherd.tools.deferred import SearchResults
 from shepherd.turn import TurnLimits, run_turn
 
 MAX_ROUNDS = 10

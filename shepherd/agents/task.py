@@ -24,6 +24,7 @@ from shepherd.tools.base import (
     Tool,
     ToolContext,
     ToolResult,
+    Traits,
 )
 from shepherd.tools.text import cap_text
 from shepherd.turn import TurnLimits, run_turn
@@ -89,6 +90,7 @@ class RunTask(Tool[TaskAtArguments]):
     """
 
     name = TASK
+    traits = Traits("think")
     arguments = TaskAtArguments
     calls_models = True
     parallel = True

@@ -26,7 +26,7 @@ from shepherd.conversation.toolbox import (
 )
 from shepherd.memory import Place
 from shepherd.session import Session
-from shepherd.tools.deferred.search import SearchResults
+from shepherd.tools.deferred import SearchResults
 from shepherd.transcript import SessionStore
 
 CONVERSATION = Concurrency(1, maximum=8)

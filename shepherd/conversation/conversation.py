@@ -29,7 +29,7 @@ from shepherd.memory import Place
 from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
-from shepherd.tools.deferred.wrapper import FIND_TOOLS
+from shepherd.tools.deferred import FIND_TOOLS
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner

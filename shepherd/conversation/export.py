@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shepherd.messages import Message, Role, message_to_json
 from shepherd.session import Session
-from shepherd.tools.deferred.wrapper import open_call
+from shepherd.tools.deferred import open_call
 
 _PAGE = """<!doctype html>
 <html lang="en">

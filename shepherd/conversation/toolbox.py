@@ -23,15 +23,12 @@ from shepherd.models import BUILTIN_TOOLS
 from shepherd.plugins import Group, Plugins
 from shepherd.session import Session
 from shepherd.tools.base import AnyTool, ToolContext
-from shepherd.tools.call import CallStep
-from shepherd.tools.deferred.offer import listed_tools
-from shepherd.tools.deferred.search import FindTools
-from shepherd.tools.deferred.wrapper import FIND_TOOLS, RESERVED_NAMES
+from shepherd.tools.consent import CallStep
+from shepherd.tools.deferred import FIND_TOOLS, RESERVED_NAMES, FindTools, listed_tools
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.permissions.rules import Decision, Rule
-from shepherd.tools.permissions.store import PermissionStore
+from shepherd.tools.permissions.rules import Decision, PermissionStore, Rule
 from shepherd.tools.plan import PresentPlan, UpdatePlan
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
@@ -40,7 +37,7 @@ from shepherd.tools.shell.background import BackgroundCommands
 from shepherd.undo.keeper import UndoKeeper
 
 if TYPE_CHECKING:
-    from shepherd.hooks.hooks import Hooks
+    from shepherd.hooks import Hooks
     from shepherd.mcp.hub import ServerHub
 
 
@@ -121,8 +118,11 @@ def build_hooks(
     section = config.hooks
     if section == NO_HOOKS and project_hooks_file(cwd) is None:
         return None
-    from shepherd.hooks.hooks import Hooks  # most users have no hooks
-    from shepherd.hooks.project import accepted_hooks, joined
+    from shepherd.hooks import (
+        Hooks,  # most users have no hooks
+        accepted_hooks,
+        joined,
+    )
 
     accepted, problem = accepted_hooks(cwd, AcceptanceStore(paths.accepted_file))
     if problem:
@@ -217,7 +217,7 @@ def build_registry(config: Config) -> ToolRegistry:
     """The tools that are switched on."""
     if not config.model.tools:
         return ToolRegistry()
-    from shepherd.tools.builtin import builtin_tools  # imports every family
+    from shepherd.tools.registry import builtin_tools  # imports every family
 
     tools = [*builtin_tools(), UpdatePlan(), PresentPlan()]
     return ToolRegistry(t for t in tools if t.name not in config.tools.disabled)
@@ -227,7 +227,7 @@ def add_plugin_tools(registry: ToolRegistry, config: Config, warn: Callable[[str
     """Add the tools of plugins after the others; `warn` gets a sentence for each failure."""
     plugins = Plugins(config.plugins.disabled)
     if config.model.tools and plugins.of(Group.TOOLS):
-        from shepherd.tools.extension import add_extensions
+        from shepherd.tools.function import add_extensions
 
         add_extensions(registry, plugins, config.tools.disabled, warn)
 

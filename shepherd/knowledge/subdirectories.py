@@ -11,7 +11,7 @@ from shepherd.events import Notice, Topic
 from shepherd.knowledge.instructions import InstructionReader, Instructions, cut, framed, opening
 from shepherd.messages import Message
 from shepherd.tools.base import AccessKind, Claim, ToolResult
-from shepherd.tools.call import PreparedCall
+from shepherd.tools.consent import PreparedCall
 from shepherd.tools.runner import ToolRunner
 
 RESULT_SHARE = 4

@@ -17,12 +17,12 @@ from shepherd.mcp.process import ServerLog, ServerProcess
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Server
 from shepherd.own_programs import path_outside
+from shepherd.tools.confinement import Rights, Shielding
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.profile import Limits, Profile
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.shell.process import Guard
-from shepherd.tools.shielding import Rights, Shielding
 
 _LIMITS = Limits(cpu_seconds=None)
 """A server lives as long as the session, so the time of its processor has no bound."""

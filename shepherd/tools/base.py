@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -199,6 +199,32 @@ class ToolContext:
             raise ToolError("what the call touches has changed since it was approved; try again")
 
 
+ToolKind: TypeAlias = Literal[
+    "read", "edit", "delete", "search", "execute", "fetch", "think", "other"
+]
+"""What a tool does, in the words of the Agent Client Protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """How frontends present the calls of a tool.
+
+    `verb` begins the title of a call. `unit` is what a line of its result stands for. `reads_only`
+    means that it changes nothing and connects to nothing. With `shows_end` the end of its result
+    matters more than the beginning.
+    """
+
+    kind: ToolKind = "other"
+    verb: str = ""
+    unit: str = ""
+    reads_only: bool = False
+    shows_end: bool = False
+
+
+TRAITS: dict[str, Traits] = {}
+"""The traits of each tool that has some, by its name."""
+
+
 class Tool(ABC, Generic[A]):
     """One tool; it is stateless, so one instance serves every session.
 
@@ -217,7 +243,14 @@ class Tool(ABC, Generic[A]):
     starts_programs: bool = False
     parallel: bool = False
     polls: bool = False
+    traits: Traits = Traits()
     later_arguments: frozenset[str] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        # frontends also show calls of earlier sessions, and know only the name of the tool
+        super().__init_subclass__()
+        if "traits" in cls.__dict__:
+            TRAITS[cls.name] = cls.traits
 
     def spec(self) -> ToolSpec:
         """The tool as the model sees it."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult, Traits
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -43,6 +43,7 @@ class GetTime(Tool[NoArguments]):
     """`14:03:22 UTC`."""
 
     name = "get_time"
+    traits = Traits(reads_only=True)
     description = "Local time."
     arguments = NoArguments
 
@@ -57,6 +58,7 @@ class GetDate(Tool[NoArguments]):
     """`2026-11-21 Saturday`; the weekday is English whatever the locale."""
 
     name = "get_date"
+    traits = Traits(reads_only=True)
     description = "Date and weekday."
     arguments = NoArguments
 

@@ -4,8 +4,9 @@ import asyncio
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias, get_type_hints, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, cast, get_type_hints, overload
 
 from pydantic import ConfigDict, Field, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
@@ -13,9 +14,20 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
-from shepherd.tools.deferred.wrapper import RESERVED_NAMES
+from shepherd.plugins import Group, Plugins
+from shepherd.tools.base import (
+    Access,
+    AccessKind,
+    AnyTool,
+    Arguments,
+    Claim,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from shepherd.tools.deferred import RESERVED_NAMES
 from shepherd.tools.paths import resolve_path
+from shepherd.tools.registry import ToolRegistry
 
 Function: TypeAlias = Callable[..., Any]
 Touches: TypeAlias = Iterable[Access] | Callable[..., Iterable[Access]]
@@ -191,3 +203,66 @@ def _documented(documentation: str) -> dict[str, str]:
     lines = section[1].splitlines() if section else []
     result = (_PARAMETER.fullmatch(line) for line in lines)
     return {match[1]: match[2].strip() for match in result if match}
+
+
+class ExtensionTool(Tool[Any]):
+    """A plugin's tool. A call touches the tool itself, and the targets that the plugin declares."""
+
+    is_extension = True
+
+    def __init__(self, tool: AnyTool) -> None:
+        self._tool = tool
+        self.name = check_tool_name(tool.name)
+        if self.name.startswith("ask_"):
+            raise TypeError(f"{self.name!r} can't be a tool's name: ask_NAME asks a provider")
+        self.description = tool.description
+        self.arguments = tool.arguments
+        self.calls_models = tool.calls_models
+        self.starts_programs = tool.starts_programs
+        self.spec()  # raises the error of wrong arguments
+
+    def accesses(self, arguments: Any, context: ToolContext) -> list[Access]:
+        itself = Access(AccessKind.TOOL, self.name)
+        return [*dict.fromkeys([itself, *self._tool.accesses(arguments, context)])]
+
+    def preview(self, arguments: Any, context: ToolContext) -> str:
+        return self._tool.preview(arguments, context)
+
+    def start_directory(self, arguments: Any, context: ToolContext) -> Path:
+        return self._tool.start_directory(arguments, context)
+
+    def deadline(self, arguments: Any, context: ToolContext) -> float | None:
+        return self._tool.deadline(arguments, context)
+
+    async def run(self, arguments: Any, context: ToolContext) -> ToolResult:
+        return await self._tool.run(arguments, context)
+
+
+def add_extensions(
+    registry: ToolRegistry, plugins: Plugins, disabled: Iterable[str], warn: Callable[[str], None]
+) -> None:
+    """Append the tools of plugins; `warn` receives a sentence for one that can't be added."""
+    names = {*disabled}
+
+    def add(loaded: object) -> None:
+        tools = [ExtensionTool(tool) for tool in _tools(loaded)]
+        for tool in tools:
+            if tool.name not in names:
+                registry.add(tool)
+
+    plugins.use(Group.TOOLS, add, warn)
+
+
+def _tools(loaded: object) -> Iterator[AnyTool]:
+    """The tools of an entry point: a tool, a class of tools, or a function that returns some."""
+    if not isinstance(loaded, Tool) and callable(loaded):
+        loaded = loaded()
+    if isinstance(loaded, Tool):
+        yield cast(AnyTool, loaded)
+        return
+    if not isinstance(loaded, Iterable):
+        raise TypeError(f"{loaded!r} is not a tool")
+    for tool in cast(Iterable[object], loaded):
+        if not isinstance(tool, Tool):
+            raise TypeError(f"{tool!r} is not a tool")
+        yield cast(AnyTool, tool)

@@ -17,6 +17,7 @@ from shepherd.tools.base import (
     Tool,
     ToolContext,
     ToolResult,
+    Traits,
 )
 
 NO_MATCHES = "(no matches)"
@@ -61,6 +62,7 @@ class SearchMemory(MemoryTool[SearchArguments]):
     """Returns facts first, then messages of this project, then of others, with time and role."""
 
     name = "search_memory"
+    traits = Traits("search")
     description = "Find facts and messages that left the context, by words."
     arguments = SearchArguments
 

@@ -16,7 +16,7 @@ from pydantic import (
 from shepherd.errors import ToolError
 from shepherd.events import PlanStep, PlanUpdate, StepStatus
 from shepherd.messages import JsonObject
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult, Traits
 
 MAX_STEPS = 50
 MAX_STEP = 300
@@ -79,6 +79,7 @@ class UpdatePlan(Tool[PlanArguments]):
     """Replaces the plan; the user sees it as a checklist."""
 
     name = UPDATE_PLAN
+    traits = Traits("think")
     description = "Show the user your steps in a long task; send all of them each time."
     arguments = PlanArguments
 

@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Iterator
 
 from shepherd.messages import ToolSpec
-from shepherd.tools.base import AnyTool
+from shepherd.tools.base import TRAITS, AnyTool, Traits
+from shepherd.tools.environment import GetDate, GetEnvironmentVariable, GetTime
+from shepherd.tools.files.edit import EditFile
+from shepherd.tools.files.read import ListDirectory, ReadFile
+from shepherd.tools.files.write import DeleteFile, WriteFile
+from shepherd.tools.search.glob import Glob
+from shepherd.tools.search.grep import Grep
+from shepherd.tools.shell.execute import CheckCommand, ExecuteCommand
+from shepherd.tools.web.http import HttpGet, HttpRequest
 
 
 class ToolRegistry:
@@ -45,3 +53,33 @@ class ToolRegistry:
     def specs(self) -> list[ToolSpec]:
         """All tools as a model sees them, in order."""
         return [tool.spec() for tool in self._tools.values()]
+
+
+def builtin_tools() -> list[AnyTool]:
+    """A new instance of each built-in tool."""
+    return [
+        ListDirectory(),
+        ReadFile(),
+        WriteFile(),
+        EditFile(),
+        DeleteFile(),
+        Glob(),
+        Grep(),
+        ExecuteCommand(),
+        CheckCommand(),
+        HttpGet(),
+        HttpRequest(),
+        GetTime(),
+        GetDate(),
+        GetEnvironmentVariable(),
+    ]
+
+
+def default_registry() -> ToolRegistry:
+    """A registry of all built-in tools."""
+    return ToolRegistry(builtin_tools())
+
+
+def traits_of(name: str) -> Traits:
+    """The traits of a tool of this name; an unknown one has the defaults."""
+    return TRAITS.get(name, Traits())

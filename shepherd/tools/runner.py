@@ -13,10 +13,9 @@ from shepherd.errors import ToolError
 from shepherd.events import EventCallback, Notice, Topic, ignore_events
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AnyTool, Authorize, CallRunner, ToolContext, ToolResult
-from shepherd.tools.call import CallStep, PreparedCall, parse_arguments
 from shepherd.tools.confinement import Confiner, Plan, refusal_note
-from shepherd.tools.consent import CHANGED, Consent
-from shepherd.tools.deferred.wrapper import unknown_tool
+from shepherd.tools.consent import CHANGED, CallStep, Consent, PreparedCall, parse_arguments
+from shepherd.tools.deferred import unknown_tool
 from shepherd.tools.permissions.approval import (
     Approver,
     CallObserver,

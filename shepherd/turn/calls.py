@@ -22,7 +22,7 @@ from shepherd.messages import INTERRUPTED, Message, ToolCall
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
 from shepherd.tools.base import ToolResult
-from shepherd.tools.deferred.wrapper import open_call
+from shepherd.tools.deferred import open_call
 from shepherd.turn.fitting import fit_result, result_bytes
 from shepherd.turn.parts import ToolExecutor, TurnLimits, TurnStream, batch_length
 from shepherd.turn.repetition import RepetitionGuard

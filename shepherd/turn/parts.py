@@ -17,7 +17,7 @@ from shepherd.events import (
 )
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import ToolResult
-from shepherd.tools.deferred.wrapper import open_call
+from shepherd.tools.deferred import open_call
 
 
 class ToolExecutor(Protocol):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from shepherd.tools.files.diff import unified_diff
+from shepherd.tools.files.linediff import unified_diff
 from shepherd.tools.files.textfile import detect
 from shepherd.tools.text import pluralize
 from shepherd.undo.files import KeptFiles

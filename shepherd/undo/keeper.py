@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from shepherd.errors import UndoError
 from shepherd.tools.base import ToolResult
-from shepherd.tools.call import PreparedCall
+from shepherd.tools.consent import PreparedCall
 from shepherd.undo.log import MoveResult
 from shepherd.undo.recorder import Recorder, open_recorder
 from shepherd.undo.store import UndoLimits

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shepherd.errors import UndoError
 from shepherd.tools.base import AccessKind, Claim
-from shepherd.tools.call import PreparedCall
+from shepherd.tools.consent import PreparedCall
 from shepherd.tools.text import one_line, valid_text
 from shepherd.undo.diff import change_diff, conflict_text, net_diff, preface_text
 from shepherd.undo.files import KeptFiles

@@ -20,8 +20,8 @@ from shepherd.events import CallbackEvent, Event, EventCallback, FinishReason, T
 from shepherd.messages import Message, Role
 from shepherd.models import BUILTIN_TOOLS
 from shepherd.session import Session
-from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import Choice
+from shepherd.tools.registry import default_registry
 from shepherd.turn import TurnLimits, run_turn
 from tests.flat_events import flat
 from tests.patience import PATIENCE

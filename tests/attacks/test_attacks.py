@@ -9,10 +9,10 @@ import pytest
 from shepherd.config.choices import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolContext
-from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import parse_rule
+from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
 from tests.attacks.corpus import SECRET, Attack, Place, load, names
 

@@ -20,10 +20,9 @@ from shepherd.messages import Message
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.session import Session
 from shepherd.tools.base import ToolContext
-from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
 from shepherd.turn import TurnLimits, run_turn
 from tests.flat_events import flat

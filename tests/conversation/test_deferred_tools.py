@@ -22,8 +22,14 @@ from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.models import BUILTIN_TOOLS, builtin_model
 from shepherd.session import Session
 from shepherd.tools.base import AnyTool
-from shepherd.tools.deferred.search import FindTools, SearchResults
-from shepherd.tools.deferred.wrapper import FIND_TOOLS, RESERVED_NAMES, USE_TOOL, open_call
+from shepherd.tools.deferred import (
+    FIND_TOOLS,
+    RESERVED_NAMES,
+    USE_TOOL,
+    FindTools,
+    SearchResults,
+    open_call,
+)
 from shepherd.tools.registry import ToolRegistry
 from tests.tools.deferred.many import remote_tools
 from tests.tools.workshop import open_workshop

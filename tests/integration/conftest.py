@@ -15,9 +15,9 @@ from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
 from shepherd.session import Session
 from shepherd.tools.base import ToolContext
-from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
 from tests.flat_events import Flat, flat
 

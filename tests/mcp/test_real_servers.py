@@ -23,8 +23,7 @@ import pytest
 
 from shepherd.config.choices import SandboxMode
 from shepherd.mcp.servers import Server, ServerState
-from shepherd.tools.deferred.offer import listed_tools
-from shepherd.tools.deferred.search import FindTools
+from shepherd.tools.deferred import FindTools, listed_tools
 from tests.flat_events import flat
 from tests.mcp.harness import Office, open_office, server
 

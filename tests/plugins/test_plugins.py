@@ -77,7 +77,7 @@ def test_a_model_with_basic_tools_only_is_not_offered_it() -> None:
     from shepherd.conversation.toolbox import offered_tools
     from shepherd.models import BUILTIN_TOOLS
     from shepherd.tools.environment import GetDate
-    from shepherd.tools.extension import ExtensionTool
+    from shepherd.tools.function import ExtensionTool
 
     tools = [GetDate(), ExtensionTool(GetDate())]
     basic = ModelInfo("pup", "llamacpp", 4096, trained_tools=BUILTIN_TOOLS)

@@ -11,9 +11,9 @@ import pytest
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.config.choices import ApproveMode
 from shepherd.tools.base import ToolContext
-from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
 from tests.patience import PATIENCE

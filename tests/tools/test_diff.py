@@ -5,8 +5,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shepherd.tools.files.diff import unified_diff
-from shepherd.tools.files.matching import common_blocks
+from shepherd.tools.files.linediff import common_blocks, unified_diff
 
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 NO_NEWLINE = "\\ No newline at end of file"

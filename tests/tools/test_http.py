@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 from shepherd.config.choices import ApproveMode
 from shepherd.errors import ToolError
 from shepherd.tools.permissions.approval import Choice
-from shepherd.tools.web.addresses import is_public, resolve_host
-from shepherd.tools.web.urls import parse_url
+from shepherd.tools.web.urls import is_public, parse_url, resolve_host
 from tests.patience import POLL
 from tests.tools.workshop import Workshop, open_workshop
 

@@ -9,7 +9,7 @@ import pytest
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.glob import Glob
 from shepherd.tools.search.grep import Grep
-from shepherd.tools.search.ignore import Ignored
+from shepherd.tools.search.walk import Ignored
 from tests.tools.workshop import Workshop, open_workshop
 
 ENGINES = [pytest.param(False, id="python"), pytest.param(True, id="ripgrep")]

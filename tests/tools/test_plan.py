@@ -12,12 +12,10 @@ from shepherd.memory import Memory, Place
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access
 from shepherd.tools.base import AccessKind as Kind
-from shepherd.tools.builtin import builtin_tools
 from shepherd.tools.function import FunctionTool
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import NO_TERMINAL, Approval, ApprovalRequest, Choice
-from shepherd.tools.permissions.plan_mode import PLAN_MODE
-from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.policy import PLAN_MODE, PermissionPolicy
 from shepherd.tools.plan import PresentPlan, UpdatePlan, plan_of
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.tools.files.lines import read_slice
-from shepherd.tools.files.textfile import detect
+from shepherd.tools.files.textfile import detect, read_slice
 from tests.tools.workshop import Workshop, open_workshop
 
 

@@ -21,8 +21,7 @@ from shepherd.tools.permissions.approval import (
     DenyingApprover,
     ScriptedApprover,
 )
-from shepherd.tools.web.messages import Body, Reply, Request
-from shepherd.tools.web.redirects import following
+from shepherd.tools.web.http import Body, Reply, Request, following
 from tests.patience import PATIENCE, POLL
 from tests.tools.workshop import Workshop, open_workshop
 
@@ -143,7 +142,7 @@ async def test_a_hop_that_is_refused_anyway_is_not_asked_for(
     async def any_address(host: str, port: int, *, allow_private: bool) -> list[str]:
         return ["127.0.0.1"]
 
-    monkeypatch.setattr("shepherd.tools.web.exchange.resolve_host", any_address)
+    monkeypatch.setattr("shepherd.tools.web.http.resolve_host", any_address)
     shop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.ONCE])
     text = await shop.call("http_get", url=f"http://public.example:{port}/302/{target}")
     assert "not followed: private address refused: " in text

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from shepherd.config.choices import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
-from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,
@@ -20,9 +19,8 @@ from shepherd.tools.permissions.approval import (
     ScriptedApprover,
 )
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.permissions.rules import Lifetime
-from shepherd.tools.permissions.store import PermissionStore
-from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.permissions.rules import Lifetime, PermissionStore
+from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
 from tests.examples import examples
 from tests.tools.workshop import Workshop, open_workshop

@@ -12,8 +12,7 @@ from shepherd.agents.task import TaskAtArguments
 from shepherd.knowledge.skills import SkillArguments
 from shepherd.models import builtin_model
 from shepherd.tools.base import Arguments
-from shepherd.tools.builtin import default_registry
-from shepherd.tools.deferred.search import FindArguments
+from shepherd.tools.deferred import FindArguments
 from shepherd.tools.memory import (
     KeyArguments,
     OptionalKeyArguments,
@@ -21,7 +20,7 @@ from shepherd.tools.memory import (
     SetArguments,
 )
 from shepherd.tools.plan import PlanArguments, PresentArguments
-from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.schema import compact_schema
 
 SCHEMAS = Path(__file__).parent / "schemas.txt"

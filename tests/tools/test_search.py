@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from shepherd.tools.paths import escape_glob, glob_regex
 from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.search.glob import name_matcher
 from shepherd.tools.search.grep import Grep
-from shepherd.tools.search.names import name_matcher
 from tests.examples import examples
 from tests.tools.workshop import Workshop, open_workshop
 

@@ -10,11 +10,10 @@ from typing import Any
 from shepherd.config.choices import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolContext, ToolResult
-from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import parse_rule
-from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
 from tests.patience import PATIENCE
 

@@ -12,7 +12,7 @@ from shepherd.messages import ToolCall
 from shepherd.sampling import Sampling
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
-from shepherd.tools.builtin import default_registry
+from shepherd.tools.registry import default_registry
 
 KEY_VARIABLE = "UPSTREAM_KEY"
 

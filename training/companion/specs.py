@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
-from shepherd.tools.builtin import builtin_tools
+from shepherd.tools.registry import builtin_tools
 from training import lists
 from training.dialogue import Message as Said
 from training.toolbox import Tool

@@ -22,7 +22,6 @@ from pydantic import ValidationError
 
 from shepherd.cli.acp.tool_calls import (
     CallContent,
-    call_kind,
     call_locations,
     call_title,
     diff_content,
@@ -33,8 +32,9 @@ from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.cli.approval.question import Answer, Question, approval_question
 from shepherd.errors import ToolError
 from shepherd.tools.base import AccessKind, Claim, FileChange, ToolResult
-from shepherd.tools.call import PreparedCall, parse_arguments
+from shepherd.tools.consent import PreparedCall, parse_arguments
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
+from shepherd.tools.registry import traits_of
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.text import valid_text
 
@@ -97,7 +97,7 @@ class EditorApprover:
         return ToolCallUpdate(
             tool_call_id=self._updates.call_key(call),
             title=call_title(call),
-            kind=call_kind(call.name),
+            kind=traits_of(call.name).kind,
             status="pending",
             content=_contents(question, change),
             locations=call_locations(call, self._updates.cwd) or None,

@@ -22,10 +22,9 @@ from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ImageError
 from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import Message
-from shepherd.tools.builtin import default_registry
 from shepherd.tools.files.read import ReadImage
 from shepherd.tools.permissions.approval import Approver
-from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.registry import ToolRegistry, default_registry
 
 Block = (
     TextContentBlock

@@ -17,7 +17,7 @@ from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.errors import SessionError
 from shepherd.messages import Message, Role
-from shepherd.tools.deferred.wrapper import open_call
+from shepherd.tools.deferred import open_call
 from shepherd.tools.text import valid_text
 from shepherd.transcript import SessionStore, SessionSummary
 

@@ -9,7 +9,6 @@ from acp.schema import (
     FileEditToolCallContent,
     TerminalToolCallContent,
     ToolCallLocation,
-    ToolKind,
 )
 
 from shepherd.cli.render.tool_view import argument_summary
@@ -18,6 +17,7 @@ from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall
 from shepherd.tools.base import FileChange
 from shepherd.tools.paths import resolve_path
+from shepherd.tools.registry import traits_of
 from shepherd.tools.text import valid_text
 
 CallContent = ContentToolCallContent | FileEditToolCallContent | TerminalToolCallContent
@@ -25,52 +25,20 @@ CallContent = ContentToolCallContent | FileEditToolCallContent | TerminalToolCal
 MAX_DIFF_CHARACTERS = 2_000_000
 """Both texts of a change together; a longer one is shown as text, because editors become slow."""
 
-_KINDS: dict[str, ToolKind] = {
-    "list_directory": "read",
-    "read_file": "read",
-    "write_file": "edit",
-    "edit_file": "edit",
-    "delete_file": "delete",
-    "glob": "search",
-    "grep": "search",
-    "execute_command": "execute",
-    "http_get": "fetch",
-    "http_request": "fetch",
-    "search_memory": "search",
-    "update_plan": "think",
-    "task": "think",
-}
-_VERBS = {
-    "list_directory": "List",
-    "read_file": "Read",
-    "write_file": "Write",
-    "edit_file": "Edit",
-    "delete_file": "Delete",
-    "glob": "Find",
-    "grep": "Search",
-    "execute_command": "Run",
-    "http_get": "Fetch",
-    "http_request": "Request",
-}
 _RUN_OF_BACKTICKS = re.compile("`+")
-
-
-def call_kind(name: str) -> ToolKind:
-    """The kind of a tool, by which an editor chooses an icon."""
-    return _KINDS.get(name, "other")
 
 
 def call_title(call: ToolCall) -> str:
     """`Read `notes.txt``: what the model chose is in a code span, because titles are Markdown."""
     subject = argument_summary(call.arguments)
-    head = _VERBS.get(call.name) or code_span(call.name)
+    head = traits_of(call.name).verb or code_span(call.name)
     return f"{head} {code_span(subject)}" if subject else head
 
 
 def call_locations(call: ToolCall, cwd: Path) -> list[ToolCallLocation]:
     """The file that the arguments name, and its line."""
     path, line = call.arguments.get("path"), call.arguments.get("offset")
-    if not isinstance(path, str) or call.name not in _KINDS:
+    if not isinstance(path, str) or traits_of(call.name).kind == "other":
         return []
     try:
         resolved = resolve_path(path, cwd)

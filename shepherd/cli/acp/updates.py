@@ -21,7 +21,6 @@ from acp.utils import serialize_params
 
 from shepherd.cli.acp.tool_calls import (
     CallContent,
-    call_kind,
     call_locations,
     call_title,
     raw_input,
@@ -39,6 +38,7 @@ from shepherd.events import (
     Topic,
 )
 from shepherd.messages import INTERRUPTED, JsonObject, ToolCall
+from shepherd.tools.registry import traits_of
 from shepherd.tools.text import valid_text
 
 _FAILED = "Error: "
@@ -111,7 +111,7 @@ class SessionUpdates:
             start_tool_call(
                 key,
                 call_title(call),
-                kind=call_kind(call.name),
+                kind=traits_of(call.name).kind,
                 status=status,
                 locations=call_locations(call, self.cwd) or None,
                 raw_input=raw_input(call),

@@ -351,7 +351,7 @@ def _programs() -> Check:
     text = ", ".join(f"{name} {path or 'missing'}" for name, path in programs.items())
     advice: list[str] = []
     if not programs["rg"]:
-        advice.append("Install ripgrep (rg): searching needs it.")
+        advice.append("Install ripgrep (rg): searching is faster with it.")
     if not programs["bash"]:
         advice.append("Install bash: commands run in sh without it.")
     return Check("programs", State.NOTE if advice else State.OK, text, tuple(advice))

@@ -21,7 +21,7 @@ def list_hooks() -> None:
     """List the hooks of your settings and of this project."""
     from shepherd.config.acceptance import AcceptanceStore
     from shepherd.config.load import load_config
-    from shepherd.hooks.project import description, load_project_hooks
+    from shepherd.hooks import description, load_project_hooks
 
     paths = Paths.from_env(os.environ)
     own = description(load_config(Path.cwd(), os.environ).hooks)
@@ -41,7 +41,7 @@ def accept_hooks(
 ) -> None:
     """Let the hooks of this project run, exactly as its file has them now."""
     from shepherd.config.acceptance import AcceptanceStore
-    from shepherd.hooks.project import description, load_project_hooks
+    from shepherd.hooks import description, load_project_hooks
 
     project = load_project_hooks(Path.cwd())
     if project is None:
@@ -58,7 +58,7 @@ def accept_hooks(
 def withdraw_hooks() -> None:
     """Stop running the hooks of this project."""
     from shepherd.config.acceptance import AcceptanceStore
-    from shepherd.hooks.project import load_project_hooks
+    from shepherd.hooks import load_project_hooks
 
     project = load_project_hooks(Path.cwd())
     if project is None:

@@ -11,7 +11,7 @@ from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.paths import Paths
 from shepherd.errors import UsageError
 from shepherd.messages import Message, Role
-from shepherd.tools.deferred.wrapper import open_call
+from shepherd.tools.deferred import open_call
 from shepherd.tools.text import pluralize
 from shepherd.transcript import SessionStore
 from shepherd.undo.store import forget_session

@@ -22,14 +22,13 @@ from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import UsageError
 from shepherd.messages import ToolSpec
 from shepherd.tools.base import ToolResult
+from shepherd.tools.registry import traits_of
 from shepherd.version import __version__
 
 INSTRUCTIONS = (
     "Tools of Shepherd, an agent with its own model. They work in one directory under the user's "
     "rules; a call that needs approval is shown to the user or denied."
 )
-READING = frozenset({"list_directory", "read_file", "glob", "grep", "get_time", "get_date"})
-"""The tools that change nothing and connect to nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +127,7 @@ def without_servers(config: Config) -> Config:
 
 
 def _tool(spec: ToolSpec) -> types.Tool:
-    reads = spec.name in READING
+    reads = traits_of(spec.name).reads_only
     annotations = types.ToolAnnotations(read_only_hint=reads, open_world_hint=not reads)
     schema: Mapping[str, object] = {"type": "object", **spec.parameters}
     return types.Tool(

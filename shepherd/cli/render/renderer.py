@@ -33,7 +33,7 @@ from shepherd.events import (
 )
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.tools.base import ToolResult
-from shepherd.tools.deferred.wrapper import open_call
+from shepherd.tools.deferred import open_call
 from shepherd.tools.plan import PLAN_TOOLS, UPDATE_PLAN, plan_of
 from shepherd.tools.text import pluralize
 

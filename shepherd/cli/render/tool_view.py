@@ -12,6 +12,7 @@ from shepherd.cli.approval.question import Line, text_lines
 from shepherd.cli.terminal.paint import Glyphs, Piece
 from shepherd.cli.terminal.sanitize import one_line, revealed_line, sanitize
 from shepherd.messages import JsonObject, ToolCall
+from shepherd.tools.registry import traits_of
 
 MAX_ARGUMENT = 200
 MAX_RESULT_LINES = 3
@@ -21,13 +22,6 @@ MAX_LINE = 400
 
 _SUBJECTS = ("command", "path", "pattern", "url", "name", "method", "question")
 _BODIES = frozenset({"content", "old_string", "new_string", "body"})
-_UNITS = {
-    "read_file": "line",
-    "list_directory": "entry",
-    "glob": "file",
-    "grep": "match",
-}
-_COMMANDS = frozenset({"execute_command", "check_command"})
 _PLURALS = {"entry": "entries", "match": "matches"}
 
 
@@ -65,10 +59,10 @@ def result_pieces(call: ToolCall, content: str, glyphs: Glyphs, hint: str = "") 
     if content.startswith("Error: "):
         return [_hanging([revealed_line(content, MAX_LINE)], glyphs, "bad")]
     lines = sanitize(content).rstrip("\n").split("\n")
-    unit = _UNITS.get(call.name)
+    unit = traits_of(call.name).unit
     if unit and not content.startswith("("):
         return [_hanging([counted(len(lines), unit)], glyphs, "quiet")]
-    is_output = call.name in _COMMANDS
+    is_output = traits_of(call.name).shows_end
     limit = MAX_OUTPUT_LINES if is_output else MAX_RESULT_LINES
     others = len(lines) - limit
     visible = lines[-limit:] if is_output else lines[:limit]

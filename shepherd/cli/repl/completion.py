@@ -12,7 +12,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from shepherd.cli.repl.file_list import FileList, scan
-from shepherd.tools.search.ignore import Ignored
+from shepherd.tools.search.walk import Ignored
 
 MAX_COMPLETIONS = 50
 _MENTION = re.compile(r'(?:^|(?<=\s))@("?)([^\s"]*|(?<=@")[^"]*)$')

@@ -28,10 +28,9 @@ from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import ToolResult
-from shepherd.tools.builtin import default_registry
 from shepherd.tools.files.read import ReadImage
 from shepherd.tools.permissions.approval import Approver
-from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.turn import ToolExecutor, run_turn
 
 

@@ -11,7 +11,7 @@ from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.agent.rounds import HiddenRounds
 from shepherd.server.agent.turn import AgentTurn, TurnParts
 from shepherd.session import Session, TokenLedger
-from shepherd.tools.deferred.search import SearchResults
+from shepherd.tools.deferred import SearchResults
 from shepherd.tools.runner import ToolRunner
 from shepherd.turn import TurnLimits
 

@@ -17,7 +17,7 @@ from shepherd.tools.files.opening import (
     open_regular,
     status_at,
 )
-from shepherd.tools.permissions.hardlinks import HardLinks
+from shepherd.tools.permissions.tree import HardLinks
 
 
 def write_atomic(path: Path, data: bytes) -> None:

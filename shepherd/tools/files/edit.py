@@ -14,9 +14,10 @@ from shepherd.tools.base import (
     Tool,
     ToolContext,
     ToolResult,
+    Traits,
 )
 from shepherd.tools.files.access import FileAccess
-from shepherd.tools.files.diff import unified_diff
+from shepherd.tools.files.linediff import unified_diff
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.files.textfile import load_text
 from shepherd.tools.paths import resolve_path
@@ -123,6 +124,7 @@ class EditFile(Tool[EditArguments]):
     """Replaces one place, or with `replace_all` every place, of a text file."""
 
     name = "edit_file"
+    traits = Traits("edit", "Edit")
     description = "Replace text in a file."
     arguments = EditArguments
 

@@ -13,9 +13,10 @@ from shepherd.tools.base import (
     Tool,
     ToolContext,
     ToolResult,
+    Traits,
 )
 from shepherd.tools.files.access import FileAccess
-from shepherd.tools.files.diff import unified_diff
+from shepherd.tools.files.linediff import unified_diff
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.files.textfile import replaced_file
 from shepherd.tools.paths import resolve_path
@@ -33,6 +34,7 @@ class WriteFile(Tool[WriteArguments]):
     """Creates or replaces a file, with its parents."""
 
     name = "write_file"
+    traits = Traits("edit", "Write")
     description = "Write a whole file."
     arguments = WriteArguments
 
@@ -89,6 +91,7 @@ class DeleteFile(Tool[DeleteArguments]):
     """Deletes one file, or a symlink but not its target."""
 
     name = "delete_file"
+    traits = Traits("delete", "Delete")
     description = "Delete a file."
     arguments = DeleteArguments
 

@@ -1,9 +1,9 @@
 """The default rules, before any of the user's."""
 
+import re
 from functools import cache
 
 from shepherd.tools.permissions.rules import Decision, Rule, parse_rule
-from shepherd.tools.permissions.secrets import PUBLIC_KEYS, PUBLIC_PATHS, SECRET_PATHS
 
 _REPOSITORIES = """
 .git/** .gitmodules .gitattributes .gitconfig .hg/** .hgrc .svn/** .bzr/** .jj/** .husky/**
@@ -92,3 +92,123 @@ def protected_rules() -> tuple[Rule, ...]:
     rules.append(Rule("read", PUBLIC_KEYS, Decision.ALLOW))
     rules.append(Rule("write", f"/**/{_OWN_SETTINGS}", Decision.DENY))
     return tuple(rules)
+
+
+_ENVIRONMENT = """
+*[A-Za-z0-9_)-].env .env .env.* .env-* .env_* env.{bak,backup,old,orig,save} .envrc .flaskenv
+.dev.vars .secret .secrets .secrets/**
+"""
+_KEYS = """
+id_{rsa,dsa,ecdsa,ed25519,ecdsa_sk,ed25519_sk,xmss}{,[._-]*} *_{rsa,dsa,ecdsa,ed25519}
+ssh_host_*_key
+*.{pem,key,p8,p12,pk8,pfx,pvk,jks,jceks,bks,keystore,ppk,kdb,kdbx,psafe3,keytab,ovpn}
+*{key,private}*.der *.{keychain,keychain-db,keyring,kwl,agilekeychain,opvault}
+*.{pem,key,p12,pfx,jks}.{b64,base64}
+*{secret,private}*.{asc,gpg,pgp} secring.* .ssh/** .gnupg/** .password-store/** keyrings/**
+kwalletd/** sops/age/keys.txt wg[0-9].conf .vnc/passwd tigervnc/passwd .Xauthority wallet.dat
+.config/solana/id.json .ethereum/keystore/** .electrum/wallets/** Library/Keychains/**
+"""
+_ACCOUNTS = """
+.netrc _netrc .authinfo .authinfo.gpg .pgpass pgpass.conf .my.cnf .mylogin.cnf .odbc.ini .htpasswd
+.git-credentials .gitcookies .config/git/credentials .config/hub .config/gh/hosts.yml
+.config/glab-cli/** .config/tea/** .subversion/auth/** .npmrc .pypirc .condarc
+{.config/pip,.pip}/pip.conf .config/pypoetry/auth.toml uv/credentials/** .cargo/credentials*
+.gem/credentials .bundle/config {.composer,.config/composer}/auth.json .m2/settings*.xml
+.gradle/gradle.properties .ivy2/.credentials .sbt/**/*credentials*
+{.nuget,.config}/NuGet/NuGet.Config .hex/hex.config .dockercfg .docker/config.json
+containers/auth.json .config/helm/registry/config.json .vault-token .vault[_-]pass* vault[_-]pass*
+.terraformrc terraform.rc .terraform.d/credentials* *.tfstate *.tfstate.* *.tfvars *.tfvars.json
+.pulumi/credentials.json .kube/config* kubeconfig{,.yml,.yaml,.json,.conf} *.kubeconfig
+kubeconfig[-_]{prod,production,staging,stage,dev,admin,test}
+{*[-._a-z0-9][-._]kubeconfig,kubeconfig[-._]*}.{yml,yaml,json,conf} .talos/config argocd/config
+.s3cfg .boto .passwd-s3fs rclone.conf .config/rclone/** .mc/config.json .smbcredentials .msmtprc
+.config/msmtp/config .fetchmailrc .offlineimaprc .mbsyncrc .sentryclirc .config/filezilla/**
+credentials.{json,csv,db,ini,toml,xml,yml,yaml} secrets.{json,toml,xml,yml,yaml}
+.secrets.{toml,yml,yaml} credentials-config.json access_tokens.db accessTokens.json
+{rootkey,*accessKeys}.csv kaggle.json {,*[._-]}service[_-]account*.json
+{,*[._-]}serviceaccount*.json *firebase-adminsdk*.json client_secret*.json
+application_default_credentials.json token.{json,pickle} gcp-key*.json
+"""
+_CLOUDS = """
+.aws/{config,credentials} .aws/{sso,cli,login}/cache/** .azure/** .config/gcloud/** .oci/config
+.bluemix/config.json .config/{doctl,hcloud,scw,netlify,wrangler,linode-cli}/** .linode-cli
+.ovh.conf .fly/config.yml .netlify/config.json .vercel/auth.json .railway/config.json
+.supabase/access-token {.ngrok2,.config/ngrok}/ngrok.yml .cloudflared/*.json
+.config/configstore/firebase-tools.json
+"""
+_OTHER_AGENTS = """
+.codex/auth.json .claude/.credentials.json .claude.json .gemini/*creds*.json .qwen/*creds*.json
+.gemini/google_accounts.json .config/github-copilot/** .copilot/config.json .codeium/config.json
+opencode/**/*auth*.json .continue/config.* .config/goose/secrets.yaml
+.config/io.datasette.llm/keys.json .aider.conf.yml {.cache/,.}huggingface/{token,stored_tokens}
+.config/shepherd/keys* .config/shepherd/credentials* .factory/auth.* .pi/agent/auth.json
+.config/{op,1Password,Bitwarden}/**
+"""
+_HISTORIES = """
+.*_history .*_hist .zhistory .histfile .history .Rhistory fish_history .dbshell .mongosh/**
+.lesshst .viminfo shada/** .local/{state,share}/*/history .local/{state,share}/*_history
+ConsoleHost_history.txt .{bash,zsh}_sessions/** .ipython/**/history.sqlite .local/share/atuin/**
+.local/share/jupyter/runtime/**
+"""
+_BROWSERS = """
+cookies.sqlite key[34].db logins.json signons.sqlite Login?Data* Web?Data
+{Default,Network,Profile*}/Cookies .mozilla/** .thunderbird/**
+.config/{google-chrome*,chromium,BraveSoftware,microsoft-edge*,vivaldi,opera}/**
+Cookies.binarycookies Library/{Cookies,Safari}/**
+Library/Application?Support/{Google/Chrome,Firefox,BraveSoftware}/**
+"""
+_PUBLIC = """
+{.env,*.env,*.tfvars,credentials.json,secrets.yml,secrets.yaml,secrets.toml}.{example,sample,template,dist}
+.env.*.{example,sample,template,dist} {example,sample,template}.{env,tfvars} .env.defaults
+"""
+_SYSTEM = """
+/etc/{shadow,gshadow,sudoers}{,-} /etc/sudoers.d/** /etc/security/opasswd /etc/krb5.keytab
+/etc/ssl/private/** /etc/pki/**/private/** /etc/letsencrypt/{accounts,archive,keys,live}/**
+/etc/{openvpn,wireguard,kubernetes}/** /etc/rancher/** /etc/NetworkManager/system-connections/**
+/run/secrets/** /tmp/krb5cc* /proc/kcore /proc/*/{environ,mem,auxv}
+/proc/*/task/*/{environ,mem,auxv} /dev/{mem,kmem,port}
+"""
+_SECRET_NAMES = (_ENVIRONMENT, _KEYS, _ACCOUNTS, _CLOUDS, _OTHER_AGENTS, _HISTORIES, _BROWSERS)
+
+SECRET_PATHS = [
+    f"/**/{name}" for names in _SECRET_NAMES for name in names.split()
+] + _SYSTEM.split()
+PUBLIC_PATHS = [f"/**/{name}" for name in _PUBLIC.split()]
+PUBLIC_KEYS = "/**/*.pub"
+
+_SUFFIX = re.compile(
+    r"(?:~|[0-9]+|\([0-9]+\)|[-._ ]\(?(?:bak|back|backup|old|orig|original|save|saved|copy|copies"
+    r"|tmp|temp|prev|previous|last|disabled|sw[a-px]|rpm(?:save|new|orig)|(?:dpkg|ucf)-[a-z]+|bk|bkp"
+    r"|[0-9][-0-9_.:TZ]*|gz|bz2|xz|zst|lz4|zip|tar|tgz|7z|txt|b64|base64)[0-9]*\)?| - copy)\Z",
+    re.IGNORECASE,
+)
+_PREFIX = re.compile(
+    r"\A(?:#(?=.*#\Z)|\.#|copy of |(?:bak|backup|old|orig|copy)[-._ ])", re.IGNORECASE
+)
+
+
+def original_names(path: str) -> list[str]:
+    """The paths that `path` may copy, judged by the names of backups, swap files and archives."""
+    originals: list[str] = []
+    while True:
+        parts = path.split("/")
+        shorter = "/".join(map(_without_ending, parts))
+        if shorter == path:
+            return originals
+        path = shorter
+        originals += [path, *_swapped(parts, path)]
+
+
+def _without_ending(name: str) -> str:
+    if begin := _PREFIX.match(name):
+        name = name[begin.end() :].removesuffix("#") or name
+    end = _SUFFIX.search(name)
+    return name[: end.start()] if end and end.start() else name
+
+
+def _swapped(parts: list[str], path: str) -> list[str]:
+    """The original name of a Vim swap file, which has a dot before the name."""
+    if not parts[-1].startswith("."):
+        return []
+    head, _, name = path.rpartition("/")
+    return [f"{head}/{name[1:]}"] if name[1:] else []

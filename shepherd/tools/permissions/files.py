@@ -12,10 +12,9 @@ from pathlib import Path
 from shepherd.config.choices import ApproveMode
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.paths import expand_braces, glob_regex, has_magic
-from shepherd.tools.permissions.defaults import default_rules
+from shepherd.tools.permissions.defaults import default_rules, original_names
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Rule
-from shepherd.tools.permissions.secrets import original_names
 
 TOOL = "execute_command"
 MAX_EXPANDED = 500

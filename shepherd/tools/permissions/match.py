@@ -2,14 +2,16 @@
 
 import os
 import re
+import shlex
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind
 from shepherd.tools.paths import glob_regex, has_open_braces
-from shepherd.tools.permissions.command_pattern import command_matches
 from shepherd.tools.permissions.rules import Decision, Rule
 
 
@@ -100,3 +102,171 @@ def _split_port(pattern: str) -> tuple[str, str]:
     if host and port.isdigit() and (":" not in host or host.endswith("]")):
         return host, port
     return pattern, ""
+
+
+_READ_BY_SHELL = frozenset("*?[]~!^{}$`")
+_LIVE = 0xDC00
+"""A character with a meaning for the shell is matched as a surrogate, which no command contains."""
+
+Word = list[tuple[str, bool]]
+
+
+def command_matches(rule: Rule, command: str, named: int = 0) -> bool:
+    """Whether the rule's pattern matches `command` (in shell quoting).
+
+    A rule that allows must match the whole command as it is written, and the first `named` words
+    without a wildcard. A rule that asks or denies also matches longer commands, the program in any
+    directory, and any quoting.
+    """
+    if rule.decision is Decision.ALLOW:
+        pattern = _compile(rule.pattern, as_read=True)
+        return pattern.literal_words >= named and pattern.meets(_words_as_read(command))
+    words = _plain_words(command)
+    if not words:
+        return False
+    plain = [words[0].rsplit("/", 1)[-1], *words[1:]]
+    pattern = _compile(rule.pattern, as_read=False)
+    return any(pattern.begins(candidate) for candidate in (words, plain))
+
+
+def exact_pattern(command: str) -> str:
+    """The pattern that matches `command` (in canonical quoting) and no other."""
+    return " ".join(_exact_word(word) for word in pattern_words(command))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """`literal_words` counts the words before the first wildcard; without one it has no limit."""
+
+    words: tuple[re.Pattern[str], ...]
+    open_end: bool
+    literal_words: float
+
+    def meets(self, words: list[str]) -> bool:
+        """Whether the pattern matches exactly these words."""
+        return bool(words) and self.begins(words) and (self.open_end or len(words) == self.length)
+
+    def begins(self, words: list[str]) -> bool:
+        """Whether the pattern matches the first of these words."""
+        if len(words) < self.length:
+            return False
+        return all(p.fullmatch(w) for p, w in zip(self.words, words, strict=False))
+
+    @property
+    def length(self) -> int:
+        """The number of words, without a last `*`."""
+        return len(self.words)
+
+
+def _plain_words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
+
+
+@lru_cache(maxsize=1024)
+def _compile(pattern: str, *, as_read: bool) -> _Pattern:
+    words = pattern_words(pattern)
+    open_end = bool(words) and words[-1] == [("*", False)]
+    wild = [index for index, word in enumerate(words) if _WILDCARD.search(_outline(word))]
+    if open_end:
+        words = words[:-1]
+    regexes = (re.compile(_word_regex(word, as_read=as_read), re.DOTALL) for word in words)
+    return _Pattern(tuple(regexes), open_end, min(wild, default=float("inf")))
+
+
+_WILDCARD = re.compile(r"(?<!<)[*?]|[*?](?!>)")
+
+
+def _outline(word: Word) -> str:
+    return "".join("q" if quoted else char for char, quoted in word)
+
+
+def pattern_words(pattern: str) -> list[Word]:
+    """The words of a pattern as characters, each with a flag: whether it was quoted."""
+    words: list[Word] = []
+    word: Word | None = None
+    quote, index = "", 0
+    while index < len(pattern):
+        char = pattern[index]
+        index += 1
+        if char == quote:
+            quote = ""
+        elif quote == "'":
+            word = _add(word, char, quoted=True)
+        elif char == "\\" and index < len(pattern):
+            word = _add(word, pattern[index], quoted=True)
+            index += 1
+        elif quote:
+            word = _add(word, char, quoted=True)
+        elif char in "'\"":
+            quote, word = char, word or []
+        elif char.isspace():
+            if word is not None:
+                words.append(word)
+            word = None
+        else:
+            word = _add(word, char, quoted=False)
+    return [*words, word] if word is not None else words
+
+
+def _add(word: Word | None, char: str, *, quoted: bool) -> Word:
+    """Append a character to the word in place, because words may be very long."""
+    grown = [] if word is None else word
+    grown.append((char, quoted))
+    return grown
+
+
+def _is_read(word: Word) -> list[bool]:
+    """The characters with a meaning for the shell; in brackets, all but letters."""
+    bracket = ("[", False) in word
+    return [
+        not quoted and (char in _READ_BY_SHELL or (bracket and not char.isalnum()))
+        for char, quoted in word
+    ]
+
+
+@lru_cache(maxsize=16)
+def _words_as_read(command: str) -> list[str]:
+    """The words of a command; each of a policy's rules is compared with the same ones."""
+    return [_as_read(word) for word in pattern_words(command)]
+
+
+def _as_read(word: Word) -> str:
+    live = _is_read(word)
+    return "".join(
+        _mark(char) if read else char for (char, _), read in zip(word, live, strict=True)
+    )
+
+
+def _mark(char: str) -> str:
+    return chr(_LIVE + ord(char)) if ord(char) < 0x80 else char
+
+
+def _word_regex(word: Word, *, as_read: bool) -> str:
+    regex, index = "", 0
+    live = _is_read(word)
+    outline = _outline(word)
+    wild = {"*": ".*", "?": "."}
+    while index < len(word):
+        char = word[index][0]
+        if outline[index : index + 3] in ("<*>", "<?>"):
+            char = outline[index + 1]
+            regex += re.escape(_mark(char) if as_read else char)
+            index += 3
+            continue
+        if outline[index] in wild:
+            regex += wild[char]
+        else:
+            regex += re.escape(_mark(char) if live[index] and as_read else char)
+        index += 1
+    return regex
+
+
+def _exact_word(word: Word) -> str:
+    parts: list[str] = []
+    for quoted, run in groupby(word, key=lambda pair: pair[1]):
+        text = "".join(char for char, _ in run)
+        parts.append(shlex.quote(text) if quoted else re.sub(r"[*?]", r"<\g<0>>", text))
+    return "".join(parts) or "''"

@@ -1,5 +1,6 @@
 """The decision of the rules: the last match wins, projects only tighten, secrets stay closed."""
 
+import shlex
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -14,16 +15,13 @@ from shepherd.tools.permissions.defaults import (
     default_rules,
     edits_rules,
     home_rules,
+    original_names,
     protected_rules,
 )
-from shepherd.tools.permissions.hardlinks import HardLinks, file_status
 from shepherd.tools.permissions.layer import RuleLayer
-from shepherd.tools.permissions.plan_mode import PLAN_MODE, plan_decision
 from shepherd.tools.permissions.repository import Doubt, RepositoryGuard
-from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
-from shepherd.tools.permissions.secrets import original_names
-from shepherd.tools.permissions.store import PermissionStore
-from shepherd.tools.permissions.tree import first_denied
+from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule
+from shepherd.tools.permissions.tree import HardLinks, file_status, first_denied
 from shepherd.tools.text import one_line
 
 _HELD_BY_SANDBOX = frozenset(
@@ -330,3 +328,56 @@ def _own_output(spill_dir: Path | None) -> list[Rule]:
     if spill_dir is None:
         return []
     return [Rule("read", f"{escape_glob(str(spill_dir.resolve()))}/**", Decision.ALLOW)]
+
+
+PLAN_MODE = "plan mode allows no changes; present the plan first, and the user decides"
+
+_READERS = frozenset(
+    {
+        AccessKind.READ,
+        AccessKind.ENVIRONMENT,
+        AccessKind.REPOSITORY,
+        AccessKind.HOOK,
+        AccessKind.PLAN,
+    }
+)
+
+_PROGRAM_NAMES = """
+ls pwd cat head tail wc stat du df which basename dirname realpath readlink cmp
+"""
+_READING_PROGRAMS = frozenset(_PROGRAM_NAMES.split())
+"""Programs that can't write or run anything, whatever their options are."""
+
+
+def plan_decision(tool: str, access: Access, *, contained: bool) -> Decision:
+    """The loosest decision on an access in plan mode; kinds that are not listed are denied.
+
+    `contained` means that the call runs in a read-only sandbox without network.
+    """
+    match access.kind:
+        case AccessKind.NONE:
+            return Decision.ALLOW
+        case kind if kind in _READERS:
+            return Decision.ALLOW
+        case AccessKind.SHELL:
+            reads = contained or is_reading_command(access)
+            return Decision.ALLOW if reads else Decision.DENY
+        case AccessKind.WRITE if contained and access.claim is Claim.MENTION:
+            return Decision.ALLOW  # the sandbox refuses it
+        case AccessKind.NETWORK if tool in ("http_get", "task") or tool.startswith("ask_"):
+            return Decision.ALLOW  # a model that is asked has the same rules
+        case AccessKind.TOOL | AccessKind.MCP:
+            return Decision.ASK
+        case _:
+            return Decision.DENY
+
+
+def is_reading_command(access: Access) -> bool:
+    """Whether a command can be read in full and only reads, with any options."""
+    if access.claim is Claim.OPAQUE:
+        return False
+    try:
+        words = shlex.split(access.target)
+    except ValueError:
+        return False
+    return bool(words) and words[0] in _READING_PROGRAMS

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.paths import escape_glob
-from shepherd.tools.permissions.command_pattern import exact_pattern
+from shepherd.tools.permissions.match import exact_pattern
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 

@@ -1,9 +1,15 @@
 """A permission rule: a tool or kind of access, a pattern of targets, and a decision."""
 
+import json
+import os
 import re
+import stat
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
+from typing import Any, cast
 
+from shepherd.config.files import exclusive, write_private
 from shepherd.errors import ConfigError
 from shepherd.tools.text import one_line
 
@@ -78,3 +84,83 @@ def parse_rule(text: str) -> Rule:
             "as in 'allow shell git status *' or 'deny read secrets/**'"
         )
     return Rule(match[2], match[3], Decision(match[1]))
+
+
+_HEADER = '# Rules that were answered with "always". The last match wins; delete what you regret.\n'
+
+
+class PermissionStore:
+    """A file of rules; `path` need not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> list[Rule]:
+        """The stored rules in order.
+
+        Raises ConfigError if the file is broken, or if others can write to it and it can't be
+        trusted.
+        """
+        try:
+            with self.path.open("rb") as file:
+                import tomllib
+
+                _check_owner(self.path, os.fstat(file.fileno()))
+                data = tomllib.load(file)
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self.path}: {error}; repair or delete the file") from error
+        entries = data.pop("rule", [])
+        if data or not isinstance(entries, list):
+            raise ConfigError(
+                f"{self.path}: it holds [[rule]] tables and nothing else; repair or delete the file"
+            )
+        return [self._rule(entry) for entry in cast(list[object], entries)]
+
+    def add(self, rule: Rule) -> None:
+        """Append a rule; an equal rule moves to the end."""
+        with exclusive(self.path):
+            rules = [r for r in self.load() if r != rule]
+            self._save([*rules, rule])
+
+    def remove(self, rule: Rule) -> bool:
+        """Delete a rule; False if it was not stored."""
+        with exclusive(self.path):
+            rules = self.load()
+            remaining = [r for r in rules if r != rule]
+            if len(remaining) < len(rules):
+                self._save(remaining)
+            return len(remaining) < len(rules)
+
+    def _rule(self, entry: object) -> Rule:
+        try:
+            table = dict(cast(dict[str, Any], entry))
+            tool, pattern, scope = table.pop("tool"), table.pop("pattern"), table.pop("scope", "")
+            rule = Rule(tool, pattern, Decision(table.pop("decision")), scope)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"{self.path}: bad rule {entry!r}; repair or delete it") from error
+        if table or not all(isinstance(text, str) for text in (tool, pattern, scope)):
+            raise ConfigError(f"{self.path}: bad rule {entry!r}; repair or delete it")
+        return rule
+
+    def _save(self, rules: list[Rule]) -> None:
+        tables = [_as_table(rule) for rule in rules if rule.lifetime is Lifetime.ALWAYS]
+        write_private(self.path, "\n".join([_HEADER, *tables]))
+
+
+def _as_table(rule: Rule) -> str:
+    fields = {"tool": rule.tool, "pattern": rule.pattern, "decision": rule.decision.value}
+    if rule.scope:
+        fields["scope"] = rule.scope
+    lines = [f"{name} = {_toml_string(value)}" for name, value in fields.items()]
+    return "\n".join(["[[rule]]", *lines, ""])
+
+
+def _toml_string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if status.st_uid not in (os.getuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigError(f"{path}: others can write to it; run: chmod 600 {path}")

@@ -1,12 +1,14 @@
 """Finds denied files below a directory that a command reads as a whole."""
 
 import os
+import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 from shepherd.own_programs import own_program
-from shepherd.tools.base import Claim
+from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.permissions.defaults import protected_rules
 from shepherd.tools.shell.environment import safe_environment
 
 _MAX_ENTRIES = 30_000
@@ -79,3 +81,87 @@ def _ignored(root: Path, paths: list[str]) -> set[str]:
     except (OSError, subprocess.TimeoutExpired):
         return set()
     return set(process.stdout.decode("utf-8", "surrogateescape").split("\0"))
+
+
+MAX_ENTRIES = 200_000
+"""The maximum number of names to check in one directory tree; it takes about half a second."""
+
+
+class HardLinks:
+    """The other names of files nearby; the search runs once, for the first file with several names.
+
+    The search covers the working directory and everything below it, and the usual places of
+    secrets in the home directory. `denies` says whether a rule denies an access.
+    """
+
+    def __init__(self, cwd: Path, denies: Callable[[Access], bool]) -> None:
+        self._cwd = cwd
+        self._denies = denies
+        self._names: dict[int, list[str]] | None = None
+        self._complete = True
+
+    def denied_name(self, status: os.stat_result, kind: AccessKind) -> str:
+        """A name under which the rules deny the file, "" if none is known."""
+        if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
+            return ""
+        for name in self._by_inode().get(status.st_ino, ()):
+            if self._denies(Access(kind, name)) and _is_same(name, status):
+                return name
+        return ""
+
+    def may_be_incomplete(self, status: os.stat_result) -> bool:
+        """Whether the file may have such a name among those that were too many to check."""
+        if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
+            return False
+        known = self._by_inode().get(status.st_ino, ())
+        return not self._complete and len(known) < status.st_nlink
+
+    def _by_inode(self) -> dict[int, list[str]]:
+        if self._names is None:
+            self._names = {}
+            home = Path.home()
+            for place in (self._cwd, *_secret_places(home)):
+                for count, entry in enumerate(_files(place, deep=place != home)):
+                    if count >= MAX_ENTRIES:
+                        self._complete = False
+                        break
+                    self._names.setdefault(entry.inode(), []).append(entry.path)
+        return self._names
+
+
+def file_status(access: Access) -> os.stat_result | None:
+    """The status of the file that a read or write access names; None if it does not exist."""
+    if access.kind not in (AccessKind.READ, AccessKind.WRITE):
+        return None
+    try:
+        return os.lstat(access.target)
+    except (OSError, ValueError):
+        return None
+
+
+def _is_same(name: str, status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.lstat(name), status)
+    except OSError:
+        return False  # deleted meanwhile
+
+
+def _secret_places(home: Path) -> set[Path]:
+    """The home directory and the directories in it that the protected names lie in."""
+    names = {rule.pattern.removeprefix("/**/") for rule in protected_rules()}
+    fixed = {name for name in names if not name.startswith("/")}
+    return {(home / name).parent for name in fixed}
+
+
+def _files(root: Path, *, deep: bool) -> Generator[os.DirEntry[str]]:
+    """The entries of a directory and, if `deep`, everything below it; links are not followed."""
+    pending = [root]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    yield entry
+                    if deep and entry.is_dir(follow_symlinks=False):
+                        pending.append(Path(entry.path))
+        except OSError:
+            continue  # unreadable: nothing in it can be recognised

@@ -26,7 +26,7 @@ class Finding:
 def find_box() -> Finding:
     """Try each box in turn; takes up to a second if boxes fail."""
     from shepherd.tools.sandbox.boxes.probe import probe
-    from shepherd.tools.sandbox.helper.groups import remove_stale_groups
+    from shepherd.tools.sandbox.groups import remove_stale_groups
     from shepherd.tools.sandbox.view.private import remove_stale
 
     remove_stale()

@@ -1,5 +1,8 @@
 """Finds files by name."""
 
+import os
+import re
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -7,11 +10,12 @@ from typing import Annotated
 from pydantic import Field
 
 from shepherd.errors import ToolError
-from shepherd.tasks import in_thread
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tasks import Stopped, in_thread
+from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult, Traits
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import directory_errors
-from shepherd.tools.paths import has_magic, resolve_path
+from shepherd.tools.paths import glob_regex, has_magic, resolve_path
+from shepherd.tools.search.walk import SKIPPED, Ignored, Tree, denied
 from shepherd.tools.text import one_line
 
 MAX_MATCHES = 500
@@ -28,6 +32,7 @@ class Glob(Tool[GlobArguments]):
     """Paths that match a glob."""
 
     name = "glob"
+    traits = Traits("search", "Find", unit="file", reads_only=True)
     description = "Find files by name."
     arguments = GlobArguments
 
@@ -36,7 +41,6 @@ class Glob(Tool[GlobArguments]):
         return [Access(AccessKind.READ, str(root))]
 
     async def run(self, arguments: GlobArguments, context: ToolContext) -> ToolResult:
-        from shepherd.tools.search.names import find_names
 
         root, prefix, pattern = _split(arguments, context)
         files = FileAccess(context)
@@ -65,3 +69,49 @@ def _split(arguments: GlobArguments, context: ToolContext) -> tuple[Path, str, s
     if ".." in rest.split("/") or not rest:
         raise ToolError("bad pattern: .. is allowed at its start only")
     return resolve_path(prefix, base), prefix, f"/{rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Walking:
+    """When a walk ends, and what it leaves out."""
+
+    stopped: Stopped
+    ignored: Ignored | None = None
+
+
+def name_matcher(pattern: str) -> re.Pattern[str]:
+    """The regular expression for relative paths; a `pattern` without a slash matches names."""
+    anchored = pattern.rstrip("/").lstrip("/")
+    if "/" not in pattern.rstrip("/"):
+        anchored = f"**/{anchored}"
+    return re.compile(glob_regex(anchored), re.DOTALL)
+
+
+def find_names(
+    root: Path, pattern: str, context: ToolContext, files: FileAccess, stopped: Stopped
+) -> list[str]:
+    """The matches, without ignored files; if only those match, they."""
+    ignored = Ignored(root, keep=frozenset(pattern.split("/")))
+    result = _matches(root, pattern, context, files, _Walking(stopped, ignored))
+    if result or not ignored.hid:
+        return result
+    return _matches(root, pattern, context, files, _Walking(stopped))
+
+
+def _matches(
+    root: Path, pattern: str, context: ToolContext, files: FileAccess, walking: _Walking
+) -> list[str]:
+    matcher = name_matcher(pattern)
+    skip = frozenset(name for name in SKIPPED if name not in pattern.split("/"))
+    only_directories = pattern.endswith("/")
+    directory = files.open_directory(root)
+    try:
+        return [
+            entry.path + ("/" if entry.is_dir else "")
+            for entry in Tree(root, context, skip, walking.ignored).walk(directory, walking.stopped)
+            if (entry.is_dir or not only_directories)
+            and matcher.fullmatch(entry.path)
+            and (entry.is_dir or not denied(context, root / entry.path))
+        ]
+    finally:
+        os.close(directory)

@@ -9,7 +9,7 @@ from pydantic import Field
 from shepherd.errors import ToolError
 from shepherd.own_programs import packaged_program
 from shepherd.tasks import in_thread
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult, Traits
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.paths import resolve_path
@@ -30,6 +30,7 @@ class Grep(Tool[GrepArguments]):
     """Finds matching lines; uses ripgrep if it is installed."""
 
     name = "grep"
+    traits = Traits("search", "Search", unit="match", reads_only=True)
     description = "Search text in files."
     arguments = GrepArguments
 
@@ -57,7 +58,7 @@ class Grep(Tool[GrepArguments]):
 async def _search(
     ripgrep: str | None, query: "Query", context: ToolContext, collector: "MatchCollector"
 ) -> None:
-    from shepherd.tools.search.engines import BadPatternError, search_python, search_ripgrep
+    from shepherd.tools.search.matches import BadPatternError, search_python, search_ripgrep
 
     try:
         if ripgrep is None or not await search_ripgrep(ripgrep, query, collector):
@@ -67,8 +68,8 @@ async def _search(
 
 
 def _query(arguments: GrepArguments, context: ToolContext) -> "Query":
-    from shepherd.tools.search.ignore import Ignored
     from shepherd.tools.search.matches import Query
+    from shepherd.tools.search.walk import Ignored
 
     path = resolve_path(arguments.path or ".", context.cwd)
     if "\0" in arguments.pattern or "\n" in arguments.pattern:

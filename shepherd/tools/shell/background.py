@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from shepherd.errors import ToolError
 from shepherd.tasks import end_tasks
 from shepherd.tools.permissions.content import private_key_sign
-from shepherd.tools.redactor import Redactor
+from shepherd.tools.shell.output import Redactor
 from shepherd.tools.text import new_spill_file, plain_text
 
 if TYPE_CHECKING:

@@ -11,7 +11,16 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback, Notice, Topic
 from shepherd.own_programs import own_program
-from shepherd.tools.base import Access, AccessKind, Arguments, Claim, Tool, ToolContext, ToolResult
+from shepherd.tools.base import (
+    Access,
+    AccessKind,
+    Arguments,
+    Claim,
+    Tool,
+    ToolContext,
+    ToolResult,
+    Traits,
+)
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.program import Program
@@ -51,6 +60,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
     """Runs a shell line, or a program with its arguments."""
 
     name = "execute_command"
+    traits = Traits("execute", "Run", shows_end=True)
     description = "Run a shell command."
     arguments = ExecuteArguments
     starts_programs = True
@@ -183,6 +193,7 @@ class CheckCommand(Tool[CheckArguments]):
     """Returns output from an offset, or what is new; without an id, a list of all commands."""
 
     name = "check_command"
+    traits = Traits(shows_end=True)
     description = "Output of a background command; without id, all."
     arguments = CheckArguments
     polls = True

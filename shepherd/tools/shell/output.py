@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shepherd.events import EventCallback, Notice, Topic
-from shepherd.tools.redactor import Redactor
 from shepherd.tools.text import join_cut, new_spill_file, plain_text
 
 _SPILL_LIMIT = 64 << 20
@@ -136,3 +135,37 @@ class LiveTail:
         """The kept bytes without the rest of a line whose beginning is lost."""
         _, newline, rest = self._kept.partition(b"\n")
         return rest if self._is_cut and newline and rest else self._kept
+
+
+class Redactor:
+    """Replaces each secret by its name; a possible beginning of one waits for its rest."""
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        ordered = sorted(secrets.items(), key=lambda item: -len(item[0]))
+        self._names = {s.encode(): f"[{name}]".encode() for s, name in ordered if s}
+        self._longest = max(map(len, self._names), default=0)
+        self._rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """The bytes that are complete so far."""
+        if not self._names:
+            return data
+        text = self._rest + data
+        for secret, name in self._names.items():
+            text = text.replace(secret, name)
+        held = self._held(text)
+        self._rest = text[len(text) - held :]
+        return text[: len(text) - held]
+
+    def finish(self) -> bytes:
+        """The bytes that waited."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    def _held(self, text: bytes) -> int:
+        """The length of the longest end of `text` with which a secret begins."""
+        for length in range(min(len(text), self._longest - 1), 0, -1):
+            end = text[-length:]
+            if any(secret.startswith(end) for secret in self._names):
+                return length
+        return 0

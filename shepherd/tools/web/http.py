@@ -1,17 +1,33 @@
 """The tools that let models use HTTP."""
 
+import asyncio
 import codecs
 import json
+import os
 import re
+import ssl
+import zlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
+from shepherd.errors import ToolError
+from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult, Traits
 from shepherd.tools.text import one_line, plain_text, pluralize
+from shepherd.tools.web.urls import (
+    network_access,
+    origin,
+    parse_url,
+    port_of,
+    refuse_private,
+    resolve_host,
+)
 
-if TYPE_CHECKING:  # each call imports what it needs of the protocol
-    from shepherd.tools.web.messages import Reply
+if TYPE_CHECKING:
+    import httpx
+
 
 _MAX_HEADER = 500
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -68,6 +84,7 @@ class HttpGet(Tool[GetArguments]):
     """Fetches a URL."""
 
     name = "http_get"
+    traits = Traits("fetch", "Fetch")
     description = "Fetch a URL."
     arguments = GetArguments
 
@@ -85,6 +102,7 @@ class HttpRequest(Tool[RequestArguments]):
     """Sends any HTTP request."""
 
     name = "http_request"
+    traits = Traits("fetch", "Request")
     description = "Send an HTTP request."
     arguments = RequestArguments
 
@@ -110,8 +128,6 @@ async def _exchanged(
     headers: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> ToolResult:
-    from shepherd.tools.web.exchange import exchange
-    from shepherd.tools.web.messages import Request
 
     return _result(await exchange(Request(method, url, headers or {}, body), context))
 
@@ -123,8 +139,7 @@ def _first_line(method: str, url: str) -> str:
 
 
 def _accesses(text: str, context: ToolContext) -> list[Access]:
-    from shepherd.tools.web.addresses import refuse_private
-    from shepherd.tools.web.urls import network_access, parse_url
+    from shepherd.tools.web.urls import network_access, parse_url, refuse_private
 
     url = parse_url(text)
     if not context.allow_private_hosts:
@@ -174,3 +189,216 @@ def _codec(charset: str | None) -> str:
         return "utf-8"
     is_charset = _CHARSET.fullmatch(name) is not None
     return name if is_charset else "utf-8"
+
+
+_GZIP_OR_ZLIB = zlib.MAX_WBITS + 32
+_ZIPPED = frozenset({"gzip", "x-gzip", "deflate"})
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The first bytes; `cut` if there were more, `coding` if they could not be decoded."""
+
+    data: bytes
+    cut: bool = False
+    coding: str = ""
+
+
+async def read_body(chunks: AsyncIterator[bytes], coding: str, limit: int) -> Body:
+    """At most `limit` bytes of the body that arrives as `chunks`, encoded by `coding`.
+
+    Servers may compress although the request does not ask for it. At most `limit` bytes are
+    unpacked. Raises ValueError if the body does not match the coding.
+    """
+    coding = coding.strip().lower()
+    zipped = zlib.decompressobj(_GZIP_OR_ZLIB) if coding in _ZIPPED else None
+    data = bytearray()
+    async for chunk in chunks:
+        try:
+            data += zipped.decompress(chunk, limit + 1 - len(data)) if zipped else chunk
+        except zlib.error as error:
+            raise ValueError(f"broken {coding} body") from error
+        if len(data) > limit:
+            break
+    known = zipped is not None or coding in ("", "identity")
+    return Body(bytes(data[:limit]), len(data) > limit, "" if known else coding)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request; the names of its headers are in lower case."""
+
+    method: str
+    url: str
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply, with headers as the server wrote them."""
+
+    status: int
+    content_type: str
+    charset: str | None
+    location: str
+    body: Body
+
+
+_MAX_REDIRECTS = 5
+_CONNECT_TIMEOUT = 15.0
+_OWN_HEADERS = {"user-agent": "shepherd", "accept": "*/*", "accept-encoding": "identity"}
+
+
+async def exchange(request: Request, context: ToolContext) -> Reply:
+    """The reply after redirects, with at most `context.output_bytes` of its body.
+
+    A redirect that would carry a body or credentials to another origin is returned, not
+    followed. Raises ToolError.
+    """
+    import httpx
+
+    context.require(network_access(parse_url(request.url)))
+    ssl_context = await asyncio.to_thread(httpx.create_ssl_context)
+    for _ in range(_MAX_REDIRECTS + 1):
+        reply = await _exchange_once(request, context, ssl_context)
+        hop = following(request, reply)
+        if hop is None:
+            return reply
+        await permit(hop, request.url, context)
+        request = hop
+    raise ToolError(f"too many redirects from {parse_url(request.url).host}")
+
+
+async def _exchange_once(
+    request: Request, context: ToolContext, ssl_context: ssl.SSLContext
+) -> Reply:
+    """One request to a checked address, over a new connection.
+
+    A reused connection or cookie of another host at the same address would undo the checks.
+    """
+    import httpx
+
+    url = parse_url(request.url)
+    addresses = await resolve_host(
+        url.host, port_of(url), allow_private=context.allow_private_hosts
+    )
+    problem: Exception | None = None
+    for address in addresses:
+        try:
+            async with httpx.AsyncClient(
+                verify=ssl_context,
+                trust_env=False,
+                timeout=httpx.Timeout(context.timeout, connect=_CONNECT_TIMEOUT),
+            ) as client:
+                return await _send(client, request, url, address, context.output_bytes)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            problem = error
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            raise ToolError(f"cannot reach {url.host}: {_cause(error)}") from error
+    raise ToolError(f"cannot reach {url.host}: {_cause(problem)}") from problem
+
+
+async def _send(
+    client: "httpx.AsyncClient", request: Request, url: "httpx.URL", address: str, limit: int
+) -> Reply:
+    headers = {**_OWN_HEADERS, **request.headers, "host": url.netloc.decode("ascii")}
+    outgoing = client.build_request(
+        request.method,
+        url.copy_with(host=address),
+        headers=headers,
+        content=request.body or None,
+        extensions={"sni_hostname": url.host},
+    )
+    response = await client.send(outgoing, stream=True)
+    try:
+        coding = response.headers.get("content-encoding", "")
+        body = await read_body(response.aiter_raw(), coding, limit)
+    finally:
+        await response.aclose()
+    return Reply(
+        response.status_code,
+        response.headers.get("content-type", ""),
+        response.charset_encoding,
+        response.headers.get("location", ""),
+        body,
+    )
+
+
+def _cause(error: BaseException | None) -> str:
+    import httpx
+
+    if isinstance(error, httpx.TimeoutException):
+        return "timed out"
+    inner = error
+    while inner is not None:
+        if isinstance(inner, ssl.SSLCertVerificationError):
+            return f"bad certificate: {inner.verify_message.rstrip('.')}"
+        if isinstance(inner, OSError) and not isinstance(inner, ssl.SSLError) and inner.errno:
+            return os.strerror(inner.errno).lower()
+        inner = inner.__cause__ or inner.__context__
+    return str(error) or type(error).__name__
+
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_SAFE = frozenset({"GET", "HEAD"})
+
+
+def following(request: Request, reply: Reply) -> Request | None:
+    """The next request of a redirect; None if there is none, or if it must not be sent.
+
+    Only a request to the same origin keeps its headers, its body, and a method other than GET or
+    HEAD. A redirect from https to http is not followed if the request had headers or a body.
+    Raises ToolError for a bad URL.
+    """
+    if reply.status not in _REDIRECTS or not reply.location:
+        return None
+    here = parse_url(request.url)
+    there = _joined(here, reply.location)
+    keeps_method = reply.status in (307, 308) or request.method in _SAFE
+    same_origin = origin(here) == origin(there)
+    downgrade = here.scheme == "https" and there.scheme == "http"
+    if not same_origin:
+        changes_something = request.body or request.method not in _SAFE
+        if keeps_method and changes_something:
+            return None
+        if downgrade and (request.body or request.headers):
+            return None
+    method = request.method if keeps_method else "GET"
+    headers = request.headers if same_origin else {}
+    if not keeps_method:
+        headers = {k: v for k, v in headers.items() if not k.startswith("content-")}
+    return Request(method, str(there), headers, request.body if keeps_method else b"")
+
+
+async def permit(request: Request, origin_url: str, context: ToolContext) -> None:
+    """Check a redirect from `origin_url` as an access of its own.
+
+    The approved origin needs no further approval, nor does the same host by https instead of
+    http. Raises ToolError with the host's name if the rules or the user deny the access.
+    """
+    here, there = parse_url(origin_url), parse_url(request.url)
+    access = network_access(there)
+    try:
+        if not context.allow_private_hosts:
+            refuse_private(there.host)
+        if context.denies(access):
+            raise ToolError("denied by rule")
+        if request.method not in _SAFE or not _is_covered(here, there):
+            await context.authorize(access, f"{request.method} {there}\n(redirected from {here})")
+    except ToolError as error:
+        raise ToolError(f"redirect to {there.host} not followed: {error}") from error
+
+
+def _is_covered(here: "httpx.URL", there: "httpx.URL") -> bool:
+    upgrade = origin(here) == ("http", here.host, 80) and origin(there) == ("https", here.host, 443)
+    return upgrade or origin(here) == origin(there)
+
+
+def _joined(here: "httpx.URL", location: str) -> "httpx.URL":
+    import httpx
+
+    try:
+        return parse_url(str(here.join(location)))
+    except (httpx.InvalidURL, ValueError) as error:
+        raise ToolError(f"{here.host} redirects to a bad URL") from error

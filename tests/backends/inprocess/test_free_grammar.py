@@ -7,8 +7,7 @@ from shepherd.backends.output import GENERIC
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.session import Session
-from shepherd.tools.deferred.search import FindTools, SearchResults
-from shepherd.tools.deferred.wrapper import FIND_TOOLS, USE_TOOL_SPEC
+from shepherd.tools.deferred import FIND_TOOLS, USE_TOOL_SPEC, FindTools, SearchResults
 from tests.tools.deferred.many import remote_tools
 
 SYNTAX = CallSyntax('<tool_call>\n{"name": "', '", "arguments": ', "", "}\n</tool_call>")

@@ -21,10 +21,9 @@ from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import NOBODY, ClientApprovals
 from shepherd.server.settings import ServerSettings
 from shepherd.tools.base import ToolContext
-from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.permissions.rules import Decision, Rule
-from shepherd.tools.permissions.store import PermissionStore
+from shepherd.tools.permissions.rules import Decision, PermissionStore, Rule
+from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
 from tests.patience import PATIENCE
 from tests.server.agent.support import Recorded, RecordingBackend, agent_of, directory

@@ -26,10 +26,10 @@ from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.settings import ServerSettings
 from shepherd.session import Session, SessionJournal
 from shepherd.tools.base import ToolContext
-from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import Approver
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.permissions.store import PermissionStore
+from shepherd.tools.permissions.rules import PermissionStore
+from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.transcript import SessionSummary

@@ -10,11 +10,15 @@ from shepherd.config.choices import ApproveMode
 from shepherd.events import CallbackEvent
 from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.session import Session
-from shepherd.tools.deferred.offer import listed_tools
-from shepherd.tools.deferred.ranking import ToolIndex
-from shepherd.tools.deferred.search import FindTools, SearchResults
-from shepherd.tools.deferred.signature import signature
-from shepherd.tools.deferred.wrapper import FIND_TOOLS, USE_TOOL, open_call
+from shepherd.tools.deferred import (
+    FIND_TOOLS,
+    USE_TOOL,
+    FindTools,
+    SearchResults,
+    ToolIndex,
+    listed_tools,
+    open_call,
+)
 from shepherd.tools.files.read import ReadFile
 from shepherd.tools.files.write import WriteFile
 from shepherd.tools.function import tool

@@ -9,14 +9,14 @@ import pytest
 from shepherd.config.choices import SandboxMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, ToolContext
-from shepherd.tools.builtin import default_registry
+from shepherd.tools.confinement import NO_RIGHTS, Shielding
 from shepherd.tools.permissions import layer
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule, parse_rule
+from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
-from shepherd.tools.shielding import NO_RIGHTS, Shielding
 
 SHELL = Access(AccessKind.SHELL, "make test")
 
@@ -72,7 +72,7 @@ def test_a_profile_is_never_that_of_older_rules(
     shielding.profile(tmp_path, NO_RIGHTS)
     policy.add(parse_rule("deny read /**/customers.csv"))
     with monkeypatch.context() as patched:
-        patched.setattr("shepherd.tools.shielding.TreeScanner", _fail)
+        patched.setattr("shepherd.tools.confinement.TreeScanner", _fail)
         with pytest.raises(InterruptedError):
             shielding.profile(tmp_path, NO_RIGHTS)  # as seen from a thread that comes between
     profile, _ = shielding.profile(tmp_path, NO_RIGHTS)

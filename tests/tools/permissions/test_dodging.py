@@ -7,8 +7,8 @@ import pytest
 
 from shepherd.config.choices import ApproveMode
 from shepherd.tools.base import ToolContext
-from shepherd.tools.builtin import default_registry
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
+from shepherd.tools.registry import default_registry
 from tests.tools.workshop import Workshop, open_workshop
 
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from shepherd.errors import ConfigError
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
-from shepherd.tools.permissions.store import PermissionStore
+from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule
 
 RULE = Rule("shell", "git status *", Decision.ALLOW, "/w")
 

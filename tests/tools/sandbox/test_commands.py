@@ -14,8 +14,7 @@ from shepherd.messages import ToolCall
 from shepherd.tools.base import AccessKind, ToolResult
 from shepherd.tools.permissions.approval import Choice, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.permissions.rules import Decision, Lifetime, Rule, parse_rule
-from shepherd.tools.permissions.store import PermissionStore
+from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule, parse_rule
 from shepherd.tools.sandbox.sandbox import Attempt, Finding, Sandbox
 from shepherd.tools.sandbox.view import tree
 from tests.tools.workshop import Workshop, open_workshop

@@ -9,20 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.tools.sandbox.seccomp.bpf import MAX_INSTRUCTIONS, Action, Instruction, assemble
-from shepherd.tools.sandbox.seccomp.filter import (
+from shepherd.tools.sandbox.seccomp import (
     ABSENT,
+    HIGHEST,
+    MAX_INSTRUCTIONS,
     METADATA,
     OWN_PROCESS,
     OWN_PROCESS_SECOND,
     REFUSED,
     SHARED,
     SIGNALS,
+    Action,
+    Architecture,
     FilterOptions,
+    Instruction,
     Network,
+    architecture,
+    assemble,
     seccomp_filter,
 )
-from shepherd.tools.sandbox.seccomp.syscalls import AARCH64, HIGHEST, X86_64, Architecture
+
+X86_64, AARCH64 = architecture("x86_64"), architecture("aarch64")
 
 _BOTH = (X86_64, AARCH64)
 _OPTIONS = [

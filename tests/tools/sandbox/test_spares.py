@@ -17,12 +17,11 @@ import pytest
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox import helpers as helper_module
+from shepherd.tools.sandbox.boxes.box import Box, Spares
 from shepherd.tools.sandbox.boxes.landlock import Landlock
-from shepherd.tools.sandbox.boxes.preparation import Spares
 from shepherd.tools.sandbox.boxes.probe import Captured, capture
-from shepherd.tools.sandbox.helper import helper as helper_module
-from shepherd.tools.sandbox.helper.helper import HelperKind
+from shepherd.tools.sandbox.helpers import HelperKind
 from shepherd.tools.sandbox.profile import Limits, Profile
 from tests.patience import PATIENCE
 from tests.tools.sandbox.boxes import BOXES, make_profile, need

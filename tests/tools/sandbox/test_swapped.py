@@ -8,8 +8,7 @@ import pytest
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.boxes.box import Box
-from shepherd.tools.sandbox.boxes.cleanup import Watch
+from shepherd.tools.sandbox.boxes.box import Box, Watch
 from shepherd.tools.sandbox.boxes.probe import capture
 from shepherd.tools.sandbox.profile import Profile
 from tests.examples import few

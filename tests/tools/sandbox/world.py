@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.seccomp.syscalls import this_architecture
+from shepherd.tools.sandbox.seccomp import this_architecture
 
 _PLACES = ("/", "/tmp", "/var/tmp", "/dev/shm", "/etc", "/usr", "/usr/local/bin", "/opt", "/var")
 _MORE_PLACES = ("/run", "/etc/cron.d", "/sys/fs/cgroup", "/dev/mqueue")

@@ -19,7 +19,6 @@ from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.program import Program
-from shepherd.tools.redactor import Redactor
 from shepherd.tools.shell.background import (
     MAX_KEPT,
     MAX_RUNNING,
@@ -27,6 +26,7 @@ from shepherd.tools.shell.background import (
     BackgroundCommands,
     CommandLog,
 )
+from shepherd.tools.shell.output import Redactor
 from shepherd.tools.shell.process import ConfinedProgram
 from tests.examples import examples
 from tests.flat_events import flat

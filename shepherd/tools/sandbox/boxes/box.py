@@ -1,13 +1,25 @@
 """The interface of boxes."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+import os
+import re
+import stat
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
+from shepherd.errors import ToolError
+from shepherd.tools.files.opening import open_parent
 from shepherd.tools.program import Program, Startable
+from shepherd.tools.sandbox.helpers import Helper, HelperKind, OrderedProgram, memory_file
 from shepherd.tools.sandbox.profile import Profile
-from shepherd.tools.sandbox.refusal import Refusal
+from shepherd.tools.sandbox.refusal import Refusal, Refused
+from shepherd.tools.sandbox.view.private import PrivateFiles, private_files
+from shepherd.tools.sandbox.view.toolchains import HOME_STARTUP, real
+from shepherd.tools.text import one_line
 
 Report = Callable[[Refusal], None]
 """Receives each refusal or reverted change of a box that is certain."""
@@ -41,3 +53,185 @@ class Box(Protocol):
         No process from inside the box is alive afterwards.
         """
         ...
+
+
+_MAX_NAMES = 1000
+
+_MAX_ENTRIES = 2000
+_MAX_NAMED = 3
+_CACHES = re.compile(
+    r"tmp[a-z0-9_]{6,8}|pytest-of-.*|pip-.*|npm-.*|node-.*|v8-.*|go-build.*|go-link-.*|hsperfdata_.*"
+    r"|cc[A-Za-z0-9]{6}\..*|rustc.*|cargo-.*|uv-.*|matplotlib-.*|yarn--.*|bunx-.*|tsx-.*|jest_.*"
+    r"|\.(?:cache|npm|node-gyp|local|cargo|gradle|m2|config|nv|bun|yarn|mypy_cache|ruff_cache|X.*"
+    r"|dotnet|nuget|java|pki|python_history|lesshst|wget-hsts|bash_history|sqlite_history|.*-unix)"
+)
+"""Caches and temporary files of programs, which are not needed afterwards."""
+
+
+class Watch:
+    """Removes files that a command created at such paths, after it has ended."""
+
+    def __init__(self, profile: Profile) -> None:
+        """Record the state before the command."""
+        root, home = real(profile.root), real(profile.home)
+        paths = [*profile.protected]
+        if home.is_relative_to(root):
+            paths += [home / name for name in HOME_STARTUP]
+        places = [real(path.parent) / path.name for path in paths]
+        self._missing = [place for place in places if not os.path.lexists(place)]
+        self._links = {place: place.readlink() for place in places if place.is_symlink()}
+
+    def undo(self, report: Report) -> None:
+        """Rename created files, restore links, and report both. Raises OSError."""
+        for place in (*self._missing, *self._links):
+            # a command in the background may put a link in a directory's place
+            with suppress(OSError):
+                directory = open_parent(place)
+                try:
+                    _restore(place, directory, self._links.get(place), report)
+                finally:
+                    os.close(directory)
+
+
+def _restore(place: Path, directory: int, target: Path | None, report: Report) -> None:
+    """Make `place` the link to `target` that it was, or nothing if there was none."""
+    kind = _kind(place.name, directory)
+    if kind == stat.S_IFLNK and os.readlink(place.name, dir_fd=directory) == str(target):
+        return
+    if kind is not None:
+        _move_aside(place, directory, report)
+    if target is not None:
+        os.symlink(target, place.name, dir_fd=directory)
+
+
+def _kind(name: str, directory: int) -> int | None:
+    """The type of a file; None if there is none."""
+    try:
+        return stat.S_IFMT(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return None
+
+
+def _move_aside(place: Path, directory: int, report: Report) -> None:
+    names = (f"{place.name}.refused-{n}" for n in range(1, _MAX_NAMES))
+    aside = next(name for name in names if _kind(name, directory) is None)
+    os.rename(place.name, aside, src_dir_fd=directory, dst_dir_fd=directory)
+    text = f"the sandbox refused to create {place.name}: it was moved to {aside}"
+    report(Refusal(Refused.WRITE, text, str(place)))
+
+
+def report_leftovers(private: PrivateFiles, home: Path, report: Report) -> None:
+    """Report the files that are deleted with the command's private /tmp and home directory."""
+    result = [*_files(private.temp, Path("/tmp")), *_files(private.home, home)]
+    if not result:
+        return
+    names = ", ".join(map(one_line, result[:_MAX_NAMED]))
+    more = f" and {len(result) - _MAX_NAMED} more" if len(result) > _MAX_NAMED else ""
+    text = f"{names}{more}: /tmp and the home directory are the command's own and end with it"
+    report(Refusal(Refused.LOST, f"not kept: {text}"))
+
+
+def _files(place: Path, visible_path: Path) -> Iterator[str]:
+    """The files below `place` that have content, named as the command saw them."""
+    pending, count = [str(place)], 0
+    while pending and count < _MAX_ENTRIES:
+        directory = pending.pop()
+        try:
+            with os.scandir(directory) as entries:
+                result = sorted(entries, key=lambda entry: entry.name)
+        except OSError:
+            continue  # unreadable, or too deep
+        count += len(result)
+        for entry in result:
+            if directory == str(place) and _CACHES.fullmatch(entry.name):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(entry.path)
+            elif entry.is_file(follow_symlinks=False) and entry.stat().st_size:
+                yield f"{visible_path}{entry.path.removeprefix(str(place))}"
+
+
+class Spares:
+    """The helpers of one box; after the first command, one is always ready."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ready: list[Helper] = []
+        self._making: threading.Thread | None = None
+        weakref.finalize(self, _close, self._ready)  # also at the end of the session
+
+    @contextmanager
+    def take(self, kind: HelperKind) -> Generator[Helper]:
+        """A helper of this kind; no process of it is alive afterwards.
+
+        Raises OSError or ToolError if it can't be started.
+        """
+        with closing(self._spare(kind) or Helper(kind)) as helper:
+            yield helper
+
+    def refill(self, kind: HelperKind) -> None:
+        """Start a helper in a thread if none is ready."""
+        with self._lock:
+            if not self._ready and self._making is None:
+                self._making = threading.Thread(target=self._make, args=(kind,), name="helper")
+                self._making.start()
+
+    def _make(self, kind: HelperKind) -> None:
+        with suppress(OSError, ToolError):  # the next command reports it
+            helper = Helper(kind)
+            with self._lock:
+                self._ready.append(helper)
+
+    def _spare(self, kind: HelperKind) -> Helper | None:
+        with self._lock:
+            making, self._making = self._making, None
+        if making is not None:
+            making.join()
+        with self._lock:
+            helper = self._ready.pop() if self._ready else None
+        if helper is None or (helper.kind == kind and helper.is_alive()):
+            return helper
+        helper.close()
+        return None
+
+
+def _close(helpers: list[Helper]) -> None:
+    while helpers:
+        helpers.pop().close()
+
+
+@dataclass(slots=True)
+class Preparation:
+    """The helper that becomes the command, and its resources."""
+
+    private: PrivateFiles
+    helper: Helper
+    resources: ExitStack
+    descriptors: dict[int, int] = field(default_factory=dict[int, int])
+
+    def send(self, content: bytes) -> int:
+        """A descriptor from which the helper can read `content`."""
+        descriptor = self.resources.enter_context(memory_file(content))
+        self.descriptors[descriptor] = descriptor
+        return descriptor
+
+    def order(self, program: Program, orders: Mapping[str, object]) -> OrderedProgram:
+        """A startable command with the descriptors of `program`."""
+        passed = {descriptor: descriptor for descriptor in program.pass_fds}
+        if program.stdin is not None:
+            passed[program.stdin.fileno()] = 0
+        return OrderedProgram(self.helper, orders, {**passed, **self.descriptors})
+
+
+@contextmanager
+def preparation(
+    profile: Profile, report: Report, helpers: Spares, kind: HelperKind
+) -> Generator[Preparation]:
+    """Private files, a helper in control groups, and a watch on paths that mounts can't protect."""
+    with ExitStack() as resources:
+        resources.callback(helpers.refill, kind)
+        private = resources.enter_context(private_files())
+        resources.callback(report_leftovers, private, real(profile.home), report)
+        resources.callback(Watch(profile).undo, report)
+        helper = resources.enter_context(helpers.take(kind))
+        yield Preparation(private, helper, resources)

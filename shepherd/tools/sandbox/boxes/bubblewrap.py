@@ -8,13 +8,11 @@ from pathlib import Path
 from shepherd.errors import ToolError
 from shepherd.own_programs import own_program
 from shepherd.tools.program import Program, Startable
-from shepherd.tools.sandbox.boxes.box import Report, ignore_refusals
-from shepherd.tools.sandbox.boxes.preparation import Spares, preparation
-from shepherd.tools.sandbox.helper.helper import HelperKind
-from shepherd.tools.sandbox.helper.payload import helper_argv, payload
+from shepherd.tools.sandbox.boxes.box import Report, Spares, ignore_refusals, preparation
+from shepherd.tools.sandbox.helpers import HelperKind, helper_argv, payload
 from shepherd.tools.sandbox.inside.namespaces import kernel_files
 from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
-from shepherd.tools.sandbox.seccomp.filter import FilterOptions, Network, filter_for_this_machine
+from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
 from shepherd.tools.sandbox.view.layout import Mount, MountKind, mounts, writable_tops
 from shepherd.tools.sandbox.view.private import PrivateFiles, boxed_environment
 from shepherd.tools.sandbox.view.toolchains import is_below, real

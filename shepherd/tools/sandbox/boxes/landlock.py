@@ -9,9 +9,8 @@ from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program, Startable
-from shepherd.tools.sandbox.boxes.box import Report, ignore_refusals
-from shepherd.tools.sandbox.boxes.preparation import Spares, preparation
-from shepherd.tools.sandbox.helper.helper import HelperKind
+from shepherd.tools.sandbox.boxes.box import Report, Spares, ignore_refusals, preparation
+from shepherd.tools.sandbox.helpers import HelperKind
 from shepherd.tools.sandbox.inside.native import (
     EXECUTE,
     READ,
@@ -22,7 +21,7 @@ from shepherd.tools.sandbox.inside.native import (
     version,
 )
 from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
-from shepherd.tools.sandbox.seccomp.filter import FilterOptions, Network, filter_for_this_machine
+from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
 from shepherd.tools.sandbox.view.layout import (
     Mount,
     MountKind,

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
-from shepherd.tools.sandbox.boxes.box import Report, ignore_refusals
-from shepherd.tools.sandbox.boxes.cleanup import Watch
+from shepherd.tools.sandbox.boxes.box import Report, Watch, ignore_refusals
 from shepherd.tools.sandbox.profile import Limits, Profile, resource_limits
 from shepherd.tools.sandbox.view.private import boxed_environment, private_files
 from shepherd.tools.sandbox.view.toolchains import SYSTEM_SECRETS, is_below, real, tool_paths

@@ -14,9 +14,7 @@ from shepherd.config.choices import ApproveMode
 from shepherd.config.sections import Hook, HooksSection
 from shepherd.conversation.additions import Additions
 from shepherd.events import Event, ignore_events
-from shepherd.hooks.command import MAX_OUTPUT, HookCommand
-from shepherd.hooks.hooks import MAX_CONTINUED, Hooks
-from shepherd.hooks.project import description
+from shepherd.hooks import MAX_CONTINUED, MAX_OUTPUT, HookCommand, Hooks, description
 from shepherd.messages import ToolCall
 from shepherd.session import Session
 from shepherd.tools.permissions.approval import Choice

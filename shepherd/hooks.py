@@ -1,0 +1,313 @@
+"""Hooks: commands of the user around the calls of tools."""
+
+import asyncio
+import os
+import tempfile
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shepherd.config.acceptance import AcceptanceStore, Proposal
+from shepherd.config.files import read_text
+from shepherd.config.paths import project_hooks_file
+from shepherd.config.sections import NO_HOOKS, Hook, HooksSection
+from shepherd.errors import ConfigError, ShepherdError, ToolError
+from shepherd.events import Notice, Topic
+from shepherd.json_text import to_json
+from shepherd.messages import JsonObject
+from shepherd.tools.base import Access, AccessKind, ToolResult
+from shepherd.tools.consent import PreparedCall
+from shepherd.tools.permissions.rules import Decision
+from shepherd.tools.program import Program, usual_variables
+from shepherd.tools.shell.process import run_program
+from shepherd.tools.text import one_line
+from shepherd.validation import problems_of
+
+DENY_CODE = 2
+"""The exit code with which a hook denies; its reason is on standard error."""
+
+MAX_OUTPUT = 65_536
+MAX_NAME = 60
+
+
+class HookError(ShepherdError):
+    """A hook has failed: it could not run, took too long, or answered nonsense."""
+
+
+class Outcome(BaseModel):
+    """The answer of a hook; without a decision the hook has no objection."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    decision: Decision | None = None
+    reason: str = ""
+    context: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HookCommand:
+    """A hook in the directory `cwd`."""
+
+    hook: Hook
+    cwd: Path
+
+    @property
+    def name(self) -> str:
+        """The command, shortened, as hooks are named to users and models."""
+        line = one_line(self.hook.command)
+        return line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - 1]}…"
+
+    async def run(self, payload: JsonObject) -> Outcome:
+        """The hook's answer; raises HookError."""
+        out, err = _Output(), _Output()
+        with tempfile.TemporaryFile() as file:
+            file.write(to_json(payload).encode("utf-8", "replace"))
+            file.seek(0)
+            argv = ["/bin/sh", "-c", self.hook.command]
+            program = Program(argv, self.cwd, hook_environment(self.hook, os.environ), file)
+            try:
+                ended = await run_program(program, out.feed, err.feed, self.hook.timeout)
+            except (OSError, ToolError) as error:
+                raise self._failure(f"it can't be run: {error}") from error
+        if out.is_full or err.is_full:
+            raise self._failure(f"its output is longer than {MAX_OUTPUT} bytes")
+        if ended.timed_out:
+            raise self._failure(f"it took longer than {self.hook.timeout:g} s")
+        if ended.code == DENY_CODE:
+            return Outcome(decision=Decision.DENY, reason=err.text or out.text)
+        if ended.code != 0:
+            raise self._failure(f"exit code {ended.code}. {err.text}".strip())
+        return self._parsed(out.text)
+
+    def _parsed(self, text: str) -> Outcome:
+        if not text:
+            return Outcome()
+        try:
+            return Outcome.model_validate_json(text)
+        except ValidationError as error:
+            raise self._failure(
+                "its output is not a JSON object with decision (allow, ask or deny), reason and "
+                "context"
+            ) from error
+
+    def _failure(self, problem: str) -> HookError:
+        return HookError(f"the hook `{self.name}` failed: {problem}")
+
+
+class _Output:
+    """The output of a hook up to the limit."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self.is_full = False
+
+    def feed(self, data: bytes) -> bool:
+        self._data += data
+        self.is_full = len(self._data) > MAX_OUTPUT
+        return not self.is_full
+
+    @property
+    def text(self) -> str:
+        return self._data.decode("utf-8", "replace").strip()
+
+
+def hook_environment(hook: Hook, env: Mapping[str, str]) -> dict[str, str]:
+    """The usual variables, and those that the hook names; any other one may be a secret."""
+    named = {name: env[name] for name in hook.env if name in env}
+    return {**usual_variables(env), **named}
+
+
+MAX_CONTINUED = 3
+"""How often the hooks may continue one turn."""
+
+MAX_RESULT = 32_768
+"""Characters of a result, or of an answer, that a hook gets."""
+
+
+@dataclass(slots=True)
+class Hooks:
+    """Runs the hooks of `section` in `cwd`.
+
+    `session` returns the id of the session, and `tell` shows a sentence to the user. It is the
+    `CallStep` of the conversation's calls, a `Preface`, and a `TurnEnd`.
+    """
+
+    section: HooksSection
+    cwd: Path
+    tell: Callable[[str], None]
+    session: Callable[[], str]
+    _started: str | None = None
+    _contexts: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+
+    async def session_start(self) -> str:
+        """The context for the first prompt of a session; "" for later prompts."""
+        if self._started == self.session():
+            return ""
+        self._started = self.session()
+        outcomes = await self._all(self.section.session_start, self._payload("session_start"))
+        return "\n".join(outcome.context for outcome in outcomes if outcome.context)
+
+    async def turn_end(self, answer: str, continued: int) -> str:
+        """The text that continues the turn, "" for none."""
+        if continued >= MAX_CONTINUED or not self.section.turn_end:
+            return ""
+        payload = self._payload("turn_end", answer=answer[:MAX_RESULT], continued=continued)
+        outcomes = await self._all(self.section.turn_end, payload)
+        texts = [outcome.context or _denial(outcome) for outcome in outcomes]
+        return "\n".join(text for text in texts if text)
+
+    async def before(self, prepared: PreparedCall) -> None:
+        """Let the hooks decide on an allowed call; raises ToolError for a denial or a failure."""
+        self._contexts.pop(id(prepared), None)
+        for command in self._matching(self.section.before_tool, prepared):
+            try:
+                outcome = await command.run(self._call("before_tool", prepared))
+            except HookError as error:
+                raise ToolError(f"denied: {error}") from error
+            if outcome.decision is Decision.DENY:
+                raise ToolError(f"denied by the hook `{command.name}`: {outcome.reason}")
+            if outcome.decision is Decision.ASK:
+                purpose = f"{outcome.reason}\n{await _described(prepared)}".strip()
+                await prepared.context.authorize(Access(AccessKind.HOOK, command.name), purpose)
+            if outcome.context:
+                self._contexts.setdefault(id(prepared), []).append(outcome.context)
+
+    async def after(self, prepared: PreparedCall, result: ToolResult) -> ToolResult:
+        """The result with the hooks' contexts, or an error if a hook holds it back."""
+        texts = self._contexts.pop(id(prepared), [])
+        payload = self._call(
+            "after_tool", prepared, ok=result.ok, result=result.content[:MAX_RESULT]
+        )
+        for command in self._matching(self.section.after_tool, prepared):
+            try:
+                outcome = await command.run(payload)
+            except HookError as error:
+                prepared.context.on_event(Notice(str(error), Topic.WARNING))
+                continue
+            if outcome.decision is Decision.DENY:
+                held = f"Error: the hook `{command.name}` holds the result back: {outcome.reason}"
+                return ToolResult(held, ok=False)
+            texts += [outcome.context] if outcome.context else []
+        if not texts:
+            return result
+        content = "\n".join([result.content, *(f"[hook: {text}]" for text in texts)])
+        return ToolResult(content, result.ok, result.display, result.images, result.refusal)
+
+    async def _all(self, hooks: Sequence[Hook], payload: JsonObject) -> list[Outcome]:
+        """The outcomes of those hooks that work; the user reads about the others."""
+        outcomes: list[Outcome] = []
+        for hook in hooks:
+            try:
+                outcomes.append(await HookCommand(hook, self.cwd).run(payload))
+            except HookError as error:
+                self.tell(str(error))
+        return outcomes
+
+    def _matching(self, hooks: Sequence[Hook], prepared: PreparedCall) -> list[HookCommand]:
+        names = {prepared.tool.name, *(access.kind.value for access in prepared.accesses)}
+        return [
+            HookCommand(hook, self.cwd)
+            for hook in hooks
+            if any(fnmatchcase(name, hook.match) for name in names)
+        ]
+
+    def _call(self, event: str, prepared: PreparedCall, **more: object) -> JsonObject:
+        accesses = [
+            {"kind": access.kind.value, "target": access.target, "claim": access.claim.value}
+            for access in prepared.accesses
+        ]
+        return self._payload(
+            event,
+            tool=prepared.tool.name,
+            id=prepared.call.id,
+            arguments=prepared.call.arguments,
+            accesses=accesses,
+            **more,
+        )
+
+    def _payload(self, event: str, **more: object) -> JsonObject:
+        return {"event": event, "session": self.session(), "cwd": str(self.cwd), **more}
+
+
+async def _described(prepared: PreparedCall) -> str:
+    """The call as a user reads it before approving."""
+    try:
+        text = await asyncio.to_thread(prepared.tool.preview, prepared.arguments, prepared.context)
+    except ToolError:
+        text = ""
+    return text or prepared.call.arguments_json
+
+
+def _denial(outcome: Outcome) -> str:
+    return outcome.reason if outcome.decision is Decision.DENY else ""
+
+
+MAX_BYTES = 65_536
+HOW_TO_ACCEPT = "`shepherd hooks list` shows them, and `shepherd hooks accept` lets them run"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectHooks:
+    """The hooks in a project's file."""
+
+    file: Path
+    section: HooksSection
+
+    @property
+    def proposal(self) -> Proposal:
+        """Everything that decides what runs."""
+        content = {"file": str(self.file), **self.section.model_dump()}
+        return Proposal("hooks", self.file.parent, content)
+
+
+def load_project_hooks(cwd: Path) -> ProjectHooks | None:
+    """The hooks of the project of `cwd`, accepted or not; raises ConfigError for a broken file."""
+    file = project_hooks_file(cwd)
+    if file is None:
+        return None
+    try:
+        data = tomllib.loads(read_text(file, MAX_BYTES))
+        return ProjectHooks(file.resolve(), HooksSection.model_validate(data))
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise ConfigError(f"{file}: not a file of hooks: {problems_of(error)}") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{file}: not a file of hooks: {error}") from error
+
+
+def accepted_hooks(cwd: Path, store: AcceptanceStore) -> tuple[HooksSection, str]:
+    """The project's hooks that may run, and a sentence for the user if they may not."""
+    try:
+        project = load_project_hooks(cwd)
+        if project is None or project.section == NO_HOOKS:
+            return NO_HOOKS, ""
+        if store.is_accepted(project.proposal):
+            return project.section, ""
+    except ConfigError as error:
+        return NO_HOOKS, f"The project's hooks do not run: {error}"
+    return NO_HOOKS, f"The hooks in {project.file} do not run: {HOW_TO_ACCEPT}."
+
+
+def joined(own: HooksSection, more: HooksSection) -> HooksSection:
+    """All hooks of both, those of `own` first."""
+    names = HooksSection.model_fields
+    return HooksSection(**{name: [*getattr(own, name), *getattr(more, name)] for name in names})
+
+
+def description(section: HooksSection) -> str:
+    """The hooks, a line each."""
+    lines = [
+        f"{event}: {hook.command}  (match {hook.match}, {hook.timeout:g} s{_variables(hook)})"
+        for event in HooksSection.model_fields
+        for hook in getattr(section, event)
+    ]
+    return "\n".join(lines)
+
+
+def _variables(hook: Hook) -> str:
+    return f", gets {', '.join(hook.env)}" if hook.env else ""

@@ -1,0 +1,391 @@
+"""Tools that the prompt leaves out: the model searches them, and calls them through one tool."""
+
+import asyncio
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, cast
+
+from pydantic import Field
+
+from shepherd.errors import ToolError
+from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
+from shepherd.tools.base import Access, AnyTool, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.text import one_line, pluralize
+
+FIND_TOOLS, USE_TOOL = "find_tools", "use_tool"
+RESERVED_NAMES = frozenset({FIND_TOOLS, USE_TOOL})
+
+USE_TOOL_SPEC = ToolSpec(
+    USE_TOOL,
+    f"Call a tool that {FIND_TOOLS} returned.",
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "arguments": {"type": "object"}},
+        "required": ["name", "arguments"],
+    },
+)
+USAGE = (
+    f"{USE_TOOL} needs two arguments: `name`, the name of another tool, and `arguments`, an object"
+)
+
+
+def open_call(call: ToolCall, client_tools: Container[str] = ()) -> ToolCall:
+    """The call inside a call of `use_tool`; any other call, and a malformed one, as it is.
+
+    `use_tool` is not in any registry, so a call that is not opened never runs. `client_tools` are
+    run by a client, which may have a tool of this name.
+    """
+    if call.name != USE_TOOL or USE_TOOL in client_tools:
+        return call
+    values = dict(call.arguments)
+    name = values.pop("name", None)
+    arguments = _arguments(values)
+    if not isinstance(name, str) or arguments is None or name.strip() in client_tools:
+        return call
+    return replace(call, name=name.strip(), arguments=arguments)
+
+
+def unknown_tool(name: str, names: Iterable[str]) -> str:
+    """The error for a call of a tool that does not exist."""
+    if name == USE_TOOL:
+        return USAGE
+    nearest = nearest_names(name, names)
+    return f"unknown tool: {name}" + (f"; similar: {', '.join(nearest)}" if nearest else "")
+
+
+def _arguments(values: JsonObject) -> JsonObject | None:
+    """The arguments of the inner call, None if they are malformed.
+
+    Some models write them as JSON in a string, or beside the name.
+    """
+    if "arguments" not in values:
+        return values
+    if len(values) > 1:
+        return None
+    value: Any = values["arguments"]
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return cast(JsonObject, value) if isinstance(value, dict) else None
+
+
+MAX_SUMMARY, MAX_NOTE, MAX_VALUES, MAX_DEPTH = 160, 90, 8, 2
+"""Maximum characters of a summary and of an argument's description, values of an enumeration, and
+levels of nested objects."""
+
+_NAMES = {"string", "integer", "number", "boolean", "object", "null"}
+
+
+def signature(tool: ToolSpec) -> str:
+    """The call as `name(a: string, b?: "x" | "y")`; `?` marks an argument that can be left out."""
+    return f"{tool.name}({', '.join(_members(tool.parameters, 0))})"
+
+
+def summary(tool: ToolSpec) -> str:
+    """The first sentence of the description on one line."""
+    first = _line(tool.description).partition(". ")[0].rstrip(".")
+    return _shortened(first, MAX_SUMMARY)
+
+
+def notes(tool: ToolSpec) -> list[str]:
+    """A line for each argument with a description."""
+    lines: list[str] = []
+    for name, part in _properties(tool.parameters).items():
+        text = _mapping(part).get("description")
+        if isinstance(text, str) and text.strip():
+            lines.append(f"{name}: {_shortened(_line(text), MAX_NOTE)}")
+    return lines
+
+
+def _members(schema: JsonObject, depth: int) -> list[str]:
+    required: Any = schema.get("required", [])
+    names = cast(list[object], required) if isinstance(required, list) else []
+    return [
+        f"{name}{'' if name in names else '?'}: {_type(_mapping(part), depth)}"
+        for name, part in _properties(schema).items()
+    ]
+
+
+def _type(schema: JsonObject, depth: int) -> str:
+    if "const" in schema:
+        return _literal(schema["const"])
+    listed: Any = schema.get("enum")
+    if isinstance(listed, list):
+        return _union([_literal(value) for value in cast(list[object], listed)])
+    for key in ("anyOf", "oneOf"):
+        options: Any = schema.get(key)
+        if isinstance(options, list):
+            return _union([_type(_mapping(o), depth) for o in cast(list[object], options)])
+    kind: Any = schema.get("type", "object" if "properties" in schema else "any")
+    if isinstance(kind, list):
+        return _union([_type({**schema, "type": k}, depth) for k in cast(list[object], kind)])
+    if kind == "array":
+        inner = _type(_mapping(schema.get("items")), depth)
+        return f"({inner})[]" if " | " in inner else f"{inner}[]"
+    if kind == "object" and depth < MAX_DEPTH and _properties(schema):
+        return "{" + ", ".join(_members(schema, depth + 1)) + "}"
+    return kind if kind in _NAMES else "any"
+
+
+def _union(parts: list[str]) -> str:
+    different = list(dict.fromkeys(parts))
+    more = ["…"] if len(different) > MAX_VALUES else []
+    return " | ".join([*different[:MAX_VALUES], *more])
+
+
+def _properties(schema: JsonObject) -> JsonObject:
+    return _mapping(schema.get("properties"))
+
+
+def _mapping(value: object) -> JsonObject:
+    return cast(JsonObject, value) if isinstance(value, dict) else {}
+
+
+def _literal(value: object) -> str:
+    return _shortened(json.dumps(value, ensure_ascii=False), MAX_NOTE)
+
+
+def _line(text: str) -> str:
+    return one_line(" ".join(text.split()))
+
+
+def _shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
+
+
+MAX_RESULTS = 5
+MAX_CHARACTERS = 2_500
+"""Maximum length of a result; the descriptions of arguments are left out beyond it."""
+
+MAX_GROUPS, MAX_GROUP_NAME = 8, 24
+"""Maximum number of servers that the description names, and characters of each name."""
+
+_CALL = re.compile(r"^([a-zA-Z0-9_-]{1,64})\(", re.MULTILINE)
+
+
+class FindArguments(Arguments):
+    """What to search for."""
+
+    query: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class FindTools(Tool[FindArguments]):
+    """Searches the added tools of the runner that runs it."""
+
+    name = FIND_TOOLS
+    description = "Search more tools by keywords; returns their names and arguments."
+    arguments = FindArguments
+
+    def accesses(self, arguments: FindArguments, context: ToolContext) -> list[Access]:
+        return []
+
+    async def run(self, arguments: FindArguments, context: ToolContext) -> ToolResult:
+        if context.runner is None:
+            raise ToolError(f"{FIND_TOOLS} works in a conversation only")
+        tools = [tool.spec() for tool in context.runner.tools if tool.is_extension]
+        index = await asyncio.to_thread(ToolIndex, tools)
+        matches = await asyncio.to_thread(index.search, arguments.query, MAX_RESULTS)
+        if not matches:
+            return ToolResult(_nothing(tools))
+        head = f"{len(matches)} of {pluralize(len(tools), 'tool')}; call one with {USE_TOOL}:"
+        return ToolResult("\n".join([head, *_entries(matches)]))
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResults:
+    """The tools that searches brought into a conversation; see `session.DeferredTools`."""
+
+    tools: Iterable[AnyTool]
+
+    def specs_in(self, messages: Sequence[Message]) -> list[ToolSpec]:
+        """The specs of the tools that results of `find_tools` in `messages` name."""
+        results = (m.content for m in messages if m.role is Role.TOOL and m.name == FIND_TOOLS)
+        names = {name for text in results for name in _CALL.findall(text)}
+        if not names:
+            return []
+        return [tool.spec() for tool in self.tools if tool.is_extension and tool.name in names]
+
+
+def groups(tools: Iterable[ToolSpec]) -> list[str]:
+    """The servers of tools named `SERVER__TOOL`, sorted."""
+    prefixes = (tool.name.partition("__") for tool in tools)
+    return sorted({server for server, separator, _ in prefixes if separator and server})
+
+
+def find_tools_spec(tools: Sequence[ToolSpec]) -> ToolSpec:
+    """`find_tools` for a model, with the names of the servers as hints."""
+    spec = FindTools().spec()
+    servers = [name[:MAX_GROUP_NAME] for name in groups(tools)]
+    if not servers:
+        return spec
+    more = ", …" if len(servers) > MAX_GROUPS else ""
+    hint = f" Servers: {', '.join(servers[:MAX_GROUPS])}{more}."
+    return ToolSpec(spec.name, spec.description + hint, spec.parameters)
+
+
+def _entries(tools: Iterable[ToolSpec]) -> list[str]:
+    lines: list[str] = []
+    size = 0
+    for tool in tools:
+        entry = [signature(tool), *(f"  {text}" for text in [summary(tool)] if text)]
+        details = [f"    {note}" for note in notes(tool)]
+        if size + sum(map(len, [*entry, *details])) <= MAX_CHARACTERS:
+            entry += details
+        size += sum(map(len, entry))
+        lines += entry
+    return lines
+
+
+def _nothing(tools: Sequence[ToolSpec]) -> str:
+    servers = groups(tools)
+    where = f" There are {pluralize(len(tools), 'tool')}"
+    where += f", of {', '.join(servers[:MAX_GROUPS])}." if servers else "."
+    return f"No tool matches. Try other words.{where if tools else ''}"
+
+
+SATURATION, LENGTH_SHARE = 1.2, 0.75
+"""The usual constants k1 and b of BM25."""
+
+NAME_WEIGHT = 4
+"""The weight of a word in a tool's name; one in its description has the weight 1."""
+
+MAX_NAME = 100
+"""Characters of a wrong name that are compared."""
+
+MIN_COVERAGE = 0.4
+"""A match has at least this share of the best match's score."""
+
+MIN_SIMILARITY = 0.75
+"""The minimum share of equal letters of a misspelt word and the word that replaces it."""
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
+_IGNORED = frozenset(
+    {"a", "an", "and", "by", "for", "from", "in", "is", "it", "me", "my", "of", "on", "or"}
+    | {"the", "this", "to", "tool", "with"}
+)
+
+
+@dataclass(slots=True)
+class ToolIndex:
+    """The words of tools; it is built for one search, because tools come and go."""
+
+    tools: Sequence[ToolSpec]
+    _documents: list[Counter[str]] = field(default_factory=list[Counter[str]])
+    _frequency: Counter[str] = field(default_factory=Counter[str])
+    _mean: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._documents = [_document(tool) for tool in self.tools]
+        for document in self._documents:
+            self._frequency.update(document.keys())
+        if self._documents:
+            lengths = sum(document.total() for document in self._documents)
+            self._mean = max(1.0, lengths / len(self._documents))
+
+    def search(self, query: str, limit: int) -> list[ToolSpec]:
+        """The best tools, best first; a tool that the query names comes first."""
+        terms = self._terms(query)
+        named = query.casefold().split()
+        scores = {
+            i: self._score(document, terms) + (100 if self.tools[i].name.casefold() in named else 0)
+            for i, document in enumerate(self._documents)
+        }
+        best = max(scores.values(), default=0)
+        ranked = sorted(scores, key=lambda i: (-scores[i], i))
+        kept = [i for i in ranked if scores[i] > 0 and scores[i] >= MIN_COVERAGE * best]
+        return [self.tools[i] for i in kept[:limit]]
+
+    def _terms(self, query: str) -> list[str]:
+        """The query's words; a word that no tool has becomes the most similar one."""
+        terms = dict.fromkeys(term for term in stems(query) if term not in _IGNORED)
+        return [self._nearest(term) for term in terms]
+
+    def _nearest(self, term: str) -> str:
+        if term in self._frequency:
+            return term
+        return next(iter(_similar(term, self._frequency, 1)), term)
+
+    def _score(self, document: Counter[str], terms: Iterable[str]) -> float:
+        share = 1 - LENGTH_SHARE + LENGTH_SHARE * document.total() / self._mean
+        return sum(
+            self._weight(term)
+            * document[term]
+            * (SATURATION + 1)
+            / (document[term] + SATURATION * share)
+            for term in terms
+            if document[term]
+        )
+
+    def _weight(self, term: str) -> float:
+        number, having = len(self._documents), self._frequency[term]
+        return math.log(1 + (number - having + 0.5) / (having + 0.5))
+
+
+def nearest_names(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
+    """The names that are most similar to a wrong one: by letters, then by words."""
+    name, known = name[:MAX_NAME], list(names)
+    similar = _similar(name, known, limit)
+    by_words = ToolIndex([ToolSpec(other, "") for other in known]).search(name, limit)
+    return list(dict.fromkeys([*similar, *(tool.name for tool in by_words)]))[:limit]
+
+
+def stems(text: str) -> list[str]:
+    """The words of a text or a name, in lower case and without common endings."""
+    return [_stem(word.casefold()) for word in _WORD.findall(text)]
+
+
+def _document(tool: ToolSpec) -> Counter[str]:
+    words = Counter(stems(tool.description))
+    words.update(stems(" ".join(tool.parameters.get("properties", {}))))
+    for word in stems(tool.name):
+        words[word] += NAME_WEIGHT
+    return words
+
+
+def _similar(word: str, words: Iterable[str], limit: int) -> list[str]:
+    from difflib import get_close_matches  # rarely needed, and slow to import
+
+    return get_close_matches(word, list(words), limit, MIN_SIMILARITY)
+
+
+def _stem(word: str) -> str:
+    """`issues` and `issue` have the same stem, and so have `creating` and `created`."""
+    if len(word) > 4 and word.endswith("ies"):
+        return f"{word[:-3]}y"
+    for ending, minimum in (("ing", 6), ("ed", 5), ("es", 5), ("s", 4), ("e", 4)):
+        if len(word) >= minimum and word.endswith(ending) and not word.endswith("ss"):
+            return word[: -len(ending)]
+    return word
+
+
+CHARACTERS_PER_TOKEN = 3.5
+"""An estimate for schemas; a small vocabulary needs more tokens."""
+
+
+def listed_tools(
+    tools: Iterable[AnyTool], max_tokens: int, *, search: bool = False
+) -> list[ToolSpec]:
+    """The tools in the prompt: all if the schemas of the added ones take at most `max_tokens`.
+
+    Otherwise, and with `search`, `find_tools` and `use_tool` replace the added ones. Without
+    `find_tools` among `tools` all others are listed.
+    """
+    every = list(tools)
+    own = [tool.spec() for tool in every if not tool.is_extension and tool.name != FIND_TOOLS]
+    added = [tool.spec() for tool in every if tool.is_extension]
+    can_search = any(tool.name == FIND_TOOLS for tool in every)
+    if not can_search or not (search or estimated_tokens(added) > max_tokens):
+        return [*own, *added]
+    return [*own, find_tools_spec(added), USE_TOOL_SPEC]
+
+
+def estimated_tokens(tools: Sequence[ToolSpec]) -> int:
+    """About the tokens of the tools in a prompt."""
+    texts = (json.dumps([t.name, t.description, t.parameters], ensure_ascii=False) for t in tools)
+    return round(sum(map(len, texts)) / CHARACTERS_PER_TOKEN)

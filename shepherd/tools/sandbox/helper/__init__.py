@@ -1,1 +1,0 @@
-"""The helper program that becomes a boxed command, started ahead of time in its groups."""
