@@ -14,6 +14,7 @@ from shepherd.config.choices import ApproveMode
 from shepherd.errors import PlaceError, ShepherdError, ToolError
 from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall
+from shepherd.tools import deferred
 from shepherd.tools.base import Access, AccessKind, AnyTool, FieldChoices, ToolContext, ToolResult
 from shepherd.tools.confinement import Command, Plan
 from shepherd.tools.permissions.approval import (

@@ -10,6 +10,7 @@ from shepherd.config.choices import ApproveMode
 from shepherd.events import CallbackEvent
 from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.session import Session
+from shepherd.tools import deferred
 from shepherd.tools.deferred import (
     FIND_TOOLS,
     USE_TOOL,
