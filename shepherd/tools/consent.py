@@ -14,9 +14,9 @@ from shepherd.config.choices import ApproveMode
 from shepherd.errors import PlaceError, ShepherdError, ToolError
 from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall
-from shepherd.tools import deferred
 from shepherd.tools.base import Access, AccessKind, AnyTool, FieldChoices, ToolContext, ToolResult
 from shepherd.tools.confinement import Command, Plan
+from shepherd.tools.deferred import call_signature
 from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,
@@ -75,7 +75,7 @@ def parse_arguments(tool: AnyTool, call: ToolCall) -> Any:
     except ValidationError as error:
         problems = _sentence(error.errors(include_url=False), kind.model_fields)
         # the prompt may not list the tool
-        usage = f"; it is {signature(tool.spec())}" if tool.is_extension else ""
+        usage = f"; it is {call_signature(tool.spec())}" if tool.is_extension else ""
         raise ToolError(f"bad arguments for {call.name}: {problems}{usage}") from error
 
 

@@ -82,7 +82,7 @@ levels of nested objects."""
 _NAMES = {"string", "integer", "number", "boolean", "object", "null"}
 
 
-def signature(tool: ToolSpec) -> str:
+def call_signature(tool: ToolSpec) -> str:
     """The call as `name(a: string, b?: "x" | "y")`; `?` marks an argument that can be left out."""
     return f"{tool.name}({', '.join(_members(tool.parameters, 0))})"
 
@@ -233,7 +233,7 @@ def _entries(tools: Iterable[ToolSpec]) -> list[str]:
     lines: list[str] = []
     size = 0
     for tool in tools:
-        entry = [signature(tool), *(f"  {text}" for text in [summary(tool)] if text)]
+        entry = [call_signature(tool), *(f"  {text}" for text in [summary(tool)] if text)]
         details = [f"    {note}" for note in notes(tool)]
         if size + sum(map(len, [*entry, *details])) <= MAX_CHARACTERS:
             entry += details

@@ -17,7 +17,7 @@ from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import NO_TERMINAL, Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.policy import PLAN_MODE, PermissionPolicy
 from shepherd.tools.plan import PresentPlan, UpdatePlan, plan_of
-from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.registry import ToolRegistry, builtin_tools
 from shepherd.tools.sandbox.sandbox import Finding, Sandbox
 from tests.flat_events import flat
 from tests.tools.sandbox.boxes import BOXES, need

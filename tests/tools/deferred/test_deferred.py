@@ -10,13 +10,13 @@ from shepherd.config.choices import ApproveMode
 from shepherd.events import CallbackEvent
 from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.session import Session
-from shepherd.tools import deferred
 from shepherd.tools.deferred import (
     FIND_TOOLS,
     USE_TOOL,
     FindTools,
     SearchResults,
     ToolIndex,
+    call_signature,
     listed_tools,
     open_call,
 )
@@ -84,7 +84,7 @@ def test_a_signature_is_short_and_complete() -> None:
         },
         "required": ["owner", "place"],
     }
-    assert signature(ToolSpec("call", "", parameters)) == (
+    assert call_signature(ToolSpec("call", "", parameters)) == (
         'call(owner: string, state?: "open" | "closed", labels?: (string | null)[], '
         "place: {line?: integer}, odd?: any, other?: 1 | any)"
     )
@@ -92,7 +92,7 @@ def test_a_signature_is_short_and_complete() -> None:
 
 @pytest.mark.parametrize("schema", [{}, {"properties": 1}, {"properties": {"a": {"enum": 2}}}])
 def test_a_signature_of_any_schema(schema: dict[str, Any]) -> None:
-    assert signature(ToolSpec("call", "", schema)).startswith("call(")
+    assert call_signature(ToolSpec("call", "", schema)).startswith("call(")
 
 
 @pytest.mark.parametrize(
