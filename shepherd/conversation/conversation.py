@@ -193,7 +193,7 @@ class Conversation:
 
         Raises the error that keeps the model from loading, and those of `prompt`.
         """
-        backend = await self.live_backend()
+        backend = await self.slot.live_backend()
         await self.before_turn()
         return backend, await self.prompt(text)
 

@@ -117,7 +117,14 @@ def test_a_command_that_changes_files_or_rules_needs_the_scope_of_approvals(
     ):
         client.post("/request", json={"prompt": "write it"}).raise_for_status()
         powerful = ["/undo", "/undo 1 force", "/redo", "/approve all", "/rewind 1 files"]
-        powerful += ["/rewind files 1 force", "/tree 1 files", "!true", "!!true"]
+        powerful += [
+            "/mcp enable one",
+            "/mcp reconnect one",
+            "/rewind files 1 force",
+            "/tree 1 files",
+            "!true",
+            "!!true",
+        ]
         for text in powerful:
             refused = client.post("/command", json={"command": text})
             assert refused.status_code == 403, text

@@ -1,8 +1,8 @@
 """Inputs that wait while the model works: for its next step, or for the end of the turn."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
 from rich.text import Text
 
@@ -20,7 +20,7 @@ class WorkQueue:
 
     def __init__(
         self,
-        handle: Callable[[str], Awaitable[None]],
+        handle: Callable[[str], Coroutine[Any, Any, None]],
         interrupted: Callable[[], None],
         idle: Callable[[], None],
     ) -> None:
@@ -72,7 +72,7 @@ class WorkQueue:
             await self._arrived.wait()
 
     async def _do(self, text: str) -> None:
-        task = self._current = asyncio.ensure_future(self._run_one(text))
+        task = self._current = asyncio.ensure_future(self._handle(text))
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
@@ -85,9 +85,6 @@ class WorkQueue:
             self._interrupted()
         else:
             task.result()
-
-    async def _run_one(self, text: str) -> None:
-        await self._handle(text)
 
 
 MAX_SHOWN = 60
