@@ -93,14 +93,18 @@ def build_workspace(
 
     `session` returns the one that the conversation is in.
     """
-    memory = build_memory(config, paths, notices)
+    # files of the memory are not touched yet
+    saves = config.memory.enabled and config.terminal.save_sessions
+    max_bytes = config.memory.max_mib * MIB
+    memory = Memory(paths.memory_file, notices.tell, max_bytes=max_bytes) if saves else None
     registry = build_registry(config)
-    add_memory_tools(registry, config, memory, Place.of(cwd))
+    if memory is not None and config.memory.tools != "off":
+        _add_tools(registry, config, memory_tools(memory, Place.of(cwd)))
     policy = build_policy(config, paths, cwd)
     knowledge = load_knowledge(
         config.knowledge, paths, cwd, policy, notices.tell, lambda: session().messages
     )
-    add_knowledge_tools(registry, config, knowledge)
+    _add_tools(registry, config, knowledge.tools())
     add_plugin_tools(registry, config, notices.tell)
     sandbox = build_sandbox(config, [skill.folder for skill in knowledge.skills])
     servers = build_servers(config, paths, policy, sandbox, notices)
@@ -146,27 +150,9 @@ def build_servers(
     return build_hub(paths, policy, sandbox, notices.tell)
 
 
-def build_memory(config: Config, paths: Paths, notices: Notices) -> Memory | None:
-    """The user's memory, unless the settings turn it off; files are not touched yet."""
-    if not (config.memory.enabled and config.terminal.save_sessions):
-        return None
-    return Memory(paths.memory_file, notices.tell, max_bytes=config.memory.max_mib * MIB)
-
-
-def add_memory_tools(
-    registry: ToolRegistry, config: Config, memory: Memory | None, place: Place
-) -> None:
-    """Add the memory's tools after the others, if the settings allow tools."""
-    if memory is None or not config.model.tools or config.memory.tools == "off":
-        return
-    for tool in memory_tools(memory, place):
-        if tool.name not in config.tools.disabled:
-            registry.add(tool)
-
-
-def add_knowledge_tools(registry: ToolRegistry, config: Config, knowledge: Knowledge) -> None:
-    """Add the tool for skills, if there are any and the settings allow tools."""
-    for tool in knowledge.tools() if config.model.tools else []:
+def _add_tools(registry: ToolRegistry, config: Config, tools: Iterable[AnyTool]) -> None:
+    """Add tools after the others, unless the settings switch them off."""
+    for tool in tools if config.model.tools else ():
         if tool.name not in config.tools.disabled:
             registry.add(tool)
 
