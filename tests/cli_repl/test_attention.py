@@ -6,7 +6,7 @@ import pytest
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from shepherd.cli.repl.window.terminal import Attention, notification
+from shepherd.cli.repl.terminal import Attention, notification
 
 XTERM = {"TERM": "xterm-256color"}
 

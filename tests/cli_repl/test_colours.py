@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from shepherd.cli.repl.window.terminal import (
-    ANSWER_SECONDS,
-    QUERY,
-    TerminalColours,
-    brightness,
-    can_ask,
-)
+from shepherd.cli.repl.terminal import ANSWER_SECONDS, QUERY, TerminalColours, brightness, can_ask
 
 LIGHT = "\x1b]10;rgb:0000/0000/0000\x1b\\\x1b]11;rgb:ffff/ffff/eeee\x1b\\\x1b[?62;22c"
 DARK = "\x1b]10;rgba:ff/ff/ff/ff\a\x1b]11;rgb:1/1/2\a\x1b[?1;2c"

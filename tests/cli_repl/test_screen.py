@@ -27,7 +27,7 @@ from shepherd.cli.render.text_view import AnswerView
 from shepherd.cli.repl.completion import PromptCompleter
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.screen import REDRAW_SECONDS, Screen
-from shepherd.cli.repl.window.terminal import Attention, read_focus_events
+from shepherd.cli.repl.terminal import Attention, read_focus_events
 from shepherd.cli.terminal.paint import Painter
 from shepherd.events import Text, ToolResult
 from shepherd.messages import ToolCall

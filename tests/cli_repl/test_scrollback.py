@@ -9,7 +9,7 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output.vt100 import Vt100_Output
 from pyte import modes
 
-from shepherd.cli.repl.window.scrollback import Area, Scrollback
+from shepherd.cli.repl.scrollback import Area, Scrollback
 
 COLUMNS = 20
 LIVE = ["", "working", "", "> prompt", "status"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from prompt_toolkit.application import Application
 
 from shepherd.cli.render.rows import RowWriter
-from shepherd.cli.repl.window.scrollback import BEGIN_UPDATE, END_UPDATE, Area, Scrollback
+from shepherd.cli.repl.scrollback import BEGIN_UPDATE, END_UPDATE, Area, Scrollback
 from shepherd.cli.terminal.paint import Ink, Painter
 
 WRITE_SECONDS = 0.12

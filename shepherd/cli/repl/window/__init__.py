@@ -1,1 +1,0 @@
-"""The terminal's window: output above the live area, resizes, the title and the bell."""
