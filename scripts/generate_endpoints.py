@@ -10,8 +10,7 @@ from pydantic.fields import FieldInfo
 
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import Script, ScriptedBackend
-from shepherd.conversation.shared.session import SharedSession
-from shepherd.conversation.shared.shareable import SessionActions
+from shepherd.conversation.shared.session import SessionActions, SharedSession
 from shepherd.errors import SessionError
 from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge
 from shepherd.messages import JsonObject, Message

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.cli.render.status import Status, compact, status_text
+from shepherd.cli.render.status import Status, Totals, compact, status_text
 from shepherd.cli.render.tool_view import (
     MAX_DIFF_LINES,
     argument_summary,
@@ -13,7 +13,6 @@ from shepherd.cli.render.tool_view import (
     display_pieces,
     result_pieces,
 )
-from shepherd.cli.render.totals import Totals
 from shepherd.cli.terminal.paint import UNICODE, Painter
 from shepherd.conversation.export import as_html, as_json, as_markdown, fenced
 from shepherd.events import Stats

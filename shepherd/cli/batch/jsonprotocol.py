@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from shepherd.cli.batch.jsoninput import InputError
-from shepherd.cli.render.totals import Totals
+from shepherd.cli.render.status import Totals
 from shepherd.events import (
     Event,
     Failure,

@@ -6,8 +6,7 @@ from rich.text import Text
 
 from shepherd.agents import TASK
 from shepherd.cli.render import tool_view
-from shepherd.cli.render.live_calls import LiveCalls
-from shepherd.cli.render.plan_view import PlanView
+from shepherd.cli.render.live import LiveCalls, PlanView
 from shepherd.cli.render.status import Activity, Status
 from shepherd.cli.render.surface import Surface
 from shepherd.cli.render.text_view import AnswerView, ThinkingView

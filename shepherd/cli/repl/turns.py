@@ -8,10 +8,9 @@ from rich.text import Text
 from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
 from shepherd.cli.render.renderer import EXPAND_HINT, Renderer
-from shepherd.cli.render.status import Status
+from shepherd.cli.render.status import Status, Totals
 from shepherd.cli.render.surface import Surface
 from shepherd.cli.render.tool_view import counted
-from shepherd.cli.render.totals import Totals
 from shepherd.cli.terminal.attachments import (
     Attached,
     attach_files,

@@ -20,8 +20,7 @@ from shepherd.conversation.commands.table import named_command, output_of
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SessionStart
 from shepherd.conversation.shared.approvals import ClientApprover
-from shepherd.conversation.shared.session import SharedSession
-from shepherd.conversation.shared.shareable import SessionActions
+from shepherd.conversation.shared.session import SessionActions, SharedSession
 from shepherd.errors import SessionError
 from shepherd.server.access.audit import AuditedTools, AuditLog
 from shepherd.server.access.keys import Keys

@@ -2,7 +2,11 @@
 
 import asyncio
 import logging
-from typing import Self
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Protocol, Self
 
 from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
@@ -16,17 +20,17 @@ from shepherd.conversation.shared.protocol import (
     SharedSessionError,
     UpdateKind,
 )
-from shepherd.conversation.shared.publisher import Publisher
-from shepherd.conversation.shared.requests import PromptRequest, RequestQueue, State
-from shepherd.conversation.shared.shareable import SessionActions, SharedConversation
+from shepherd.conversation.shared.requests import PromptRequest, Publisher, RequestQueue, State
 from shepherd.errors import BusyError, SessionError, SessionStorageError, ShepherdError
 from shepherd.events import Failure, FinishReason, Notice, Topic
 from shepherd.images import Image
-from shepherd.messages import Message
-from shepherd.session import SessionJournal
+from shepherd.knowledge.knowledge import Knowledge
+from shepherd.messages import JsonObject, Message, message_to_json
+from shepherd.session import Session, SessionJournal
 from shepherd.tasks import end_tasks
+from shepherd.tools.permissions.approval import Approver
 from shepherd.transcript import SessionSummary
-from shepherd.turn import TurnOutcome, run_turn
+from shepherd.turn import ToolExecutor, TurnLimits, TurnOutcome, run_turn
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +38,55 @@ RELOADING = "The model has failed for good; it is loaded again."
 ENDING = "The server is ending; it takes no more requests."
 RESUMED = "Another session is shared now; fetch the state again."
 DEFECT = "The server failed to answer this request; its log says why."
+
+
+class SharedConversation(Protocol):
+    """What a shared session needs of the conversation that it shares."""
+
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def limits(self) -> TurnLimits: ...
+
+    @property
+    def knowledge(self) -> Knowledge: ...
+
+    async def prompt(self, text: Message) -> Message:
+        """The message to send, in which a custom command is expanded; raises ShepherdError."""
+        ...
+
+    def clear(self) -> None:
+        """Forget all messages."""
+        ...
+
+    def saved_sessions(self, limit: int) -> list[SessionSummary]:
+        """The newest saved sessions of the directory."""
+        ...
+
+    def resume(self, id: str) -> None:
+        """Continue with a saved session in place of this one; raises SessionError."""
+        ...
+
+    async def reload(self) -> Backend:
+        """Open the model again, after it has failed for good; raises ShepherdError."""
+        ...
+
+    async def before_turn(self) -> None:
+        """Prepare a turn: the tools of servers can change between two."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionActions:
+    """How a shared session runs tools and commands.
+
+    `tool_runner` makes the runner of calls that an approver allows. `command` returns the output of
+    a command, such as `/undo`; it raises ShepherdError.
+    """
+
+    tool_runner: Callable[[Approver], ToolExecutor]
+    command: Callable[[str], Awaitable[str]]
 
 
 class SharedSession:
@@ -282,3 +335,61 @@ class SharedSession:
                 self.submit(message.content, client, message.images)
             except BusyError as error:
                 self.publisher.receive(Notice(str(error), Topic.WARNING))
+
+
+def snapshot(conversation: SharedSession, client: str) -> JsonObject:
+    """Everything up to the update `update_id`, as far as this client may see it.
+
+    A client that applies the updates after that id misses none and repeats none.
+    """
+    session, log, queue = conversation.session, conversation.log, conversation.queue
+    return {
+        "id": session.id,
+        "update_id": log.id_of(log.last),
+        "model": conversation.backend.info.id,
+        "context": {
+            "used": session.ledger.context_used,
+            "size": conversation.backend.info.context_size,
+        },
+        "thinking": session.thinking,
+        "commands": conversation.knowledge.command_list(),
+        "skills": [
+            {"name": skill.name, "description": skill.description}
+            for skill in conversation.knowledge.skills
+        ],
+        "messages": [message_to_json(message.without_images()) for message in session.messages],
+        "running": _running(conversation, client),
+        "queue": [
+            {
+                "request": request.id,
+                "position": queue.position(request),
+                "prompt": request.prompt,
+                "mine": _is_of(request, client),
+            }
+            for request in queue.waiting
+        ],
+        "approvals": [
+            {"request": pending.request.id, **pending.to_json()}
+            for pending in conversation.approver.pending(client)
+        ],
+    }
+
+
+def _running(conversation: SharedSession, client: str) -> JsonObject | None:
+    request = conversation.queue.running
+    if request is None:
+        return None
+    return {
+        "request": request.id,
+        "prompt": request.prompt,
+        "mine": _is_of(request, client),
+        "partial": [
+            {"kind": kind, "text": "".join(text for _, text in pieces)}
+            for kind, pieces in groupby(conversation.publisher.partial, key=itemgetter(0))
+        ],
+        "waits_for_approval": conversation.approver.waiting,
+    }
+
+
+def _is_of(request: PromptRequest, client: str) -> bool:
+    return request.client == client

@@ -21,8 +21,7 @@ from shepherd.conversation.shared.protocol import (
     UpdateKind,
 )
 from shepherd.conversation.shared.requests import PromptRequest
-from shepherd.conversation.shared.session import SharedSession
-from shepherd.conversation.shared.snapshot import snapshot
+from shepherd.conversation.shared.session import SharedSession, snapshot
 from shepherd.images import check_count, decode_image
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject

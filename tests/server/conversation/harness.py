@@ -14,8 +14,7 @@ import httpx
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.conversation.shared.log import UpdateLog
-from shepherd.conversation.shared.session import SharedSession
-from shepherd.conversation.shared.shareable import SessionActions
+from shepherd.conversation.shared.session import SessionActions, SharedSession
 from shepherd.errors import SessionError
 from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge
 from shepherd.messages import Message

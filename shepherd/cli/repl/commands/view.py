@@ -1,6 +1,6 @@
 """Commands about the terminal itself."""
 
-from shepherd.cli.render.totals import Totals
+from shepherd.cli.render.status import Totals
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.conversation.commands.command import Lines, Note, Row
