@@ -98,6 +98,7 @@ class StopMatcher:
                 self.hit = max(hits, key=len)
                 self._held = ""
                 return window[: end - len(self.hit)]
+        # the longest beginning of a stop string at the end may go on in the next piece
         safe = len(window) - max(stop.length for stop in self._stops)
         self._held = window[safe:]
         return window[:safe]

@@ -102,6 +102,7 @@ class ContentTokens:
         return content
 
     def _report(self, places: frozenset[int]) -> list[TokenLogprob]:
+        """The tokens that have a character at these places and were not reported yet."""
         reported = [
             p for p in self._pending if not p.reported and not places.isdisjoint(p.characters)
         ]

@@ -70,6 +70,7 @@ class CallSyntax:
         return rules.add("calls", f"{opening} {call}{more} {characters(self.closing)}")
 
     def _call(self, rules: Rules, tool: ToolSpec, name: str) -> str:
+        """A rule called `name` for a call of the tool, without what is around calls."""
         schema = prepare(tool.parameters).value
         arguments = rules.add(f"{name}_arguments", json_value(schema, self.comma, self.colon))
         named = literal(json_text(tool.name) + self.middle)

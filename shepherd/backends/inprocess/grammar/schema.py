@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -274,23 +274,17 @@ class _Preparation:
     def _keyword(self, key: str, value: Any, schema: JsonObject, depth: int, *, part: bool) -> Any:
         """The value of a keyword, with the schemas in it prepared."""
         part = self.closing.combines(key, schema) or (part and key in ("anyOf", "oneOf"))
-        visit = self._visitor(depth + 1, part=part)
+
+        def visit(inner: Any, *, shared: bool = False) -> Any:
+            return self.visit(inner, depth + 1, part=part or shared)
+
         if key in _MAPS and isinstance(value, dict):
+            shared = self.closing.shared if key in ("$defs", "definitions") else ()
             inside = cast(JsonObject, value).items()
-            return {
-                name: visit(inner, name if key in ("$defs", "definitions") else "")
-                for name, inner in inside
-            }
+            return {name: visit(inner, shared=name in shared) for name, inner in inside}
         if key in _LISTS and isinstance(value, list):
-            return [visit(inner, "") for inner in cast(list[Any], value)]
-        return visit(value, "") if key in (*_ONE, *_MORE) else value
-
-    def _visitor(self, depth: int, *, part: bool) -> Callable[[Any, str], Any]:
-        def visit(schema: Any, definition: str) -> Any:
-            shared = bool(definition) and definition in self.closing.shared
-            return self.visit(schema, depth, part=part or shared)
-
-        return visit
+            return [visit(inner) for inner in cast(list[Any], value)]
+        return visit(value) if key in (*_ONE, *_MORE) else value
 
     def _without_unenforced(self, schema: JsonObject) -> JsonObject:
         result: JsonObject = {}

@@ -316,6 +316,7 @@ class DiskCache:
                 self._learn(name, path)
 
     def _learn(self, name: str, path: Path) -> None:
+        """Read the index of a file; a damaged one is removed."""
         try:
             self._known[name] = read_index(path, self._digest)
         except FileNotFoundError:
