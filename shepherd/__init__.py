@@ -30,12 +30,10 @@ if TYPE_CHECKING:
     from shepherd.events import CodeBlock, FinishReason, Notice, Stats, Text, Thinking, ToolResult
     from shepherd.images import Image
     from shepherd.messages import Message, ToolCall
-    from shepherd.sdk.approval import ApprovalCallback
     from shepherd.sdk.chat import Chat
-    from shepherd.sdk.events import Answer, End, Event
-    from shepherd.sdk.opening import ask
+    from shepherd.sdk.opening import ApprovalCallback, ask
     from shepherd.sdk.opening import open_chat as open  # noqa: A004 - read as shepherd.open
-    from shepherd.sdk.turn import Turn
+    from shepherd.sdk.turn import Answer, End, Event, Turn
     from shepherd.tools.base import Access, AccessKind, Tool, ToolContext
     from shepherd.tools.function import tool
     from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
@@ -103,11 +101,9 @@ _MODULES = {
     "events": "CodeBlock FinishReason Notice Stats Text Thinking ToolResult",
     "images": "Image",
     "messages": "Message ToolCall",
-    "sdk.approval": "ApprovalCallback",
     "sdk.chat": "Chat",
-    "sdk.events": "Answer End Event",
-    "sdk.opening": "ask",
-    "sdk.turn": "Turn",
+    "sdk.opening": "ApprovalCallback ask",
+    "sdk.turn": "Answer End Event Turn",
     "tools.base": "Access AccessKind Tool ToolContext",
     "tools.function": "tool",
     "tools.shell.background": "BackgroundCommand",

@@ -1,15 +1,16 @@
 """`ask_NAME`: another provider's model answers a question, with the same tools."""
 
-from collections.abc import Callable, Iterable
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import Field
 
-from shepherd.agents.backends import DelegateBackends
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of
-from shepherd.backends.base import ModelInfo
+from shepherd.backends.base import Backend, ModelInfo
 from shepherd.config.provider import Provider
 from shepherd.errors import ConfigError, ShepherdError, ToolError
 from shepherd.messages import Role, ToolSpec
@@ -25,6 +26,74 @@ from shepherd.tools.base import (
 )
 from shepherd.tools.deferred import SearchResults
 from shepherd.turn import TurnLimits, run_turn
+
+PREFIX = "ask_"
+
+
+class OtherBackends(Protocol):
+    """The backends of models that can be named."""
+
+    async def get(self, provider: str) -> Backend:
+        """The backend of PROVIDER or PROVIDER/MODEL; raises ShepherdError."""
+        ...
+
+
+class DelegateBackends:
+    """One backend for each provider in use, by the provider's name or by PROVIDER/MODEL."""
+
+    def __init__(self, open_backend: Callable[[str], Awaitable[Backend]]) -> None:
+        self._open = open_backend
+        self._backends: dict[str, Backend] = {}
+        self._changing = asyncio.Lock()
+
+    async def get(self, provider: str) -> Backend:
+        """The provider's backend, opened again if the last one has failed permanently.
+
+        Raises the error of a failed start.
+        """
+        async with self._changing:
+            backend = self._backends.get(provider)
+            if backend is not None and backend.alive:
+                return backend
+            await self._close(provider)
+            backend = self._backends[provider] = await self._open(provider)
+            return backend
+
+    async def close(self, provider: str) -> None:
+        """Close the provider's backends; the next question opens a new one."""
+        async with self._changing:
+            for name in [*self._backends]:
+                if name.partition("/")[0] == provider.partition("/")[0]:
+                    await self._close(name)
+
+    async def aclose(self) -> None:
+        """Close all backends."""
+        for provider in [*self._backends]:
+            await self.close(provider)
+
+    async def _close(self, provider: str) -> None:
+        backend = self._backends.pop(provider, None)
+        if backend is not None:
+            await backend.aclose()
+
+
+def tool_names(providers: Iterable[str]) -> dict[str, str]:
+    """A tool's name for each provider, by the provider's name; every API accepts these names.
+
+    Names that differ only in symbols get a number at the end, which never changes.
+    """
+    names: dict[str, str] = {}
+    used: set[str] = set()
+    for provider in sorted(providers):
+        base = name = PREFIX + re.sub(r"[^a-z0-9]", "_", provider)
+        number = 1
+        while name in used:
+            number += 1
+            name = f"{base}_{number}"
+        used.add(name)
+        names[provider] = name
+    return names
+
 
 MAX_ROUNDS = 10
 """Maximum generations for one question, including the answer."""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shepherd.agents.backends import OtherBackends
+from shepherd.agents.ask import OtherBackends
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of, shorten
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.errors import ConfigError, ShepherdError, ToolError

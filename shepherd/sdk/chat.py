@@ -15,8 +15,7 @@ from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, Topic
 from shepherd.images import Image, check_count, load_image, read_image
 from shepherd.messages import Message
-from shepherd.sdk.events import Answer, End, Notice
-from shepherd.sdk.turn import Turn, TurnWork
+from shepherd.sdk.turn import Answer, End, Notice, Turn, TurnWork
 from shepherd.tools.permissions.approval import Approver
 from shepherd.tools.shell.background import BackgroundCommand
 from shepherd.turn import TurnOutcome, run_turn

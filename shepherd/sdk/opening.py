@@ -1,11 +1,12 @@
-"""Opens a conversation from Python."""
+"""Opens a conversation from Python; a function of the program approves calls."""
 
 import asyncio
+import inspect
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TypeAlias, TypedDict, Unpack, cast
 
 from shepherd.config.load import load_config
 from shepherd.config.provider import make_provider
@@ -20,13 +21,50 @@ from shepherd.conversation.model_choice import (
 )
 from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ConfigError, ShepherdError
-from shepherd.sdk.approval import ApprovalCallback, CallbackApprover
 from shepherd.sdk.chat import Chat
-from shepherd.sdk.events import Answer
+from shepherd.sdk.turn import Answer
 from shepherd.tools.base import AnyTool
+from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
+
+ApprovalAnswer: TypeAlias = bool | Choice | Approval | Mapping[str, str]
+"""A mapping has a value for each of the request's `fields`, and allows the call once."""
+
+ApprovalCallback: TypeAlias = Callable[
+    [ApprovalRequest], ApprovalAnswer | Awaitable[ApprovalAnswer]
+]
 
 LATEST = "latest"
 """The `session` for the last one of the directory."""
+
+NO_CALLBACK = "denied: this call needs approval, and the program has no approve callback"
+DENIED = "denied by the approve callback"
+
+
+class CallbackApprover:
+    """Asks a callback; anything but a clear yes denies the call, and so does a missing callback."""
+
+    def __init__(self, callback: ApprovalCallback | None) -> None:
+        self._callback = callback
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """The callback's answer; an exception of the callback denies the call."""
+        if self._callback is None:
+            return Approval(Choice.DENY, reason=NO_CALLBACK)
+        answer = self._callback(request)
+        return _approval(await answer if inspect.isawaitable(answer) else answer, request)
+
+
+def _approval(answer: object, request: ApprovalRequest) -> Approval:
+    """`answer` as an approval; a text such as "no" is true in Python, but must not allow a call."""
+    if isinstance(answer, Approval):
+        return answer
+    if isinstance(answer, Mapping) and request.fields:
+        values = cast(Mapping[str, object], answer)
+        texts = tuple(str(values.get(field, "")) for field in request.fields)
+        return Approval(Choice.ONCE, values=texts)
+    if isinstance(answer, Choice):
+        return Approval(answer, reason=DENIED)
+    return Approval(Choice.ONCE if answer is True else Choice.DENY, reason=DENIED)
 
 
 class Options(TypedDict, total=False):

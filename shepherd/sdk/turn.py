@@ -1,8 +1,9 @@
-"""One turn of a conversation as an iterator of its events."""
+"""One turn of a conversation as an iterator of its events, and the answer that they make."""
 
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -11,13 +12,85 @@ from shepherd.events import (
     EventCallback,
     Failure,
     FinishReason,
+    Notice,
     PlanUpdate,
     PrefillProgress,
+    Stats,
     Stop,
+    Text,
+    Thinking,
+    ToolResult,
     UserPrompt,
 )
-from shepherd.sdk.events import AnswerBuilder, End, Event
+from shepherd.messages import ToolCall
 from shepherd.turn import TurnOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of a turn: the text and the reasoning after the last result of a tool.
+
+    `problem` says why the turn was stopped, "" if it was not.
+    """
+
+    text: str
+    thinking: str = ""
+    reason: FinishReason = FinishReason.STOP
+    tool_calls: tuple[ToolCall, ...] = ()
+    stats: tuple[Stats, ...] = ()
+    problem: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The last event of a turn."""
+
+    answer: Answer
+
+
+Event: TypeAlias = Text | Thinking | ToolCall | ToolResult | Notice | Stats | End
+"""One of a turn's events; a `CodeBlock` is a `Text`.
+
+Progress and plans are notices here. What a turn's end or an exception contains is left out.
+"""
+
+
+@dataclass(slots=True)
+class AnswerBuilder:
+    """Collects an answer from the events of a turn."""
+
+    _text: list[str] = field(default_factory=list[str])
+    _thinking: list[str] = field(default_factory=list[str])
+    _calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    _stats: list[Stats] = field(default_factory=list[Stats])
+    problem: str = ""
+
+    def add(self, event: Event) -> None:
+        """Add one event."""
+        match event:
+            case Text():
+                self._text.append(event.text)
+            case Thinking():
+                self._thinking.append(event.text)
+            case ToolCall():
+                self._calls.append(event)
+            case ToolResult():
+                self._text.clear()
+                self._thinking.clear()
+            case Stats():
+                self._stats.append(event)
+            case Notice() | End():
+                pass
+
+    def answer(self, reason: FinishReason) -> Answer:
+        """The collected answer."""
+        text, thinking = "".join(self._text), "".join(self._thinking)
+        calls, stats = tuple(self._calls), tuple(self._stats)
+        return Answer(text, thinking, reason, calls, stats, self.problem)
+
 
 RunTurn: TypeAlias = Callable[[EventCallback], Coroutine[Any, Any, TurnOutcome]]
 

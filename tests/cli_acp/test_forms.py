@@ -17,7 +17,7 @@ from acp.schema import (
 from shepherd.cli.acp.approvals import EditorApprover
 from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.messages import JsonObject, ToolCall
-from shepherd.sdk.approval import CallbackApprover
+from shepherd.sdk.opening import CallbackApprover
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 
 FIELDS = ("Colour (red, blue)", "Loud (yes or no)")

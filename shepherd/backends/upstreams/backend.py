@@ -1,21 +1,39 @@
-"""The backend of a provider with several servers."""
+"""The backend of a provider with several servers, and the way of a request through them."""
 
 import asyncio
-from collections.abc import Sequence
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
+from hashlib import blake2b
+from typing import TypeVar
 
-from shepherd.backends.base import Backend, ModelInfo
-from shepherd.backends.embedding import Embedder
+import httpx
+
+from shepherd.affinity import Prefix, prefix_of
+from shepherd.affinity.prefix import canonical
+from shepherd.backends.api.http.failures import Failure
+from shepherd.backends.api.http.retry import Gate
+from shepherd.backends.base import Backend, Generation, ModelInfo
+from shepherd.backends.embedding import (
+    Embedder,
+    EmbeddingInput,
+    Embeddings,
+    Ranking,
+    RankingInput,
+)
 from shepherd.backends.failover import FailoverBackend, Route
 from shepherd.backends.upstream_state import Health, UpstreamState
-from shepherd.backends.upstreams.embedder import UpstreamsEmbedder
-from shepherd.backends.upstreams.group import UpstreamGroup
-from shepherd.backends.upstreams.prefix import session_prefix
-from shepherd.backends.upstreams.route import UpstreamRoute
-from shepherd.errors import UnreachableError
-from shepherd.messages import Message
+from shepherd.backends.upstreams.upstream import Upstream, UpstreamGroup
+from shepherd.errors import BusyError, InvalidRequestError, ShepherdError, UnreachableError
+from shepherd.events import EventCallback, ignore_events
+from shepherd.messages import Message, message_to_json
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 GRACE_SECONDS = 2.0
 """Once one upstream has answered, opening waits so long for the others."""
@@ -117,3 +135,132 @@ class UpstreamsBackend(FailoverBackend):
         if problems:
             number = f"{len(problems)} of {len(upstreams)} servers don't answer."
             self._pending_warning = " ".join([number, *problems])
+
+
+class UpstreamsEmbedder(Embedder):
+    """Sends each request to the least busy upstream, and elsewhere if that one fails."""
+
+    def __init__(self, group: UpstreamGroup) -> None:
+        self._group = group
+
+    async def embed(self, request: EmbeddingInput) -> Embeddings:
+        return await self._run(lambda embedder: embedder.embed(request))
+
+    async def rank(self, query: str, documents: Sequence[str]) -> Ranking:
+        return await self._run(lambda embedder: embedder.rank(query, documents))
+
+    async def count(self, request: EmbeddingInput | RankingInput) -> int:
+        return await self._run(lambda embedder: embedder.count(request))
+
+    async def _run(self, work: Callable[[Embedder], Awaitable[T]]) -> T:
+        route = UpstreamRoute(self._group, Prefix(key=random.getrandbits(64)))
+        try:
+            return await route.run(lambda backend: work(_embedder(backend)), ignore_events)
+        finally:
+            route.close()
+
+
+def _embedder(backend: Backend) -> Embedder:
+    if backend.embedder is None:
+        raise InvalidRequestError(f"{backend.info.id} makes no embeddings.", "model")
+    return backend.embedder
+
+
+class UpstreamRoute(Route):
+    """Takes a request to each upstream once, then after a pause again, as single servers are."""
+
+    def __init__(self, group: UpstreamGroup, prefix: Prefix) -> None:
+        self._group = group
+        self._prefix = prefix
+        self._current: Upstream | None = None
+        self._tried: set[Upstream] = set()
+        self._repeated: set[Upstream] = set()
+        self._rounds = 0
+
+    async def backend(self) -> Backend:
+        if self._current is None:
+            self._current = self._group.take(self._prefix, self._tried)
+        return await self._current.ready()
+
+    async def move_on(
+        self, failed: Backend | None, error: ShepherdError, callback: EventCallback
+    ) -> None:
+        upstream = self._current
+        if upstream is None or not (failed is None or _is_failure(error)):
+            raise error
+        if _is_broken(error) and upstream not in self._repeated:
+            self._repeated.add(upstream)  # it may only have closed an idle connection
+            return
+        if isinstance(error, BusyError):
+            upstream.be_busy(error, error.retry_after)
+        else:
+            upstream.fail(error)
+        self.close()
+        self._tried.add(upstream)
+        if len(self._tried) == len(self._group.upstreams):
+            await self._begin_round(error, callback)
+        logger.warning("A request leaves %s: %s", upstream.url, error)
+
+    def finish(self, generation: Generation) -> None:
+        if self._current is not None:
+            if generation.broken:
+                self._current.fail(UnreachableError(generation.broken))
+            else:
+                self._current.succeed(generation.stats)
+        self.close()
+
+    def close(self) -> None:
+        if self._current is not None:
+            self._current.end()
+            self._current = None
+
+    async def _begin_round(self, error: ShepherdError, callback: EventCallback) -> None:
+        """Pause before all upstreams are tried again; raises `error` if that makes no sense."""
+        self._rounds += 1
+        policy, timing = self._group.retry, self._group.timing
+        after = error.retry_after if isinstance(error, BusyError) else 0.0
+        is_last = self._rounds >= policy.max_attempts or after > policy.max_retry_after
+        if is_last or not _is_transient(error):
+            raise error
+        seconds = after + policy.pause(self._rounds, timing.jitter())
+        if not Gate(callback).tell_pause(str(error), seconds):
+            raise error
+        await timing.sleep(seconds)
+        self._tried.clear()
+
+
+def _is_failure(error: ShepherdError) -> bool:
+    """Whether another upstream may answer: the error is not the request's own."""
+    return isinstance(error, UnreachableError | BusyError)
+
+
+def _is_broken(error: ShepherdError) -> bool:
+    """Whether a connection broke after it was made."""
+    failure = error.__cause__
+    reason = failure.__cause__ if isinstance(failure, Failure) else None
+    return isinstance(reason, httpx.NetworkError | httpx.RemoteProtocolError) and not isinstance(
+        reason, httpx.ConnectError
+    )
+
+
+def _is_transient(error: ShepherdError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, Failure) and cause.transient
+
+
+def session_prefix(session: Session) -> Prefix:
+    """The chain of the system message, the tools and the messages."""
+    return prefix_of(_opening(session), map(_text, session.messages))
+
+
+def _opening(session: Session) -> Iterator[str]:
+    yield session.system_message
+    for tool in session.tools:
+        yield canonical([tool.name, tool.description, tool.parameters])
+
+
+def _text(message: Message) -> str:
+    if not message.images:
+        return canonical(message_to_json(message))
+    images = [blake2b(image.data, digest_size=16).hexdigest() for image in message.images]
+    return canonical([images, message_to_json(message.without_images())])

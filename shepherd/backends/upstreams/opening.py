@@ -10,8 +10,7 @@ from shepherd.backends.api.http.retry import RateLimiter, RateLimits, RetryPolic
 from shepherd.backends.base import Backend
 from shepherd.backends.connect import connect
 from shepherd.backends.upstreams.backend import UpstreamsBackend
-from shepherd.backends.upstreams.group import Router, UpstreamGroup
-from shepherd.backends.upstreams.upstream import CheckPolicy, Upstream
+from shepherd.backends.upstreams.upstream import CheckPolicy, Router, Upstream, UpstreamGroup
 from shepherd.config.provider import Provider
 from shepherd.config.provider_book import ProviderBook
 from shepherd.prices import Price
