@@ -20,7 +20,7 @@ from shepherd.server.anthropic.requests import PromptRequest, WireMessage, WireT
 from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.wire.content import Content
-from shepherd.server.wire.custom_tools import NO_ARGUMENTS
+from shepherd.server.wire.tools import NO_ARGUMENTS
 from shepherd.server.wire.translation import check_images, effort_named
 from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice

@@ -25,7 +25,7 @@ from shepherd.server.gemini.requests import (
 from shepherd.server.gemini.schema import json_schema
 from shepherd.server.seal import Seal
 from shepherd.server.wire.content import CallHistory
-from shepherd.server.wire.custom_tools import NO_ARGUMENTS
+from shepherd.server.wire.tools import NO_ARGUMENTS
 from shepherd.server.wire.translation import check_images, effort_named, logprob_count, token_budget
 from shepherd.session import Session
 from shepherd.structure import OutputFormat, ToolChoice

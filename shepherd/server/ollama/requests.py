@@ -11,7 +11,6 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import PARAMETERS
 from shepherd.server.body import RequestModel
 from shepherd.server.models import Models
-from shepherd.server.wire.custom_tools import WireFunction, WireFunctionCall
 from shepherd.server.wire.fields import (
     Integer,
     ListOrNull,
@@ -22,6 +21,7 @@ from shepherd.server.wire.fields import (
     no_boolean,
 )
 from shepherd.server.wire.sampling import SamplingFields
+from shepherd.server.wire.tools import WireFunction, WireFunctionCall
 from shepherd.server.wire.translation import token_limit
 from shepherd.server.wire.unsupported import check_fields
 

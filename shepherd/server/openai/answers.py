@@ -22,7 +22,7 @@ from shepherd.server.wire.answers import (
     timings,
     token_logprobs,
 )
-from shepherd.server.wire.custom_tools import custom_input
+from shepherd.server.wire.tools import custom_input
 from shepherd.session import Session
 
 _CHUNK = "chat.completion.chunk"

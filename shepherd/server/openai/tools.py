@@ -9,7 +9,7 @@ from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid
-from shepherd.server.wire.custom_tools import (
+from shepherd.server.wire.tools import (
     CustomFormat,
     ToolName,
     WireFunction,

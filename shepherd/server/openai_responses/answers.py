@@ -18,7 +18,7 @@ from shepherd.server.openai_responses.record import ResponseRecord, Status, usag
 from shepherd.server.openai_responses.tools import Toolset
 from shepherd.server.responses import Frames
 from shepherd.server.wire.answers import new_id, texts_of, token_logprobs
-from shepherd.server.wire.custom_tools import custom_input
+from shepherd.server.wire.tools import custom_input
 
 Event: TypeAlias = tuple[str, JsonObject]
 """The type of an event, and its fields without the sequence number."""

@@ -22,7 +22,7 @@ from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.tools import Toolset, choose, toolset
 from shepherd.server.seal import Seal, SealError
 from shepherd.server.wire.content import Content
-from shepherd.server.wire.custom_tools import custom_arguments
+from shepherd.server.wire.tools import custom_arguments
 from shepherd.server.wire.translation import check_images, effort_named
 from shepherd.session import Session
 from shepherd.structure import OutputFormat

@@ -13,14 +13,14 @@ from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body, unsupported
 from shepherd.server.openai_responses.items import at_param
-from shepherd.server.wire.custom_tools import (
+from shepherd.server.wire.fields import MAX_TOOLS
+from shepherd.server.wire.tools import (
     CustomFormat,
     ToolName,
     WireFunction,
     check_custom_format,
     custom_spec,
 )
-from shepherd.server.wire.fields import MAX_TOOLS
 from shepherd.structure import ToolChoice
 
 _CHOICE = "tool_choice"
