@@ -27,7 +27,7 @@ class GrepArguments(Arguments):
 
 
 class Grep(Tool[GrepArguments]):
-    """Finds matching lines; uses ripgrep if it is installed."""
+    """Finds matching lines, with ripgrep where it understands the pattern."""
 
     name = "grep"
     traits = Traits("search", "Search", unit="match", reads_only=True)
