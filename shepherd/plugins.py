@@ -3,12 +3,13 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache, partial
+from importlib.metadata import Distribution, EntryPoint, distributions
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,9 +19,6 @@ from shepherd.tasks import in_daemon_thread
 T = TypeVar("T")
 LOAD_SECONDS = 10.0
 """The longest wait for the import of a plugin."""
-
-_ENDINGS = (".dist-info", ".egg-info")
-_ENTRY_POINTS = "entry_points.txt"
 
 
 class Group(StrEnum):
@@ -54,8 +52,6 @@ class Plugin:
 
         It is imported in a thread, which stays behind when it does not end.
         """
-        from importlib.metadata import EntryPoint
-
         loading = in_daemon_thread(EntryPoint(self.name, self.value, self.group).load)
         if not wait([loading], LOAD_SECONDS).done:
             raise PluginError(
@@ -112,8 +108,10 @@ def installed_plugins() -> list[Plugin]:
 
     Packages in the working directory are ignored, because a cloned repository could contain one.
     """
-    folders = tuple((folder, _changed(folder)) for folder in dict.fromkeys(sys.path))
-    return list(_plugins_in(folders, os.path.realpath(".")))
+    cwd = os.path.realpath(".")
+    folders = [f for f in dict.fromkeys(sys.path) if f.startswith(os.sep)]
+    places = tuple((f, _changed(f)) for f in folders if os.path.realpath(f) != cwd)
+    return list(_plugins_in(places))
 
 
 def _changed(folder: str) -> int:
@@ -125,50 +123,25 @@ def _changed(folder: str) -> int:
 
 
 @lru_cache(1)
-def _plugins_in(folders: tuple[tuple[str, int], ...], cwd: str) -> tuple[Plugin, ...]:
+def _plugins_in(folders: tuple[tuple[str, int], ...]) -> tuple[Plugin, ...]:
     by_package: dict[str, list[Plugin]] = {}
-    for path in _metadata_directories((folder for folder, _changed in folders), cwd):
-        plugins = _plugins_at(path)
+    for package in distributions(path=[folder for folder, _changed in folders]):
+        plugins = _plugins_of(package)
         if plugins:
             by_package.setdefault(_normalized(plugins[0].package), plugins)
     plugins = (plugin for plugins in by_package.values() for plugin in plugins)
     return tuple(sorted(plugins, key=lambda p: (p.package, p.group, p.name)))
 
 
-def _metadata_directories(folders: Iterable[str], cwd: str) -> Iterator[str]:
-    """The metadata of packages with entry points for Shepherd; reads a small file of each."""
-    for folder in folders:
-        if not folder.startswith(os.sep) or os.path.realpath(folder) == cwd:
-            continue
-        try:
-            names = sorted(entry.name for entry in os.scandir(folder))
-        except OSError:
-            continue
-        for name in names:
-            if name.endswith(_ENDINGS) and _names_shepherd(f"{folder}/{name}/{_ENTRY_POINTS}"):
-                yield f"{folder}/{name}"
-
-
-def _names_shepherd(path: str) -> bool:
-    try:
-        return b"[shepherd." in Path(path).read_bytes()
-    except OSError:
-        return False
-
-
-def _plugins_at(path: str) -> list[Plugin]:
+def _plugins_of(package: Distribution) -> list[Plugin]:
     """The plugins of one package; a package with broken metadata has none."""
-    from importlib.metadata import Distribution
-
     groups = {group.value: group for group in Group}
     try:
-        package = Distribution.at(Path(path))
+        points = [point for point in package.entry_points if point.group in groups]
+        if not points:
+            return []
         name, version = str(package.metadata["Name"]), package.version
-        return [
-            Plugin(groups[point.group], point.name, name, version, point.value)
-            for point in package.entry_points
-            if point.group in groups
-        ]
+        return [Plugin(groups[p.group], p.name, name, version, p.value) for p in points]
     except (KeyError, ValueError, TypeError, OSError, AttributeError):
         return []
 
