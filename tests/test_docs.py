@@ -14,7 +14,7 @@ from shepherd.backends.api.http import failures
 from shepherd.config.layers import Layer
 from shepherd.config.settings import LayerName, Source, all_fields
 from shepherd.config.trust import UNRESTRICTED, admit
-from shepherd.conversation.shared.protocol import RefusalCode, UpdateKind
+from shepherd.conversation.shared.updates import RefusalCode, UpdateKind
 from shepherd.events import Topic
 from shepherd.knowledge.commands import INIT
 from shepherd.knowledge.instructions import USE_SKILL

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from shepherd.backends.api.http.failures import FAILED, relay_code
-from shepherd.conversation.shared.protocol import RefusalCode, SharedSessionError
+from shepherd.conversation.shared.updates import RefusalCode, SharedSessionError
 from shepherd.errors import (
     BackendError,
     BusyError,

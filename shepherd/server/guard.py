@@ -20,7 +20,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shepherd.conversation.shared.protocol import CLIENT_HEADER, REQUEST_HEADER
+from shepherd.conversation.shared.updates import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.errors import ConfigError
 from shepherd.server.access.keys import Admission, Keys
 from shepherd.server.access.limits import HEADER_NAMES

@@ -7,7 +7,7 @@ import pytest
 
 from shepherd.cli.connect.client import SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession
-from shepherd.conversation.shared.protocol import Event
+from shepherd.conversation.shared.updates import Event
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
 from shepherd.tools.permissions.approval import ScriptedApprover

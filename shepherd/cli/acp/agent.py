@@ -32,9 +32,15 @@ from acp.schema import (
     SetSessionModeResponse,
 )
 
-from shepherd.cli.acp.opening import EditorServer, SharedModels, can_see, convert_servers
+from shepherd.cli.acp.opening import (
+    EditorServer,
+    SharedModels,
+    can_see,
+    convert_servers,
+    list_page,
+    replay,
+)
 from shepherd.cli.acp.prompt import Block, invalid
-from shepherd.cli.acp.saved import list_page, replay
 from shepherd.cli.acp.session import EditorAbilities, EditorSession, mode_state
 from shepherd.cli.acp.transport import INTERNAL_ERROR
 from shepherd.cli.acp.updates import SessionUpdates

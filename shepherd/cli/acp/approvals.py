@@ -20,15 +20,15 @@ from acp.schema import (
 )
 from pydantic import ValidationError
 
-from shepherd.cli.acp.tool_calls import (
+from shepherd.cli.acp.updates import (
     CallContent,
+    SessionUpdates,
     call_locations,
     call_title,
     diff_content,
     raw_input,
     text_content,
 )
-from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.cli.approval.question import Answer, Question, approval_question
 from shepherd.errors import ToolError
 from shepherd.tools.base import AccessKind, Claim, FileChange, ToolResult

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 
 from shepherd.config.choices import ApproveMode
 from shepherd.conversation.shared.approvals import OpenQuestion
-from shepherd.conversation.shared.protocol import SharedSessionError
+from shepherd.conversation.shared.updates import SharedSessionError
 from shepherd.errors import ImageError
 from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import JsonObject, Message

@@ -11,7 +11,7 @@ import httpx
 
 from shepherd.backends.api.coerce import as_object
 from shepherd.backends.api.stream.framing import SSEDecoder, StreamEvent
-from shepherd.conversation.shared.protocol import CLIENT_HEADER, RESUME_HEADER, UpdateKind
+from shepherd.conversation.shared.updates import CLIENT_HEADER, RESUME_HEADER, UpdateKind
 from shepherd.errors import (
     AccessError,
     BackendError,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
 
 from shepherd.cli.connect.client import RemoteUpdate, SharedSessionClient
-from shepherd.conversation.shared.protocol import UpdateKind, to_event
+from shepherd.conversation.shared.updates import UpdateKind, to_event
 from shepherd.errors import BackendError, ShepherdError
 from shepherd.events import Event, FinishReason
 from shepherd.images import Image

@@ -29,7 +29,7 @@ from shepherd.conversation.commands.command import Lines, Note, Row
 from shepherd.conversation.commands.table import COMMANDS
 from shepherd.conversation.context_use import ContextPart, part_rows
 from shepherd.conversation.own_commands import ALONE
-from shepherd.conversation.shared.protocol import UpdateKind, to_event
+from shepherd.conversation.shared.updates import UpdateKind, to_event
 from shepherd.errors import InvalidRequestError
 from shepherd.events import Event
 from shepherd.images import Image

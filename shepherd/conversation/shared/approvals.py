@@ -10,9 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from shepherd.conversation.shared.log import UpdateLog
-from shepherd.conversation.shared.protocol import RefusalCode, SharedSessionError, UpdateKind
 from shepherd.conversation.shared.requests import PromptRequest
+from shepherd.conversation.shared.updates import (
+    RefusalCode,
+    SharedSessionError,
+    UpdateKind,
+    UpdateLog,
+)
 from shepherd.messages import JsonObject
 from shepherd.tasks import end_tasks
 from shepherd.tools.base import Access

@@ -6,8 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from shepherd.conversation.shared.log import UpdateLog
-from shepherd.conversation.shared.protocol import UpdateKind, from_event
+from shepherd.conversation.shared.updates import UpdateKind, UpdateLog, from_event
 from shepherd.errors import BusyError
 from shepherd.events import Event, FinishReason, Stats, TextEvent, Topic
 from shepherd.images import Image

@@ -14,13 +14,14 @@ from shepherd.conversation.additions import Additions
 from shepherd.conversation.context_use import ContextUse, measure_context
 from shepherd.conversation.own_commands import ALONE
 from shepherd.conversation.shared.approvals import ClientApprover, Clock, Presence
-from shepherd.conversation.shared.log import SharedJournal, UpdateLog
-from shepherd.conversation.shared.protocol import (
+from shepherd.conversation.shared.requests import PromptRequest, Publisher, RequestQueue, State
+from shepherd.conversation.shared.updates import (
     RefusalCode,
+    SharedJournal,
     SharedSessionError,
     UpdateKind,
+    UpdateLog,
 )
-from shepherd.conversation.shared.requests import PromptRequest, Publisher, RequestQueue, State
 from shepherd.errors import BusyError, SessionError, SessionStorageError, ShepherdError
 from shepherd.events import Failure, FinishReason, Notice, Topic
 from shepherd.images import Image

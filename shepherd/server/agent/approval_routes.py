@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shepherd.conversation.shared.protocol import RESUME_HEADER
+from shepherd.conversation.shared.updates import RESUME_HEADER
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.errors import to_api_error
 from shepherd.server.record import record_of

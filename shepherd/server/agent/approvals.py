@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
 from shepherd.conversation.shared.approvals import OpenQuestion, question_is_over
-from shepherd.conversation.shared.log import UpdateLog
-from shepherd.conversation.shared.protocol import UpdateKind
+from shepherd.conversation.shared.updates import UpdateKind, UpdateLog
 from shepherd.messages import JsonObject
 from shepherd.server.record import CallOrigin, current_origin
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice

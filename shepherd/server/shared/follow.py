@@ -6,10 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shepherd.conversation.shared.log import Update, UpdateLog
-from shepherd.conversation.shared.protocol import UpdateKind
 from shepherd.conversation.shared.requests import PromptRequest, State
 from shepherd.conversation.shared.session import SharedSession
+from shepherd.conversation.shared.updates import Update, UpdateKind, UpdateLog
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
 from shepherd.server.body import RequestModel

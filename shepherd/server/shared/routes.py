@@ -14,14 +14,14 @@ from starlette.responses import HTMLResponse, Response
 
 from shepherd.conversation.commands.table import OWN_COMMANDS, named_command
 from shepherd.conversation.shared.approvals import Presence
-from shepherd.conversation.shared.protocol import (
+from shepherd.conversation.shared.requests import PromptRequest
+from shepherd.conversation.shared.session import SharedSession, snapshot
+from shepherd.conversation.shared.updates import (
     CLIENT_HEADER,
     REQUEST_HEADER,
     RESUME_HEADER,
     UpdateKind,
 )
-from shepherd.conversation.shared.requests import PromptRequest
-from shepherd.conversation.shared.session import SharedSession, snapshot
 from shepherd.images import check_count, decode_image
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject

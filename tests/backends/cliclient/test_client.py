@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.cli.connect.client import RemoteUpdate, SharedSessionClient
-from shepherd.conversation.shared.log import UpdateLog
-from shepherd.conversation.shared.protocol import UpdateKind
+from shepherd.conversation.shared.updates import UpdateKind, UpdateLog
 from shepherd.errors import AccessError, BackendError, InvalidRequestError, UnreachableError
 from shepherd.server.access.keys import KeyStore
 from tests.server.conversation.harness import PATIENCE, serving

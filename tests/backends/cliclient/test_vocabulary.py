@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.conversation.shared.protocol import UpdateKind, from_event, to_event
+from shepherd.conversation.shared.updates import UpdateKind, from_event, to_event
 from shepherd.events import (
     CodeBlock,
     Event,

@@ -13,8 +13,8 @@ import httpx
 
 from shepherd.backends.base import Backend
 from shepherd.backends.scripted import ScriptedBackend, parse_script
-from shepherd.conversation.shared.log import UpdateLog
 from shepherd.conversation.shared.session import SessionActions, SharedSession
+from shepherd.conversation.shared.updates import UpdateLog
 from shepherd.errors import SessionError
 from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge
 from shepherd.messages import Message

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from shepherd.conversation.shared.log import UpdateLog
-from shepherd.conversation.shared.protocol import UpdateKind
+from shepherd.conversation.shared.updates import UpdateKind, UpdateLog
 from shepherd.server.settings import ServerSettings
 from tests.server.conversation.harness import PATIENCE, Seen, Served, serving, until
 from tests.server.held import HeldBackend
