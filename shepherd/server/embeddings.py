@@ -22,9 +22,8 @@ from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.embedding import MAX_INPUTS, embedded, json_array, ranked
 from shepherd.server.wire.errors import EXCEEDS_CONTEXT, OpenAiErrors
-from shepherd.server.wire.fields import Integer, ModelName
+from shepherd.server.wire.fields import Integer, ModelName, refuse_unsupported
 from shepherd.server.wire.prompts import prompts_of
-from shepherd.server.wire.unsupported import refuse_unsupported
 
 _INSTRUCTION = "Write the instruction into the texts, as the model's card says."
 _NUMBERS = "Vectors are numbers of 32 bits."

@@ -20,8 +20,8 @@ from shepherd.server.ollama.requests import Options
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.raw.requests import CompletionBody, CompletionRequest, InfillBody
+from shepherd.server.wire.fields import CONTROLS, names_of
 from shepherd.server.wire.sampling import DecodingFields, SamplingFields
-from shepherd.server.wire.unsupported import CONTROLS, names_of
 from tests.patience import PATIENCE
 from tests.server.harness import scripted
 

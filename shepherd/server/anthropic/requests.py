@@ -13,9 +13,9 @@ from shepherd.server.wire.fields import (
     ModelName,
     NotServed,
     Tools,
+    check_fields,
     few_messages,
 )
-from shepherd.server.wire.unsupported import check_fields
 
 
 def _without_empty(value: object) -> object:

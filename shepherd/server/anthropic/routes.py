@@ -10,9 +10,8 @@ from starlette.responses import Response
 
 from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
-from shepherd.server.anthropic.answers import PING, AnthropicErrors, MessageAnswer
+from shepherd.server.anthropic.answers import PING, AnthropicErrors, MessageAnswer, Thoughts
 from shepherd.server.anthropic.requests import CountRequest, MessagesRequest
-from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.anthropic.to_session import session_of
 from shepherd.server.api import Api, routes_with
 from shepherd.server.errors import ApiError, invalid

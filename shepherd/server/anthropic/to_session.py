@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
+from shepherd.server.anthropic.answers import Thoughts
 from shepherd.server.anthropic.blocks import (
     Block,
     Redacted,
@@ -17,7 +18,6 @@ from shepherd.server.anthropic.blocks import (
     joined,
 )
 from shepherd.server.anthropic.requests import PromptRequest, WireMessage, WireTool
-from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.wire.content import Content
 from shepherd.server.wire.tools import NO_ARGUMENTS

@@ -20,8 +20,7 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import MAX_STOP_STRINGS, PARAMETERS
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.content import arguments_object
-from shepherd.server.wire.fields import MAX_TOOLS, ListOrNull, no_boolean
-from shepherd.server.wire.unsupported import check_fields
+from shepherd.server.wire.fields import MAX_TOOLS, ListOrNull, check_fields, no_boolean
 
 _FOREIGN_PARTS = (
     "file_data",

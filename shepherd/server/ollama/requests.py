@@ -16,6 +16,7 @@ from shepherd.server.wire.fields import (
     ListOrNull,
     NotServed,
     Tools,
+    check_fields,
     few_messages,
     list_or_empty,
     no_boolean,
@@ -23,7 +24,6 @@ from shepherd.server.wire.fields import (
 from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.tools import WireFunction, WireFunctionCall
 from shepherd.server.wire.translation import token_limit
-from shepherd.server.wire.unsupported import check_fields
 
 _LEVELS = ("low", "medium", "high", "max")
 _LOGPROBS = PARAMETERS["logprobs"]

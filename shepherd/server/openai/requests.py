@@ -24,10 +24,10 @@ from shepherd.server.wire.fields import (
     StreamOptions,
     Tools,
     few_messages,
+    refuse_unsupported,
 )
 from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.translation import token_limit
-from shepherd.server.wire.unsupported import refuse_unsupported
 
 
 def _token_limit(value: int | None) -> int | None:

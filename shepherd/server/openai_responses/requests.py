@@ -8,9 +8,15 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import unsupported
-from shepherd.server.wire.fields import Events, ListOrNull, ModelName, NotServed, Tools
+from shepherd.server.wire.fields import (
+    Events,
+    ListOrNull,
+    ModelName,
+    NotServed,
+    Tools,
+    refuse_unsupported,
+)
 from shepherd.server.wire.sampling import SamplingFields
-from shepherd.server.wire.unsupported import refuse_unsupported
 
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
 LOGPROBS = "message.output_text.logprobs"

@@ -9,11 +9,16 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.raw.lines import LineLimits
-from shepherd.server.wire.fields import Events, GrammarFields, ModelName, StreamOptions
+from shepherd.server.wire.fields import (
+    Events,
+    GrammarFields,
+    ModelName,
+    StreamOptions,
+    refuse_unsupported,
+)
 from shepherd.server.wire.prompts import Prompts, prompts_of
 from shepherd.server.wire.sampling import DecodingFields, ranged
 from shepherd.server.wire.translation import choice_count, token_limit
-from shepherd.server.wire.unsupported import refuse_unsupported
 from shepherd.session import Infill, RawPrompt, Session
 
 MAX_FILES = 1000

@@ -23,7 +23,7 @@ from shepherd.sampling import (
 )
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError
-from shepherd.server.wire.unsupported import check_fields
+from shepherd.server.wire.fields import check_fields
 
 _SAMPLER_ALIASES = {"typ_p": "typical_p", "typical": "typical_p", "temp": "temperature"}
 _TOO_MANY_BIASES = f"takes at most {MAX_BIASES} tokens"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.server.anthropic.thoughts import Thoughts
+from shepherd.server.anthropic.answers import Thoughts
 from shepherd.server.seal import Seal
 from tests.examples import examples
 from tests.patience import PATIENCE

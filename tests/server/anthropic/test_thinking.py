@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.messages import Message, ToolCall
-from shepherd.server.anthropic.thoughts import Thoughts
+from shepherd.server.anthropic.answers import Thoughts
 from shepherd.server.seal import Seal
 from shepherd.server.settings import ServerSettings
 from tests.server.anthropic.support import HI, THINK, Server, ask, client_of, post, stream

@@ -8,8 +8,8 @@ import pytest
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.sampling import Sampling
+from shepherd.server.anthropic.answers import Thoughts
 from shepherd.server.anthropic.requests import MessagesRequest
-from shepherd.server.anthropic.thoughts import Thoughts
 from shepherd.server.anthropic.to_session import session_of
 from shepherd.server.errors import ApiError
 from shepherd.server.seal import Seal
