@@ -248,16 +248,18 @@ class Confiner:
         accesses = command.accesses
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
         plan = Plan(verdict, self._policy, self._policy)
-        is_held = verdict.decision is not Decision.ALLOW and await self._is_held(command)
-        if verdict.decision is Decision.DENY and not is_held:
+        held = None if verdict.decision is Decision.ALLOW else await self._held_verdict(command)
+        if verdict.decision is Decision.DENY and held is None:
             return plan
         box = (await self._sandbox.find()).box
         if box is None:
             await self._without_box(command.on_event)
             return plan
         plan = replace(plan, rights=self._rights_by_rule(command), box=box)
-        if is_held and not plan.rights.outside:
-            return await self._held(plan, command)
+        if held is not None and not plan.rights.outside:
+            rights = replace(plan.rights, environments=True)
+            boxed = replace(plan, verdict=held, rights=rights, is_contained=True)
+            return boxed if await self._holds(command, rights) else plan
         if verdict.decision is Decision.ASK and self._can_contain(plan, command):
             return await self._contained(plan, command)
         files = tuple(a for a in accesses if a.kind in (AccessKind.READ, AccessKind.WRITE))
@@ -311,26 +313,21 @@ class Confiner:
         exact = any(access.claim is Claim.EXACT for access in opening)
         return exact and self._policy.decide(command.tool, opening).decision is Decision.ALLOW
 
-    async def _is_held(self, command: Command) -> bool:
-        """Whether the rules allow the call if a sandbox holds what its options may do."""
-        accesses = command.held_accesses()
+    async def _held_verdict(self, command: Command) -> Verdict | None:
+        """The verdict that allows the call if a box holds what its options may do, else None."""
         here = command.place.is_relative_to(self._policy.cwd)
         if not here or changes_repository(command.accesses):
-            return False
+            return None
+        accesses = command.held_accesses()
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
-        return verdict.decision is Decision.ALLOW
+        return verdict if verdict.decision is Decision.ALLOW else None
 
-    async def _held(self, plan: Plan, command: Command) -> Plan:
-        """The plan of a command whose program a rule allows, but not each of its words."""
-        _, holds = await asyncio.to_thread(self._shielding.profile, command.place, plan.rights)
+    async def _holds(self, command: Command, rights: Rights) -> bool:
+        """Whether the box hides every secret from the call; the user is told if it can't."""
+        _, holds = await asyncio.to_thread(self._shielding.profile, command.place, rights)
         if not holds:
             self._notify(command.on_event, TOO_LARGE)
-            return plan
-        verdict = await asyncio.to_thread(
-            self._policy.decide, command.tool, command.held_accesses()
-        )
-        rights = replace(plan.rights, environments=True)
-        return replace(plan, verdict=verdict, rights=rights, is_contained=True)
+        return holds
 
     def _can_contain(self, plan: Plan, command: Command) -> bool:
         if self._policy.mode is not ApproveMode.AUTO or plan.rights.outside:
@@ -339,9 +336,7 @@ class Confiner:
         return here and not changes_repository(command.accesses)
 
     async def _contained(self, plan: Plan, command: Command) -> Plan:
-        _, holds = await asyncio.to_thread(self._shielding.profile, command.place, plan.rights)
-        if not holds:
-            self._notify(command.on_event, TOO_LARGE)
+        if not await self._holds(command, plan.rights):
             return plan
         policy = self._policy.contained()
         verdict = policy.decide(command.tool, command.accesses)
