@@ -40,4 +40,6 @@ def _first(name: str, directories: tuple[str, ...]) -> str | None:
 
 
 def _is_in(entry: str, directory: Path) -> bool:
-    return Path(entry).resolve().is_relative_to(directory.resolve())
+    top = directory.resolve()
+    # all programs are below the root, which is never a working directory of the sandbox
+    return top != Path("/") and Path(entry).resolve().is_relative_to(top)

@@ -75,3 +75,7 @@ def test_a_path_without_a_directory(tmp_path: Path) -> None:
     path = ":".join(map(str, entries))
 
     assert path_outside(tmp_path, path) == f"{tmp_path.parent}:/usr/bin"
+
+
+def test_the_root_holds_every_program() -> None:
+    assert path_outside(Path("/"), "/usr/bin:bin:/bin") == "/usr/bin:/bin"
