@@ -1,4 +1,12 @@
-"""The turn loop: prefill, generate, run the tools, generate again, until the model is done."""
+"""The turn loop: prefill, generate, run the tools, generate again, until the model is done.
+
+There is one loop for all frontends, so that all of them evict, hint and stop alike. It owns the
+session while it runs: a backend never changes it, so a failed or cancelled generation leaves
+nothing behind but the text that the user has seen. Prefilling is a step of its own, because only
+the backend knows whether a prompt fits. The loop then makes room and asks again, before anything
+was generated. Every call in the session has a result whenever the loop ends, because no API accepts
+a history without one.
+"""
 
 import asyncio
 from collections.abc import Collection, Coroutine
