@@ -1,15 +1,19 @@
 """Sessions in PostgreSQL: a row for each, and a row for each of its lines."""
 
-from collections.abc import Callable, Iterator
+import secrets
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shepherd.errors import SessionError, SessionStorageError
 from shepherd.storage.postgres import PostgresServer
-from shepherd.storage.rows import Rows
-from shepherd.transcript.database_log import DatabaseLog
-from shepherd.transcript.hold import lock_name
+from shepherd.storage.rows import Rows, one_line, translated
 from shepherd.transcript.storage import open_elsewhere
+
+if TYPE_CHECKING:
+    import psycopg
 
 MIGRATIONS = (
     """
@@ -39,7 +43,9 @@ ORDER BY updated DESC, id DESC LIMIT ? OFFSET ?
 """
 _LINES = "SELECT line FROM session_lines WHERE session = ? ORDER BY number"
 _MODIFIED = "SELECT EXTRACT(EPOCH FROM updated) FROM sessions WHERE id = ?"
-_LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended(?, 0))"
+_LOCK_SHORTLY = "SELECT pg_try_advisory_xact_lock(hashtextextended(?, 0))"
+"""The lock until the end of the transaction."""
+
 _NEW = """
 INSERT INTO sessions (id, holder, updated)
 VALUES (?, '', to_timestamp(CAST(? AS DOUBLE PRECISION))) ON CONFLICT DO NOTHING
@@ -81,11 +87,11 @@ class SessionDatabase:
         rows = self._select(_MODIFIED, id)
         return float(rows[0][0]) if rows else 0.0
 
-    def create(self, id: str, notify: Callable[[str], None]) -> DatabaseLog:
+    def create(self, id: str, notify: Callable[[str], None]) -> "DatabaseLog":
         """See `SessionStorage`."""
         return DatabaseLog(self._server, id, notify)
 
-    def open(self, id: str, notify: Callable[[str], None]) -> DatabaseLog:
+    def open(self, id: str, notify: Callable[[str], None]) -> "DatabaseLog":
         """See `SessionStorage`."""
         log = DatabaseLog(self._server, id, notify)
         log.take()
@@ -107,7 +113,7 @@ class SessionDatabase:
 
 
 def _delete(rows: Rows, id: str) -> None:
-    if not rows.execute(_LOCK, (lock_name(id),)).fetchone()[0]:
+    if not rows.execute(_LOCK_SHORTLY, (_lock_name(id),)).fetchone()[0]:
         raise SessionError(open_elsewhere(id))
     rows.execute("DELETE FROM sessions WHERE id = ?", (id,))
 
@@ -119,3 +125,258 @@ def _add(rows: Rows, id: str, data: bytes, modified: float) -> bool:
     lines = data.split(b"\n")[:-1]
     rows.executemany(_LINE, ((id, number, line) for number, line in enumerate(lines)))
     return True
+
+
+CHECK_SECONDS = 3.0
+"""The time between the checks of a connection, and between attempts to write again."""
+
+ATTEMPTS = 2
+"""A lost connection is noticed by the first attempt, and made again for the second one."""
+
+
+class DatabaseLog:
+    """The `SessionLog` in a database; each append is one transaction. One thread uses it.
+
+    While the database does not answer, lines wait in memory. A thread of the log writes them later,
+    and checks the connection, so that the session stays locked.
+    """
+
+    def __init__(self, server: PostgresServer, id: str, notify: Callable[[str], None]) -> None:
+        self._name = f"{server.address}: session {id}"
+        self._hold = SessionHold(server, id)
+        self._notify = notify
+        self._header = b""
+        self._count = 0
+        self._waiting: list[tuple[int, bytes]] = []
+        self._away = ""
+        self._was_away = False
+        self._failure: SessionError | None = None
+        self._state, self._writing = threading.Lock(), threading.Lock()
+        self._released = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name=self._name, daemon=True)
+
+    def take(self) -> None:
+        """Hold the existing session; raises SessionError."""
+        with _storage_errors(self._name):
+            self._hold.take()
+        self._watcher.start()
+
+    def read(self) -> bytes:
+        """See `SessionLog`."""
+        with _storage_errors(self._name), self._writing:
+            lines = self._hold.read()
+        self._header, self._count = b"".join(lines[:1]), len(lines)
+        return b"".join(line + b"\n" for line in lines)
+
+    def cut(self, length: int) -> None:
+        """Rows are whole lines, so that there is nothing to remove."""
+
+    def append(self, data: bytes) -> None:
+        """See `SessionLog`."""
+        lines = data.split(b"\n")[:-1]
+        if not self._count:
+            self._header = lines[0]
+            self._watcher.start()
+        numbered = list(enumerate(lines, self._count))
+        self._count += len(lines)
+        self._save(numbered)
+
+    def replace_header(self, change: Callable[[bytes], bytes]) -> None:
+        """See `SessionLog`."""
+        self._header = change(self._header)
+        self._save([(0, self._header)])
+
+    def sync(self) -> None:
+        """See `SessionLog`; tries once more to write what waits."""
+        self._away = ""
+        self._save([])
+        if self._away:
+            raise SessionError(f"the last {len(self._waiting)} lines are lost: {self._away}")
+
+    def release(self) -> None:
+        """See `SessionLog`."""
+        self._released.set()
+        with self._writing:
+            self._hold.release()
+
+    def _save(self, lines: list[tuple[int, bytes]]) -> None:
+        """Write lines; while the database does not answer, keep them, and say so once."""
+        with self._state:
+            self._waiting += lines
+        if self._failure is not None:
+            raise self._failure
+        if not self._away:
+            self._write()
+        if self._away and not self._was_away:
+            self._notify(f"{self._name}: it is saved once the database answers: {self._away}")
+        self._was_away = bool(self._away)
+
+    def _watch(self) -> None:
+        while not self._released.wait(CHECK_SECONDS):
+            try:
+                self._write(check=True)
+            except SessionError as error:
+                self._failure = error
+                return
+
+    def _write(self, *, check: bool = False) -> None:
+        """Write what waits; raises SessionError if that will never succeed."""
+        import psycopg
+
+        problem = ""
+        with self._writing:
+            for _ in range(ATTEMPTS):
+                try:
+                    return self._attempt(check=check)
+                except psycopg.OperationalError as error:
+                    problem = one_line(error)
+                except psycopg.Error as error:
+                    raise SessionError(one_line(error)) from error
+            self._away = problem
+        return None
+
+    def _attempt(self, *, check: bool) -> None:
+        if self._released.is_set():
+            return
+        if check:
+            self._hold.check()
+        while True:
+            with self._state:
+                lines = self._waiting[:]
+                if not lines:
+                    self._away = ""
+                    return
+            self._hold.write(lines)
+            with self._state:
+                del self._waiting[: len(lines)]
+
+
+@contextmanager
+def _storage_errors(name: str) -> Generator[None]:
+    """Raise SessionStorageError for an error of psycopg."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        raise SessionStorageError(f"{name}: {one_line(error)}") from error
+
+
+_KEEPALIVES = (
+    "SET tcp_keepalives_idle TO 10; SET tcp_keepalives_interval TO 5; SET tcp_keepalives_count TO 3"
+)
+"""The database notices within 25 seconds that the machine of a connection is gone."""
+
+_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+_UNLOCK = "SELECT pg_advisory_unlock_all()"
+_HOLDER = "SELECT holder FROM sessions WHERE id = %s"
+_TAKE = "UPDATE sessions SET holder = %s WHERE id = %s"
+_ADD = (
+    "INSERT INTO sessions (id, holder, updated) VALUES (%s, %s, now()) ON CONFLICT (id) "
+    "DO UPDATE SET updated = now() WHERE sessions.holder = excluded.holder"
+)
+_TOUCH = "UPDATE sessions SET updated = now() WHERE id = %s AND holder = %s"
+_PUT = (
+    "INSERT INTO session_lines (session, number, line) VALUES (%s, %s, %s) "
+    "ON CONFLICT (session, number) DO UPDATE SET line = excluded.line"
+)
+
+
+class SessionHold:
+    """A session's lock, which lasts as long as the connection that has it.
+
+    The database frees the lock of a process that ends, in whatever way. A lost connection is made
+    again. The holder in the session's row then says whether another process had the lock
+    meanwhile: this one must not write any more. Methods raise psycopg's errors and SessionError.
+    """
+
+    def __init__(self, server: PostgresServer, id: str) -> None:
+        self._server = server
+        self._id = id
+        self._token = secrets.token_hex(16)
+        self._connection: psycopg.Connection | None = None
+        self._is_stored = False
+
+    def take(self) -> None:
+        """Hold an existing session."""
+        with self._connected() as connection:
+            if not _has_lock(connection, self._id):
+                raise SessionError(open_elsewhere(self._id))
+            if connection.execute(_TAKE, (self._token, self._id)).rowcount != 1:
+                raise SessionError(f"Session {self._id} has been deleted.")
+        self._is_stored = True
+
+    def read(self) -> list[bytes]:
+        """The lines of the session."""
+        return [bytes(line) for (line,) in self._held().execute(translated(_LINES), (self._id,))]
+
+    def check(self) -> None:
+        """Notice a lost connection, and make it again."""
+        self._held().execute("SELECT 1")
+
+    def write(self, lines: Sequence[tuple[int, bytes]]) -> None:
+        """Put lines at their numbers, all or none; the same lines can be written again."""
+        connection = self._held()
+        statement = _TOUCH if self._is_stored else _ADD
+        with connection.transaction():
+            if connection.execute(statement, (self._id, self._token)).rowcount != 1:
+                raise SessionError(open_elsewhere(self._id))
+            rows = [(self._id, number, line) for number, line in lines]
+            connection.cursor().executemany(_PUT, rows)
+        self._is_stored = True
+
+    def release(self) -> None:
+        """Free the session.
+
+        PostgreSQL frees the lock of a closed connection a moment later, so it is freed first.
+        """
+        from psycopg import Error
+
+        connection = self._connection
+        if connection is None:
+            return
+        with suppress(Error):  # a lost connection has no lock
+            connection.execute(_UNLOCK)
+        connection.close()
+
+    def _held(self) -> "psycopg.Connection":
+        """The connection that has the lock.
+
+        The lock may still belong to a lost connection of this process. That is an OperationalError:
+        the next attempt may succeed.
+        """
+        from psycopg import OperationalError
+
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        with self._connected() as connection:
+            has_lock = _has_lock(connection, self._id)
+            row = connection.execute(_HOLDER, (self._id,)).fetchone()
+            if (self._is_stored and row is None) or (row is not None and row[0] != self._token):
+                raise SessionError(open_elsewhere(self._id))
+            if not has_lock:
+                raise OperationalError("the lost connection still has the lock of the session")
+        return connection
+
+    @contextmanager
+    def _connected(self) -> Generator["psycopg.Connection"]:
+        """A new connection, which is closed after an error, and otherwise kept."""
+        connection = self._server.connect()
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+
+
+def _lock_name(id: str) -> str:
+    """The name of the lock of a session."""
+    return f"sessions:{id}"
+
+
+def _has_lock(connection: "psycopg.Connection", id: str) -> bool:
+    """Take the lock of a session, unless another connection has it."""
+    connection.execute(_KEEPALIVES)
+    row = connection.execute(_LOCK, (_lock_name(id),)).fetchone()
+    return row is not None and bool(row[0])

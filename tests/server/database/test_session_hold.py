@@ -13,13 +13,12 @@ from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.storage.postgres import Address, PostgresServer
 from shepherd.transcript import SessionStore
-from shepherd.transcript.database import SessionDatabase
-from shepherd.transcript.hold import SessionHold
+from shepherd.transcript.database import SessionDatabase, SessionHold
 from tests.patience import PATIENCE, POLL
 from tests.postgres import PASSWORD, RealPostgres
 from tests.transcripts import begin, fail, journal, reopen
 
-CHECK_SECONDS = "shepherd.transcript.database_log.CHECK_SECONDS"
+CHECK_SECONDS = "shepherd.transcript.database.CHECK_SECONDS"
 
 
 def store_in(address: Address) -> SessionStore:
