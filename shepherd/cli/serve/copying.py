@@ -13,7 +13,7 @@ from shepherd.errors import SessionError
 from shepherd.server.access import shared
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.access.limits import Resource
-from shepherd.server.access.shared_windows import KeyWindows, database_clock
+from shepherd.server.access.shared_limits import KeyWindows, database_clock
 from shepherd.server.access.usage import Charge, UsageStore, open_usage
 from shepherd.server.openai_responses.store import open_responses, responses_in
 from shepherd.storage.postgres import PostgresServer

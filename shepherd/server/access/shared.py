@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from shepherd.database import DatabaseFile
-from shepherd.server.access import shared_keys, shared_windows, usage
+from shepherd.server.access import shared_keys, shared_limits, usage
 from shepherd.server.access.keys import KeyStoreError
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.shared_keys import DatabaseKeys
@@ -32,7 +32,7 @@ def usage_in(server: PostgresServer) -> PostgresDatabase:
 
 def limits_in(server: PostgresServer) -> PostgresDatabase:
     """What counts against the limits of keys in a database."""
-    return server.database("limits", shared_windows.MIGRATIONS, LimitsError)
+    return server.database("limits", shared_limits.MIGRATIONS, LimitsError)
 
 
 def meter_in(server: PostgresServer, days: int) -> Meter:
@@ -41,14 +41,14 @@ def meter_in(server: PostgresServer, days: int) -> Meter:
     Usage is kept for `days`.
     """
     store = UsageStore(usage_in(server), days)
-    limits = SharedLimits(limits_in(server), store, shared_windows.database_clock)
+    limits = SharedLimits(limits_in(server), store, shared_limits.database_clock)
     return Meter(store, limits)
 
 
 def meter_in_files(usage_file: Path, limits_file: Path, days: int) -> Meter:
     """As `meter_in` for the servers of one user on one machine, in two SQLite files."""
     store = UsageStore(usage_file, days)
-    database = DatabaseFile(limits_file, shared_windows.MIGRATIONS, _log_damage, LimitsError)
+    database = DatabaseFile(limits_file, shared_limits.MIGRATIONS, _log_damage, LimitsError)
     return Meter(store, SharedLimits(database, store, threads=1))
 
 

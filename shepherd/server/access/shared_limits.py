@@ -1,6 +1,7 @@
 """Keeps keys to limits that hold across all servers of one database."""
 
 import asyncio
+import json
 import logging
 import secrets
 import threading
@@ -12,18 +13,21 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 from shepherd.errors import ShepherdError
 from shepherd.server.access.key import ApiKey, KeyLimits
-from shepherd.server.access.limits import Limiter, Resource
-from shepherd.server.access.shared_windows import KeyWindows, local_clock
+from shepherd.server.access.limits import PERIODS, Limiter, Resource
 from shepherd.server.access.usage import UsageStore
 from shepherd.server.errors import ApiError
 from shepherd.storage.rows import Database, Rows
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
+
+MIGRATIONS = ("CREATE TABLE limits (key TEXT PRIMARY KEY, state TEXT NOT NULL)",)
+
+LEASE_SECONDS = 60.0
+"""Tokens that a server holds count for this time after its last word."""
 
 THREADS = 8
 RENEW_SECONDS = 15.0
@@ -39,9 +43,88 @@ class LimitsError(ShepherdError):
     """The limits can't be read or written; the message names the database."""
 
 
+def local_clock(_rows: Rows) -> float:
+    """The time of this machine, in seconds since 1970."""
+    return time.time()
+
+
+def database_clock(rows: Rows) -> float:
+    """The time of PostgreSQL, which is the same for all servers."""
+    statement = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
+    return float(rows.execute(statement).fetchone()[0])
+
+
+@dataclass(slots=True)
+class KeyWindows:
+    """The use of one key at a time; `held` has the tokens that each server holds, and until when.
+
+    All other servers' tokens are reserved in `limiter`.
+    """
+
+    key: str
+    now: float
+    held: dict[str, tuple[int, float]]
+    limiter: Limiter = field(init=False)
+
+    @classmethod
+    def load(cls, rows: Rows, key: str, clock: Callable[[Rows], float]) -> "KeyWindows":
+        """The row of the key called `key`; the transaction must lock the key."""
+        row = rows.execute("SELECT state FROM limits WHERE key = ?", (key,)).fetchone()
+        state: dict[str, Any] = {} if row is None else json.loads(row[0])
+        now = max(clock(rows), state.get("latest", 0.0))
+        held = {
+            server: (amount, until)
+            for server, (amount, until) in state.get("held", {}).items()
+            if until > now
+        }
+        windows = cls(key, now, held)
+        windows._restore(state)
+        return windows
+
+    def __post_init__(self) -> None:
+        now = self.now
+        self.limiter = Limiter(lambda: now)
+
+    def hold(self, server: str, amount: int) -> None:
+        """The tokens that a server holds from now on."""
+        before = self.held.pop(server, (0, 0.0))[0]
+        if amount:
+            self.held[server] = amount, self.now + LEASE_SECONDS
+        for seconds in PERIODS:
+            self.limiter.window(self.key, Resource.TOKENS, seconds).reserve(amount - before)
+
+    def save(self, rows: Rows) -> None:
+        """Write the row."""
+        windows = {
+            f"{resource}:{seconds}": self.limiter.window(self.key, resource, seconds).amounts()
+            for resource in Resource
+            for seconds in PERIODS
+        }
+        state = {"latest": self.now, "held": self.held, "windows": windows}
+        rows.execute(
+            "INSERT INTO limits VALUES (?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET state = excluded.state",
+            (self.key, json.dumps(state)),
+        )
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        amounts = state.get("windows", {})
+        for resource in Resource:
+            for seconds in PERIODS:
+                window = self.limiter.window(self.key, resource, seconds)
+                parts = [
+                    (int(part), int(used))
+                    for part, used in amounts.get(f"{resource}:{seconds}", ())
+                ]
+                window.restore(parts, self.now)
+        for amount, _ in self.held.values():
+            for seconds in PERIODS:
+                self.limiter.window(self.key, Resource.TOKENS, seconds).reserve(amount)
+
+
 @dataclass(frozen=True, slots=True)
-class _Batch:
-    """What is settled in one transaction."""
+class _Settled:
+    """The tokens that a request had reserved, and those that it used."""
 
     reserved: int
     used: int
@@ -49,12 +132,18 @@ class _Batch:
 
 @dataclass(slots=True)
 class _KeyState:
-    """What this server holds of one key, and what is not written yet."""
+    """What this server holds of one key, and what is settled but not written yet."""
 
     held: int = 0
-    batches: list[_Batch] = field(default_factory=list[_Batch])
+    settled: list[_Settled] = field(default_factory=list[_Settled])
     renewed: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to write, or to confirm."""
+        is_old = time.monotonic() - self.renewed > RENEW_SECONDS
+        return bool(self.settled) or (self.held > 0 and is_old)
 
 
 class SharedLimits:
@@ -90,35 +179,26 @@ class SharedLimits:
         """See `Limits`."""
         if self._store is not None:
             self._store.note_use(key.name, int(time.time()))
-        if key.limits != KeyLimits():
-            await self._do(key, lambda windows: windows.limiter.count_request(key))
+        if key.limits == KeyLimits():
+            return
+
+        def count(windows: KeyWindows) -> int:
+            windows.limiter.count_request(key)
+            return 0
+
+        await self._do(key, count)
 
     async def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
         """See `Limits`."""
         if not key.limits.counts_tokens:
             return wished
 
-        state = self._states[key.name]
-
         def reserve(windows: KeyWindows) -> int:
             amount = windows.limiter.reserve_tokens(key, needed, wished)
             windows.limiter.settle(key.name, Resource.TOKENS, amount, 0)  # `hold` counts them
-            windows.hold(self.id, state.held + amount)
             return amount
 
-        def note(amount: int) -> None:
-            state.held += amount
-
-        work = self._submit(key.name, reserve, note)
-        try:
-            amount, limiter = await asyncio.wrap_future(work)
-        except asyncio.CancelledError:
-            work.add_done_callback(partial(self._release, key))
-            raise
-        except LimitsError as error:
-            raise _unavailable(error) from error
-        self._seen[key.name] = limiter
-        return amount
+        return await self._do(key, reserve)
 
     def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
         """See `Limits`."""
@@ -136,8 +216,7 @@ class SharedLimits:
     def write_waiting(self) -> None:
         """Begin to write what is settled, and to confirm what is held."""
         for name, state in list(self._states.items()):
-            is_due = state.held and time.monotonic() - state.renewed > RENEW_SECONDS
-            if state.batches or is_due:
+            if state.is_due:
                 with suppress(RuntimeError):  # the process ends
                     self._threads.submit(self._write, name)
 
@@ -146,63 +225,46 @@ class SharedLimits:
         for work in [self._threads.submit(self._write, name) for name in list(self._states)]:
             work.result()
 
-    async def _do(self, key: ApiKey, work: Callable[[KeyWindows], T]) -> None:
+    async def _do(self, key: ApiKey, work: Callable[[KeyWindows], int]) -> int:
+        """Do `work` in a transaction; it returns the tokens that this server holds in addition."""
+        running = self._threads.submit(self._transact, key.name, work)
         try:
-            _, limiter = await asyncio.wrap_future(self._submit(key.name, work))
+            amount, limiter = await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            running.add_done_callback(partial(self._release, key))
+            raise
         except LimitsError as error:
             raise _unavailable(error) from error
         self._seen[key.name] = limiter
+        return amount
 
-    def _submit(
-        self,
-        name: str,
-        work: Callable[[KeyWindows], T],
-        note: Callable[[T], None] = lambda _result: None,
-    ) -> "Future[tuple[T, Limiter]]":
-        return self._threads.submit(self._run, name, work, note)
-
-    def _run(
-        self, name: str, work: Callable[[KeyWindows], T], note: Callable[[T], None]
-    ) -> tuple[T, Limiter]:
-        """Runs in a thread; what is settled is written first."""
+    def _transact(self, name: str, work: Callable[[KeyWindows], int]) -> tuple[int, Limiter]:
+        """Write what is settled, and do `work`, in one transaction; runs in a thread."""
         state = self._states[name]
         with state.lock:
-            self._write_batches(name, state)
-            result = self._transact(name, state, work)
-            note(result[0])
-            return result
+            settled = tuple(state.settled)
+            held = state.held - sum(one.reserved for one in settled)
 
-    def _transact(
-        self, name: str, state: _KeyState, work: Callable[[KeyWindows], T]
-    ) -> tuple[T, Limiter]:
-        def change(rows: Rows) -> tuple[T, Limiter]:
-            windows = KeyWindows.load(rows, name, self._clock)
-            windows.hold(self.id, state.held)
-            result = work(windows)
-            windows.save(rows)
-            started = time.monotonic()
-            windows.limiter.clock = lambda: windows.now + time.monotonic() - started
-            return result, windows.limiter
+            def change(rows: Rows) -> tuple[int, Limiter]:
+                windows = KeyWindows.load(rows, name, self._clock)
+                used = sum(one.used for one in settled)
+                windows.limiter.settle(name, Resource.TOKENS, 0, used)
+                windows.hold(self.id, held)
+                amount = work(windows)
+                windows.hold(self.id, held + amount)
+                windows.save(rows)
+                started = time.monotonic()
+                windows.limiter.clock = lambda: windows.now + time.monotonic() - started
+                return amount, windows.limiter
 
-        result = self._database.run(change, lock=name)
-        state.renewed = time.monotonic()
-        return result
-
-    def _write_batches(self, name: str, state: _KeyState) -> None:
-        """Write what is settled, in the order of the requests."""
-        while state.batches:
-            batch = state.batches[0]
-
-            def settle(windows: KeyWindows, batch: _Batch = batch) -> None:
-                windows.limiter.settle(name, Resource.TOKENS, 0, batch.used)
-                windows.hold(self.id, state.held - batch.reserved)
-
-            self._transact(name, state, settle)
-            state.held -= batch.reserved
-            state.batches.pop(0)
+            amount, limiter = self._database.run(change, lock=name)
+            state.held = held + amount
+            del state.settled[: len(settled)]
+            state.renewed = time.monotonic()
+            return amount, limiter
 
     def _settle(self, name: str, reserved: int, used: int) -> None:
-        self._states[name].batches.append(_Batch(reserved, used))
+        self._states[name].settled.append(_Settled(reserved, used))
         self._threads.submit(self._write, name)
 
     def _release(self, key: ApiKey, work: "Future[tuple[int, Limiter]]") -> None:
@@ -212,12 +274,10 @@ class SharedLimits:
 
     def _write(self, name: str) -> None:
         """Runs in a thread; what fails stays for the next attempt."""
-        state = self._states[name]
+        if not self._states[name].is_due:
+            return
         try:
-            with state.lock:
-                self._write_batches(name, state)
-                if state.held and time.monotonic() - state.renewed > RENEW_SECONDS:
-                    self._transact(name, state, lambda _windows: None)
+            self._transact(name, lambda _windows: 0)
         except LimitsError as error:
             if not self._failed:
                 logger.error("What keys use is not written: %s", error)
