@@ -13,8 +13,8 @@ from starlette.types import Message
 
 from shepherd.affinity import Prefix
 from shepherd.cli.deploy.arguments import DeployArguments
-from shepherd.cli.deploy.replica import Replica
-from shepherd.cli.deploy.request import ReplicaRequest, joined, run_app
+from shepherd.cli.deploy.replica import Replica, joined, run_app
+from shepherd.cli.deploy.request import ReplicaRequest
 from shepherd.config.paths import Paths
 from shepherd.errors import BackendError, ShepherdError
 from shepherd.server.access.key import KeyLimits

@@ -2,23 +2,25 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
 from pydantic_core import from_json
+from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from shepherd.affinity import Prefix, body_prefix, with_response
-from shepherd.cli.deploy.reply import ReplyWriter, is_for_all, merge_replies
-from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
+from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest, is_for_all, merge_replies
 from shepherd.errors import ShepherdError
 from shepherd.server.api import ErrorShapes
 from shepherd.server.body import SMALL_BYTES, check_shape
 from shepherd.server.errors import ApiError
 from shepherd.server.openai_responses.record import new_response_id
 from shepherd.server.openai_responses.routes import PATH as RESPONSES_PATH
-from shepherd.server.record import recording
+from shepherd.server.record import record_of, recording
+from shepherd.server.responses import ErrorResponse
 
 logger = logging.getLogger("shepherd.server")
 
@@ -28,6 +30,11 @@ MAX_ATTEMPTS = 2
 RETRY_SECONDS = 1
 _BUFFER_FACTOR = 16
 """All bodies that are held at one time are at most this many times the largest one."""
+
+STREAM_TYPES = ("text/event-stream", "application/x-ndjson")
+_COMMENTS = re.compile(rb"(?::[^\n]*\n|\n)*")
+_RAY_HEADER = b"x-request-id"
+"""Ray's proxy sets this header of answers to the id that it has given to the request."""
 
 
 class ReplicaLostError(ShepherdError):
@@ -81,7 +88,7 @@ class Ingress:
         finally:
             self._buffered -= len(body)
 
-    async def _answer(self, request: ReplicaRequest, reply: ReplyWriter) -> None:
+    async def _answer(self, request: ReplicaRequest, reply: "ReplyWriter") -> None:
         if is_for_all(request):
             replies = await self._replicas.send_to_all(request)
             if not replies:
@@ -100,7 +107,7 @@ class Ingress:
             else:
                 return
 
-    async def _copy(self, request: ReplicaRequest, reply: ReplyWriter) -> None:
+    async def _copy(self, request: ReplicaRequest, reply: "ReplyWriter") -> None:
         async with aclosing(self._replicas.send(request)) as batches:
             async for messages in batches:
                 for message in messages:
@@ -154,3 +161,73 @@ def _lost(*, begun: bool) -> ApiError:
 
 def _unavailable(message: str, code: str) -> ApiError:
     return ApiError(503, message, code, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
+class ReplyWriter:
+    """Sends one answer; until it has content, an answer of another replica can continue it.
+
+    The start waits for the first part of the body. Comments that keep a stream open are no content.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.has_content = False
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._start: Message | None = None
+        self._status = 0
+        self._is_stream = False
+        self._ended = False
+
+    async def send(self, message: Message) -> None:
+        """Send a message of an ASGI application."""
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        body, more = message.get("body", b""), message.get("more_body", False)
+        if not body and more:
+            return
+        if not await self._send_start():
+            return
+        if not more or _COMMENTS.fullmatch(body) is None or not self._is_stream:
+            self.has_content = True
+        self._ended = not more
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def send_whole(self, reply: ReplicaReply) -> None:
+        """Send an answer that is complete."""
+        headers = list(reply.headers)
+        await self.send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": reply.body})
+
+    async def fail(self, error: ApiError) -> None:
+        """End the answer with an error in the shape of its API."""
+        if self._ended:
+            return
+        if not self._status:
+            await ErrorResponse(error)(self._scope, self._receive, self._send)
+        elif self._is_stream:
+            await self._end(record_of(self._scope).error_event(error).encode())
+        else:
+            raise ConnectionError(str(error))  # the connection is closed, so the client sees a cut
+
+    async def _send_start(self) -> bool:
+        """Send the waiting start; returns False after an error in a stream that is open."""
+        start, self._start = self._start, None
+        if start is None:
+            return not self._ended
+        if self._status:
+            if start["status"] == self._status:
+                return True
+            message = "The request failed when another replica tried it."
+            await self.fail(ApiError(start["status"], message, "replica_lost"))
+            return False
+        headers = [pair for pair in start.get("headers", ()) if pair[0].lower() != _RAY_HEADER]
+        media_type = Headers(raw=headers).get("content-type", "").partition(";")[0].strip()
+        self._status, self._is_stream = start["status"], media_type in STREAM_TYPES
+        await self._send({**start, "headers": headers})
+        return True
+
+    async def _end(self, body: bytes) -> None:
+        self._ended = self.has_content = True
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})

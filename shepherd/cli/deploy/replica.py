@@ -2,15 +2,15 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 
 from shepherd.cli.deploy.arguments import DeployArguments
-from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest, run_app, whole_reply
+from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
 from shepherd.cli.request import load_settings
 from shepherd.cli.serve.http import server_parts
 from shepherd.config.provider_book import ProviderBook
@@ -21,10 +21,14 @@ from shepherd.server.app import ServerApp
 from shepherd.server.operation.admin import REASONS, server_status
 from shepherd.server.operation.log import logging_to_stderr
 from shepherd.server.run import Host, models_service, tracing
+from shepherd.tasks import end_tasks
 
 STOP_ADVICE = "end `shepherd deploy ray` with Ctrl-C, or run `serve shutdown` in the cluster."
 LIMITS_NAME = "limits.sqlite"
 """The file in which the replicas of one machine count against limits, beside the usage."""
+
+HANG_UP_SECONDS = 5.0
+"""The time that an application gets to end by itself after its client has left."""
 
 _LIVE_STATES = ("ready", "draining", "stopping")
 
@@ -91,3 +95,72 @@ class Replica:
             parts.open_models, parts.settings, parts.keys, parts.offer, parts.reload, host
         )
         return (await enter(opening)).app
+
+
+async def run_app(app: ASGIApp, request: ReplicaRequest) -> AsyncGenerator[list[Message]]:
+    """The messages of an application's answer, those that are ready together.
+
+    If the generator is closed or cancelled, the application sees that its client has left.
+    """
+    exchange = _Exchange(request.body)
+    work = asyncio.ensure_future(app(request.scope(), exchange.receive, exchange.send))
+    work.add_done_callback(lambda _: exchange.news.set())
+    try:
+        while not work.done() or exchange.messages:
+            await exchange.news.wait()
+            exchange.news.clear()
+            if exchange.messages:
+                messages, exchange.messages = exchange.messages, []
+                yield joined(messages)
+        await work
+    finally:
+        exchange.left.set()
+        if not work.done():
+            await asyncio.wait({work}, timeout=HANG_UP_SECONDS)
+            await end_tasks(work)
+
+
+async def whole_reply(app: ASGIApp, request: ReplicaRequest, replica: str) -> ReplicaReply:
+    """The answer of an application that ends by itself."""
+    status, headers, body = 500, list[tuple[bytes, bytes]](), bytearray()
+    async for messages in run_app(app, request):
+        for message in messages:
+            if message["type"] == "http.response.start":
+                status, headers = message["status"], list(message.get("headers", ()))
+            else:
+                body += message.get("body", b"")
+    return ReplicaReply(replica, status, headers, bytes(body))
+
+
+def joined(messages: Sequence[Message]) -> list[Message]:
+    """The same answer with one message for bodies that follow each other."""
+    result: list[Message] = []
+    for message in messages:
+        last = result[-1] if result else None
+        if last and last["type"] == message["type"] == "http.response.body":
+            last["body"] = last.get("body", b"") + message.get("body", b"")
+            last["more_body"] = message.get("more_body", False)
+        else:
+            result.append(dict(message))
+    return result
+
+
+class _Exchange:
+    """The two ends of an application: its request, and the messages that it has sent."""
+
+    def __init__(self, body: bytes) -> None:
+        self.messages: list[Message] = []
+        self.news = asyncio.Event()
+        self.left = asyncio.Event()
+        self._body: bytes | None = body
+
+    async def receive(self) -> Message:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.messages.append(message)
+        self.news.set()

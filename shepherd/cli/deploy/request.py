@@ -1,17 +1,17 @@
 """A request on its way from the router to a replica, and an answer on its way back."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import Scope
 
 from shepherd.affinity import Prefix
+from shepherd.json_text import to_json
+from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH
 from shepherd.server.openai_responses.record import RESPONSE_ID
-from shepherd.tasks import end_tasks
-
-HANG_UP_SECONDS = 5.0
-"""The time that an application gets to end by itself after its client has left."""
 
 _SERVER = ("shepherd", 0)
 """The server's address in replicas; it has a port, because no request comes over a Unix socket."""
@@ -84,70 +84,104 @@ class ReplicaReply:
     body: bytes
 
 
-async def run_app(app: ASGIApp, request: ReplicaRequest) -> AsyncGenerator[list[Message]]:
-    """The messages of an application's answer, those that are ready together.
+_OF_WORK = re.compile(r"(?:/v1)?/responses/[^/]+(?:/cancel)?|/v1/approvals/.+", re.ASCII)
+"""Paths of work that one replica does; the others answer that there is none."""
 
-    If the generator is closed or cancelled, the application sees that its client has left.
+_STREAM = b"stream=true"
+
+_FAMILY = re.compile(r"# (?:HELP|TYPE|UNIT) (\S+)")
+_END = "# EOF"
+_LENGTH = b"content-length"
+
+
+def is_for_all(request: ReplicaRequest) -> bool:
+    """Whether all replicas get a request; each of their answers must end by itself."""
+    path = request.path
+    if path == METRICS_PATH or path.startswith(f"{ADMIN_PREFIX}/"):
+        return True
+    return _OF_WORK.fullmatch(path) is not None and _STREAM not in request.query
+
+
+def merge_replies(
+    path: str, replies: Sequence[ReplicaReply], addresses: Sequence[str]
+) -> ReplicaReply:
+    """One answer out of those of all replicas, of which there is at least one.
+
+    Where one replica does the work, a success counts; everywhere else, the first refusal.
+    `addresses` are those at which the whole deployment is served.
     """
-    exchange = _Exchange(request.body)
-    work = asyncio.ensure_future(app(request.scope(), exchange.receive, exchange.send))
-    work.add_done_callback(lambda _: exchange.news.set())
-    try:
-        while not work.done() or exchange.messages:
-            await exchange.news.wait()
-            exchange.news.clear()
-            if exchange.messages:
-                messages, exchange.messages = exchange.messages, []
-                yield joined(messages)
-        await work
-    finally:
-        exchange.left.set()
-        if not work.done():
-            await asyncio.wait({work}, timeout=HANG_UP_SECONDS)
-            await end_tasks(work)
+    failed = [reply for reply in replies if reply.status >= 400]
+    if _OF_WORK.fullmatch(path):
+        return next((reply for reply in replies if reply.status < 400), replies[0])
+    if failed:
+        return failed[0]
+    if path == METRICS_PATH:
+        return _with_body(replies[0], merge_metrics(replies))
+    merged = merge_states([json.loads(reply.body) for reply in replies])
+    if "addresses" in merged:
+        merged["addresses"] = list(addresses)
+    return _with_body(replies[0], to_json(merged))
 
 
-async def whole_reply(app: ASGIApp, request: ReplicaRequest, replica: str) -> ReplicaReply:
-    """The answer of an application that ends by itself."""
-    status, headers, body = 500, list[tuple[bytes, bytes]](), bytearray()
-    async for messages in run_app(app, request):
-        for message in messages:
-            if message["type"] == "http.response.start":
-                status, headers = message["status"], list(message.get("headers", ()))
-            else:
-                body += message.get("body", b"")
-    return ReplicaReply(replica, status, headers, bytes(body))
+def merge_metrics(replies: Sequence[ReplicaReply]) -> str:
+    """The measurements of all replicas, each with a label that names its replica."""
+    families: dict[str, tuple[list[str], list[str]]] = {}
+    ended = False
+    for number, reply in enumerate(replies):
+        family = ""
+        for line in reply.body.decode().splitlines():
+            if line == _END:
+                ended = True
+            elif (match := _FAMILY.match(line)) is not None:
+                family = match[1]
+                head, _ = families.setdefault(family, ([], []))
+                if line not in head:
+                    head.append(line)
+            elif line and not line.startswith("#"):
+                _, samples = families.setdefault(family, ([], []))
+                samples.append(_labelled(line, reply.replica or str(number)))
+    lines = [line for head, samples in families.values() for line in (*head, *samples)]
+    return "\n".join([*lines, *([_END] if ended else []), ""])
 
 
-def joined(messages: Sequence[Message]) -> list[Message]:
-    """The same answer with one message for bodies that follow each other."""
-    result: list[Message] = []
-    for message in messages:
-        last = result[-1] if result else None
-        if last and last["type"] == message["type"] == "http.response.body":
-            last["body"] = last.get("body", b"") + message.get("body", b"")
-            last["more_body"] = message.get("more_body", False)
-        else:
-            result.append(dict(message))
-    return result
+def _labelled(sample: str, replica: str) -> str:
+    brace, space = sample.find("{"), sample.find(" ")
+    if 0 <= brace < space:
+        label = f'replica="{replica}",'
+        rest = sample[brace + 1 :]
+        return f"{sample[: brace + 1]}{label if rest[0] != '}' else label[:-1]}{rest}"
+    return f'{sample[:space]}{{replica="{replica}"}}{sample[space:]}'
 
 
-class _Exchange:
-    """The two ends of an application: its request, and the messages that it has sent."""
+def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Answers of `/admin`: numbers of requests add up, lists are joined without doubles."""
+    merged: dict[str, Any] = dict(states[0])
+    for name, value in merged.items():
+        values = [state[name] for state in states if name in state]
+        if name == "status":
+            merged[name] = next((other for other in values if other != "ready"), value)
+        elif name == "uptime_seconds":
+            merged[name] = max(values)
+        elif name in ("pid", "version"):
+            merged[name] = ", ".join(_unique(map(str, values)))
+        elif isinstance(value, list):
+            lists: list[list[Any]] = values
+            merged[name] = [part for part_list in lists for part in part_list]
+            if name != "models":
+                merged[name] = list(_unique(map(str, merged[name])))
+        elif isinstance(value, dict):
+            merged[name] = merge_states(values)
+        elif isinstance(value, int):
+            merged[name] = sum(values)
+    return merged
 
-    def __init__(self, body: bytes) -> None:
-        self.messages: list[Message] = []
-        self.news = asyncio.Event()
-        self.left = asyncio.Event()
-        self._body: bytes | None = body
 
-    async def receive(self) -> Message:
-        if self._body is not None:
-            body, self._body = self._body, None
-            return {"type": "http.request", "body": body, "more_body": False}
-        await self.left.wait()
-        return {"type": "http.disconnect"}
+def _unique(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
 
-    async def send(self, message: Message) -> None:
-        self.messages.append(message)
-        self.news.set()
+
+def _with_body(reply: ReplicaReply, text: str) -> ReplicaReply:
+    body = text.encode()
+    headers = [pair for pair in reply.headers if pair[0].lower() != _LENGTH]
+    headers.append((_LENGTH, str(len(body)).encode()))
+    return replace(reply, headers=headers, body=body)
