@@ -10,9 +10,14 @@ from typer.main import get_command
 
 from shepherd.cli.commands.deploy import deploy as commands
 from shepherd.cli.deploy import cluster
-from shepherd.cli.deploy.application import engine_options
+from shepherd.cli.deploy.application import (
+    Deployment,
+    check_settings,
+    deploy,
+    engine_options,
+    http_options,
+)
 from shepherd.cli.deploy.arguments import DeployArguments, parse_range, read_arguments
-from shepherd.cli.deploy.run import Deployment, check_settings, deploy, http_options
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
 

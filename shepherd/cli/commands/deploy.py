@@ -113,9 +113,9 @@ def ray(context: typer.Context, replicas: ReplicaOptions, address: AddressOption
 
     Options for the model and settings come before `deploy`. Needs the extra `ray` of the package.
     """
+    from shepherd.cli.deploy.application import Deployment
+    from shepherd.cli.deploy.application import deploy as run
     from shepherd.cli.deploy.replica import read_settings
-    from shepherd.cli.deploy.run import Deployment
-    from shepherd.cli.deploy.run import deploy as run
 
     if context.meta.get(PROVIDER) is not None:
         raise UsageError("Replicas know saved providers only; run `shepherd provider add` first.")

@@ -1,7 +1,13 @@
-"""The application of Ray Serve: `shepherd.cli.deploy.application:application` in a config file."""
+"""The application of Ray Serve, and its start on this machine or in a cluster.
 
+It is `shepherd.cli.deploy.application:application` in a config file of Ray Serve.
+"""
+
+import os
+import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -9,11 +15,23 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from shepherd.cli.deploy.arguments import DeployArguments, read_arguments
-from shepherd.cli.deploy.cluster import Application, ReplicaHandle, ray_module
+from shepherd.cli.deploy.cluster import (
+    check_installed,
+    free_port,
+    joined_cluster,
+    local_cluster,
+    ray_module,
+    wait_for_signal,
+)
 from shepherd.cli.deploy.ingress import Ingress, ReplicaLostError, ReplicasBusyError
 from shepherd.cli.deploy.replica import Replica, read_settings
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
+from shepherd.cli.serve.database import prepared_database
+from shepherd.config.choices import AuthMode
+from shepherd.config.settings import Config
+from shepherd.errors import ConfigError
 from shepherd.server.api import ErrorShapes
+from shepherd.server.guard import names_this_machine
 
 NAME = "shepherd"
 ENGINES, ROUTER = "Engine", "Router"
@@ -27,37 +45,26 @@ _METRICS_SECONDS, _LOOK_BACK_SECONDS = 2.0, 10.0
 """How often load is measured, and over which time scaling takes the mean of it."""
 
 
-class Engine:
-    """The deployment of replicas."""
+class Engine(Replica):
+    """The deployment of replicas.
+
+    Ray calls `check_health` at the start, and then regularly; it replaces replicas that raise.
+    """
 
     def __init__(self, arguments: Mapping[str, object]) -> None:
         replica = ray_module("serve").get_replica_context().replica_id.unique_id
-        self._replica = Replica(read_arguments(arguments), replica)
-
-    async def serve(self, request: ReplicaRequest) -> AsyncGenerator[list[Message]]:
-        """The messages of an answer, as they come."""
-        async with aclosing(self._replica.serve(request)) as batches:
-            async for messages in batches:
-                yield messages
-
-    async def answer(self, request: ReplicaRequest) -> ReplicaReply:
-        """The whole answer."""
-        return await self._replica.answer(request)
-
-    async def check_health(self) -> None:
-        """Ray calls this at the start, and then regularly; it replaces replicas that raise."""
-        await self._replica.check_health()
+        super().__init__(read_arguments(arguments), replica)
 
     async def __del__(self) -> None:
         """Ray calls this after the last request of a replica."""
-        await self._replica.close()
+        await self.close()
 
 
 class Router:
     """The deployment in front of the replicas."""
 
     def __init__(
-        self, engines: ReplicaHandle, arguments: Mapping[str, object], addresses: Sequence[str]
+        self, engines: Any, arguments: Mapping[str, object], addresses: Sequence[str]
     ) -> None:
         from shepherd.server.app import APIS, OPENAI
 
@@ -85,7 +92,7 @@ class _IngressResponse(Response):
 class _RayReplicas:
     """The replicas behind a handle."""
 
-    def __init__(self, engines: ReplicaHandle) -> None:
+    def __init__(self, engines: Any) -> None:
         self._engines = engines
         self._serve = engines.options(method_name=Engine.serve.__name__, stream=True)
         self._errors: Any = ray_module("exceptions")
@@ -125,12 +132,12 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def application(args: Mapping[str, object]) -> Application:
+def application(args: Mapping[str, object]) -> Any:
     """The application with these arguments (see `DeployArguments`); raises ConfigError."""
     return build_application(read_arguments(args))
 
 
-def build_application(arguments: DeployArguments, addresses: Sequence[str] = ()) -> Application:
+def build_application(arguments: DeployArguments, addresses: Sequence[str] = ()) -> Any:
     """The deployments, bound to each other; `addresses` are for `shepherd ctl status`."""
     serve, values = ray_module("serve"), arguments.model_dump()
     engines = serve.deployment(Engine).options(name=ENGINES, **engine_options(arguments))
@@ -177,3 +184,87 @@ def engine_options(arguments: DeployArguments) -> dict[str, Any]:
     else:
         options["num_replicas"] = replicas.minimum
     return options
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A deployment to make; with an `address` in that cluster, and then it stays there."""
+
+    arguments: DeployArguments
+    config: Config
+    address: str = ""
+    dashboard: bool = False
+
+
+def deploy(deployment: Deployment) -> int:
+    """Serve until a signal ends it; in a cluster, return when the replicas are ready.
+
+    Raises ConfigError, and DatabaseError on this machine if the database can't be used.
+    """
+    check_installed()
+    check_settings(deployment)
+    is_here = not deployment.address
+    if is_here:
+        prepared_database(deployment.config, os.environ)  # an error here, not in each replica
+        cluster = local_cluster(deployment.arguments, dashboard=deployment.dashboard)
+    else:
+        cluster = joined_cluster(deployment.address)
+    with cluster:
+        _start(deployment)
+        if is_here:
+            try:
+                wait_for_signal()
+            finally:
+                sys.stderr.write("shepherd: Ending: running requests go on.\n")
+                ray_module("serve").shutdown()
+    return 0
+
+
+def check_settings(deployment: Deployment) -> None:
+    """Raise ConfigError for settings that Ray's proxy can't keep."""
+    section = deployment.config.server
+    safe = section.auth_mode is AuthMode.JSON or deployment.arguments.insecure
+    if not safe and not names_this_machine(section.host):
+        raise ConfigError(
+            f"Refusing to listen on {section.host} without authentication: every machine that "
+            "reaches it could use the model. Use --auth-mode json (and `shepherd apikey add "
+            "NAME`), or --insecure if that is what you want."
+        )
+    if section.socket:
+        raise ConfigError("Ray's proxy does not listen on Unix sockets; unset server.socket.")
+    if section.tls_password_file and not section.tls_cert:
+        raise ConfigError("server.tls_password_file is set without server.tls_cert; set both.")
+
+
+def http_options(config: Config, port: int) -> dict[str, Any]:
+    """The options of Ray's proxy: its address, its certificate, its time for idle connections."""
+    section = config.server
+    options: dict[str, Any] = {
+        "host": section.host,
+        "port": port,
+        "keep_alive_timeout_s": round(section.idle_timeout),
+    }
+    if section.tls_cert:
+        options["ssl_certfile"] = str(Path(section.tls_cert).expanduser().absolute())
+        options["ssl_keyfile"] = str(Path(section.tls_key).expanduser().absolute())
+    if section.tls_password_file:
+        password = Path(section.tls_password_file).expanduser().read_text(encoding="utf-8").strip()
+        options["ssl_keyfile_password"] = password
+    return options
+
+
+def _start(deployment: Deployment) -> None:
+    serve: Any = ray_module("serve")
+    config, arguments = deployment.config, deployment.arguments
+    host = config.server.host
+    port = config.server.port or free_port(host)
+    scheme = "https" if config.server.tls_cert else "http"
+    name = f"[{host}]" if ":" in host else host
+    url = f"{scheme}://{name}:{port}"
+    serve.start(proxy_location="HeadOnly", http_options=http_options(config, port))
+    try:
+        serve.run(build_application(arguments, [url]), name=NAME, route_prefix="/")
+    except RuntimeError as error:
+        raise ConfigError(f"The replicas do not start: {error}") from error
+    sys.stderr.write(f"shepherd: Serving with {arguments.replicas} replicas at {url}/v1\n")
+    sys.stderr.flush()

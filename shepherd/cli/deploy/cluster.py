@@ -7,38 +7,18 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from shepherd.cli.deploy.arguments import DeployArguments
 from shepherd.errors import ConfigError
 
 INSTALL = "pip install 'shepherd[ray]'"
-
-
-class ReplicaHandle(Protocol):
-    """A handle of a deployment: the methods that are called through it."""
-
-    def options(self, *, method_name: str, stream: bool) -> "ReplicaHandle":
-        """The handle with options."""
-        ...
-
-    def remote(self, *arguments: object) -> AsyncIterator[Any]:
-        """Call a generator method of one replica."""
-        ...
-
-    def broadcast(self, method_name: str, *arguments: object) -> Any:
-        """Call a method of all replicas."""
-        ...
-
-
-Application = Any
-"""A deployment with its arguments."""
 
 
 def check_installed() -> None:

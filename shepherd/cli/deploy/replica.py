@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from pathlib import Path
 
@@ -51,8 +51,9 @@ class Replica:
 
     async def serve(self, request: ReplicaRequest) -> AsyncGenerator[list[Message]]:
         """The messages of an answer."""
-        async for messages in run_app(await self._opened(), request):
-            yield messages
+        async with aclosing(run_app(await self._opened(), request)) as batches:
+            async for messages in batches:
+                yield messages
 
     async def answer(self, request: ReplicaRequest) -> ReplicaReply:
         """The whole answer."""
