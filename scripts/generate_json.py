@@ -2,8 +2,7 @@
 
 import inspect
 
-from shepherd.cli.batch.jsoninput import INPUT_TYPES
-from shepherd.cli.batch.jsonprotocol import OUTPUT_TYPES
+from shepherd.cli.batch.jsonprotocol import INPUT_TYPES, OUTPUT_TYPES
 
 PAGE = "json.md"
 

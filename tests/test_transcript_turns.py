@@ -11,7 +11,7 @@ from shepherd.messages import Role, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
 from shepherd.transcript import SessionStore
-from shepherd.transcript.reading import repaired
+from shepherd.transcript.records import repaired
 from shepherd.turn import run_turn
 
 SCRIPT = """chunk: 4

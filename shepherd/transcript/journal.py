@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from shepherd.errors import SessionError
 from shepherd.messages import Message
-from shepherd.transcript.reading import SavedSession, parse_session
 from shepherd.transcript.records import (
     VERSION,
     Branched,
@@ -16,9 +15,11 @@ from shepherd.transcript.records import (
     Header,
     MessageAdded,
     MessagesEvicted,
+    SavedSession,
     SettingChanged,
     change_line,
     header_line,
+    parse_session,
     with_version,
 )
 from shepherd.transcript.storage import SessionLog, SessionStorage

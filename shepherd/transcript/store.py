@@ -10,8 +10,7 @@ from pathlib import Path
 from shepherd.errors import SessionError
 from shepherd.messages import Role
 from shepherd.transcript.journal import Transcript
-from shepherd.transcript.reading import SavedSession, parse_first_line, parse_session
-from shepherd.transcript.records import Header, now
+from shepherd.transcript.records import Header, SavedSession, now, parse_first_line, parse_session
 from shepherd.transcript.storage import SessionFiles, SessionStorage
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from shepherd.backends.base import Generation
 from shepherd.backends.upstream_state import Health
-from shepherd.backends.upstreams.backend import UpstreamsBackend
-from shepherd.backends.upstreams.opening import open_upstreams, single_opener
+from shepherd.backends.upstreams.backend import UpstreamsBackend, open_upstreams, single_opener
 from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import ProviderBook

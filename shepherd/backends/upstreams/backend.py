@@ -3,18 +3,22 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from typing import TypeVar
 
 import httpx
 
-from shepherd.affinity import Prefix, prefix_of
+from shepherd.affinity import AffinityRouter, Balance, Prefix, prefix_of
 from shepherd.affinity.prefix import canonical
+from shepherd.backends.api.backend import ApiBackend
+from shepherd.backends.api.estimate import TokenEstimator
 from shepherd.backends.api.http.failures import Failure
-from shepherd.backends.api.http.retry import Gate
+from shepherd.backends.api.http.retry import Gate, RateLimiter, RateLimits, RetryPolicy, Timing
 from shepherd.backends.base import Backend, Generation, ModelInfo
+from shepherd.backends.connect import connect
 from shepherd.backends.embedding import (
     Embedder,
     EmbeddingInput,
@@ -24,10 +28,13 @@ from shepherd.backends.embedding import (
 )
 from shepherd.backends.failover import FailoverBackend, Route
 from shepherd.backends.upstream_state import Health, UpstreamState
-from shepherd.backends.upstreams.upstream import Upstream, UpstreamGroup
+from shepherd.backends.upstreams.upstream import CheckPolicy, Router, Upstream, UpstreamGroup
+from shepherd.config.provider import Provider
+from shepherd.config.provider_book import ProviderBook
 from shepherd.errors import BusyError, InvalidRequestError, ShepherdError, UnreachableError
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Message, message_to_json
+from shepherd.prices import Price
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
 
@@ -264,3 +271,56 @@ def _text(message: Message) -> str:
         return canonical(message_to_json(message))
     images = [blake2b(image.data, digest_size=16).hexdigest() for image in message.images]
     return canonical([images, message_to_json(message.without_images())])
+
+
+ONCE = RetryPolicy(max_attempts=1)
+"""A failed request goes to another upstream instead of being repeated at once."""
+
+
+async def open_upstreams(
+    provider: Provider,
+    opening: Callable[[Provider], Awaitable[Backend]],
+    *,
+    router: Router | None = None,
+    checks: CheckPolicy | None = None,
+    retry: RetryPolicy | None = None,
+) -> UpstreamsBackend:
+    """Connect to all addresses of the provider; `opening` opens a provider with a single one.
+
+    Raises the first one's error if none answers.
+    """
+    balance = Balance(provider.affinity_factor, provider.affinity_slack)
+    affinity = AffinityRouter[str](balance)
+    policy, timing = checks or CheckPolicy(interval=provider.check_seconds), Timing()
+    shared = _Shared(provider, timing)
+    upstreams = [
+        Upstream(url, partial(shared.open, opening, url), policy, timing, affinity.forget)
+        for url in provider.urls
+    ]
+    return await UpstreamsBackend.open(UpstreamGroup(upstreams, router or affinity, retry))
+
+
+def single_opener(
+    book: ProviderBook, prices: Mapping[str, Price] | None = None
+) -> Callable[[Provider], Awaitable[Backend]]:
+    """Opens one upstream of an API."""
+    return partial(connect, book=book, retry=ONCE, prices=prices)
+
+
+class _Shared:
+    """What the upstreams of a provider have in common: its limits, and how tokens are estimated."""
+
+    def __init__(self, provider: Provider, timing: Timing) -> None:
+        limits = RateLimits(provider.requests_per_minute, provider.tokens_per_minute)
+        self._provider = provider
+        self._limiter = RateLimiter(limits, timing.clock, timing.sleep)
+        self._estimators: dict[str, TokenEstimator] = {}
+
+    async def open(self, opening: Callable[[Provider], Awaitable[Backend]], url: str) -> Backend:
+        """The backend of one address."""
+        backend = await opening(self._provider.at(url))
+        if isinstance(backend, ApiBackend):
+            backend.client.limiter = self._limiter
+            estimator = self._estimators.setdefault(backend.info.id, backend.estimator)
+            backend.estimator = estimator
+        return backend

@@ -8,10 +8,11 @@ import asyncio
 import sys
 from dataclasses import dataclass, field
 
-from shepherd.cli.batch.jsoninput import (
+from shepherd.cli.batch.jsonprotocol import (
     ApprovalsInput,
     CommandInput,
     DecisionInput,
+    EventWriter,
     Input,
     InputError,
     Interrupt,
@@ -21,7 +22,6 @@ from shepherd.cli.batch.jsoninput import (
     UserInput,
     parse_input,
 )
-from shepherd.cli.batch.jsonprotocol import EventWriter
 from shepherd.cli.batch.oneshot import Denials, exit_code, question_command
 from shepherd.cli.terminal.lines import read_lines
 from shepherd.conversation.commands.present import set_mode

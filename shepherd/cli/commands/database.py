@@ -40,8 +40,7 @@ def copy(
 
     What is in the database already stays. The files stay, too. Stop the server before.
     """
-    from shepherd.cli.serve.copying import copy_sessions, copy_state
-    from shepherd.cli.serve.database import required_database
+    from shepherd.cli.serve.database import copy_sessions, copy_state, required_database
 
     server = required_database(loaded_config(context), os.environ)
     paths = Paths.from_env(os.environ)

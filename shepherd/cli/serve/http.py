@@ -1,5 +1,6 @@
 """Starts the HTTP server from the settings."""
 
+import asyncio
 import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -12,12 +13,14 @@ from shepherd.agents import TASK, RunTask
 from shepherd.backends.base import Concurrency
 from shepherd.backends.connect import far_address
 from shepherd.cli.serve.database import prepared_database, server_keys, unchecked_keys
-from shepherd.cli.serve.reload import Reloader
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.settings import Config, LayerName
+from shepherd.config.section import LIVE
+from shepherd.config.server import ServerSection
+from shepherd.config.settings import Config, LayerName, all_fields, find_field
 from shepherd.conversation.build import backend_opener, unsaved
+from shepherd.conversation.model_slot import BackendOpener
 from shepherd.conversation.session_start import Notices, default_system_message
 from shepherd.conversation.toolbox import ToolOffer, Workspace, build_workspace
 from shepherd.errors import ConfigError, UsageError
@@ -29,10 +32,11 @@ from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.agent.tasks import turn_task
 from shepherd.server.app import Offer
 from shepherd.server.listen import UnsafeAddressError
+from shepherd.server.operation.lifecycle import Reloaded
 from shepherd.server.pool.pool import ModelPool, open_pool
 from shepherd.server.run import ReloadPool, serve
 from shepherd.server.settings import ServerSettings
-from shepherd.server.transport.tls import TlsFiles
+from shepherd.server.transport.tls import ServerTls, TlsFiles
 from shepherd.session import Session
 from shepherd.turn import TurnLimits
 
@@ -217,3 +221,69 @@ def _task(config: Config, providers: ProviderBook) -> RunTask:
     if config.tools.ask_providers:
         names = [provider.name for provider in providers.all() if provider.ask]
     return turn_task(names, lambda name: far_address(providers.pick(name)))
+
+
+_LIVE_SECTIONS = ("llamacpp.", "sampling.")
+_UNUSED_SECTIONS = ("terminal.",)
+
+
+@dataclass(slots=True)
+class Reloader:
+    """Applies changed settings to a server; `read` reads them, and `settings_of` translates them.
+
+    Models stay loaded where nothing that concerns them has changed.
+    """
+
+    config: Config
+    read: Callable[[], Config]
+    settings_of: Callable[[Config], ServerSettings]
+    settings: ServerSettings
+    providers: ProviderBook
+    opener: BackendOpener
+    keys: Keys | None = None
+
+    async def reload(self, pool: ModelPool, tls: ServerTls | None) -> Reloaded:
+        """Read and apply the settings; raises ShepherdError, and then nothing has changed."""
+        config = await asyncio.to_thread(self._read)
+        new = self.settings_of(config)
+        if (tls is None) != (new.tls is None):
+            raise ConfigError("server.tls_cert can't be added or removed without a restart.")
+        if new.tls is not None:
+            await asyncio.to_thread(ServerTls, new.tls)  # raises ConfigError
+        changed = _changed(self.config, config)
+        reopens = any(key.startswith(_LIVE_SECTIONS) for key in changed)
+        await pool.reconfigure(config, self.providers, self.opener, reopens=reopens)
+        if tls is not None and new.tls is not None:
+            await asyncio.to_thread(tls.replace, new.tls)
+        for name, field in ServerSection.model_fields.items():
+            if LIVE in field.metadata:
+                setattr(self.settings, name, getattr(new, name))
+        self.settings.max_tokens = new.max_tokens
+        self.config = config
+        return Reloaded(
+            [key for key in changed if _is_live(key)],
+            [key for key in changed if not _is_live(key) and not key.startswith(_UNUSED_SECTIONS)],
+        )
+
+    def _read(self) -> Config:
+        """The settings of the files; also checks the providers and the keys, which are live."""
+        config = self.read()
+        self.providers.all()
+        if self.keys is not None:
+            self.keys.keys()
+        return config
+
+
+def _changed(old: Config, new: Config) -> list[str]:
+    """The settings whose values differ."""
+    return [key for key in all_fields() if _value(old, key) != _value(new, key)]
+
+
+def _value(config: Config, key: str) -> object:
+    section, _, name = key.partition(".")
+    return getattr(config.section(section), name)
+
+
+def _is_live(key: str) -> bool:
+    field = find_field(key)
+    return key.startswith(_LIVE_SECTIONS) or (field is not None and LIVE in field.metadata)

@@ -1,18 +1,319 @@
-"""The keys, their limits and their usage in PostgreSQL; limits also in a file for many servers."""
+"""The keys, their limits and their usage in PostgreSQL, for all servers of one database.
 
+Limits are also kept in an SQLite file, for several servers on one machine.
+"""
+
+import asyncio
+import json
 import logging
+import secrets
+import threading
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from shepherd.database import DatabaseFile
-from shepherd.server.access import shared_keys, shared_limits, usage
+from shepherd.errors import ShepherdError
+from shepherd.server.access import shared_keys, usage
+from shepherd.server.access.key import ApiKey, KeyLimits
 from shepherd.server.access.keys import KeyStoreError
+from shepherd.server.access.limits import PERIODS, Limiter, Resource
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.shared_keys import DatabaseKeys
-from shepherd.server.access.shared_limits import LimitsError, SharedLimits
 from shepherd.server.access.usage import UsageError, UsageStore
+from shepherd.server.errors import ApiError
 from shepherd.storage.postgres import PostgresDatabase, PostgresServer
+from shepherd.storage.rows import Database, Rows
 
 logger = logging.getLogger(__name__)
+
+MIGRATIONS = ("CREATE TABLE limits (key TEXT PRIMARY KEY, state TEXT NOT NULL)",)
+
+LEASE_SECONDS = 60.0
+"""Tokens that a server holds count for this time after its last word."""
+
+THREADS = 8
+RENEW_SECONDS = 15.0
+"""The interval in which a server confirms the tokens that it holds; see `LEASE_SECONDS`."""
+
+FLUSH_SECONDS = 1.0
+"""The interval of attempts to write what could not be written."""
+
+RETRY_AFTER = "2"
+
+
+class LimitsError(ShepherdError):
+    """The limits can't be read or written; the message names the database."""
+
+
+def local_clock(_rows: Rows) -> float:
+    """The time of this machine, in seconds since 1970."""
+    return time.time()
+
+
+def database_clock(rows: Rows) -> float:
+    """The time of PostgreSQL, which is the same for all servers."""
+    statement = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
+    return float(rows.execute(statement).fetchone()[0])
+
+
+@dataclass(slots=True)
+class KeyWindows:
+    """The use of one key at a time; `held` has the tokens that each server holds, and until when.
+
+    All other servers' tokens are reserved in `limiter`.
+    """
+
+    key: str
+    now: float
+    held: dict[str, tuple[int, float]]
+    limiter: Limiter = field(init=False)
+
+    @classmethod
+    def load(cls, rows: Rows, key: str, clock: Callable[[Rows], float]) -> "KeyWindows":
+        """The row of the key called `key`; the transaction must lock the key."""
+        row = rows.execute("SELECT state FROM limits WHERE key = ?", (key,)).fetchone()
+        state: dict[str, Any] = {} if row is None else json.loads(row[0])
+        now = max(clock(rows), state.get("latest", 0.0))
+        held = {
+            server: (amount, until)
+            for server, (amount, until) in state.get("held", {}).items()
+            if until > now
+        }
+        windows = cls(key, now, held)
+        windows._restore(state)
+        return windows
+
+    def __post_init__(self) -> None:
+        now = self.now
+        self.limiter = Limiter(lambda: now)
+
+    def hold(self, server: str, amount: int) -> None:
+        """The tokens that a server holds from now on."""
+        before = self.held.pop(server, (0, 0.0))[0]
+        if amount:
+            self.held[server] = amount, self.now + LEASE_SECONDS
+        for seconds in PERIODS:
+            self.limiter.window(self.key, Resource.TOKENS, seconds).reserve(amount - before)
+
+    def save(self, rows: Rows) -> None:
+        """Write the row."""
+        windows = {
+            f"{resource}:{seconds}": self.limiter.window(self.key, resource, seconds).amounts()
+            for resource in Resource
+            for seconds in PERIODS
+        }
+        state = {"latest": self.now, "held": self.held, "windows": windows}
+        rows.execute(
+            "INSERT INTO limits VALUES (?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET state = excluded.state",
+            (self.key, json.dumps(state)),
+        )
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        amounts = state.get("windows", {})
+        for resource in Resource:
+            for seconds in PERIODS:
+                window = self.limiter.window(self.key, resource, seconds)
+                parts = [
+                    (int(part), int(used))
+                    for part, used in amounts.get(f"{resource}:{seconds}", ())
+                ]
+                window.restore(parts, self.now)
+        for amount, _ in self.held.values():
+            for seconds in PERIODS:
+                self.limiter.window(self.key, Resource.TOKENS, seconds).reserve(amount)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """The tokens that a request had reserved, and those that it used."""
+
+    reserved: int
+    used: int
+
+
+@dataclass(slots=True)
+class _KeyState:
+    """What this server holds of one key, and what is settled but not written yet."""
+
+    held: int = 0
+    settled: list[_Settled] = field(default_factory=list[_Settled])
+    renewed: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to write, or to confirm."""
+        is_old = time.monotonic() - self.renewed > RENEW_SECONDS
+        return bool(self.settled) or (self.held > 0 and is_old)
+
+
+class SharedLimits:
+    """`Limits` in a database; one transaction decides about each request.
+
+    Held tokens count for all servers until they are settled, or until their server is silent for
+    too long. What is settled while the database can't be used is written later. An SQLite
+    file allows only one of the `threads`.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        store: UsageStore | None = None,
+        clock: Callable[[Rows], float] = local_clock,
+        threads: int = THREADS,
+    ) -> None:
+        self.id = secrets.token_hex(8)
+        self._database = database
+        self._store = store
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(threads, "limits")
+        self._states: defaultdict[str, _KeyState] = defaultdict(_KeyState)
+        self._seen: dict[str, Limiter] = {}
+        self._failed = False
+        stop = threading.Event()
+        arguments = weakref.ref(self), stop
+        threading.Thread(target=_keep_written, args=arguments, daemon=True).start()
+        closing = weakref.finalize(self, _close, self._threads, stop)
+        closing.atexit = False
+
+    async def count_request(self, key: ApiKey) -> None:
+        """See `Limits`."""
+        if self._store is not None:
+            self._store.note_use(key.name, int(time.time()))
+        if key.limits == KeyLimits():
+            return
+
+        def count(windows: KeyWindows) -> int:
+            windows.limiter.count_request(key)
+            return 0
+
+        await self._do(key, count)
+
+    async def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
+        """See `Limits`."""
+        if not key.limits.counts_tokens:
+            return wished
+
+        def reserve(windows: KeyWindows) -> int:
+            amount = windows.limiter.reserve_tokens(key, needed, wished)
+            windows.limiter.settle(key.name, Resource.TOKENS, amount, 0)  # `hold` counts them
+            return amount
+
+        return await self._do(key, reserve)
+
+    def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
+        """See `Limits`."""
+        if not key.limits.counts_tokens and not reserved:
+            return
+        if key.name in self._seen:
+            self._seen[key.name].settle_tokens(key, reserved, used)
+        self._settle(key.name, reserved, used)
+
+    def headers(self, key: ApiKey) -> dict[str, str]:
+        """See `Limits`; what other servers counted since the last request is not in them."""
+        limiter = self._seen.get(key.name)
+        return {} if limiter is None else limiter.headers(key)
+
+    def write_waiting(self) -> None:
+        """Begin to write what is settled, and to confirm what is held."""
+        for name, state in list(self._states.items()):
+            if state.is_due:
+                with suppress(RuntimeError):  # the process ends
+                    self._threads.submit(self._write, name)
+
+    def flush(self) -> None:
+        """Wait until all that is settled is written, or has failed."""
+        for work in [self._threads.submit(self._write, name) for name in list(self._states)]:
+            work.result()
+
+    async def _do(self, key: ApiKey, work: Callable[[KeyWindows], int]) -> int:
+        """Do `work` in a transaction; it returns the tokens that this server holds in addition."""
+        running = self._threads.submit(self._transact, key.name, work)
+        try:
+            amount, limiter = await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            running.add_done_callback(partial(self._release, key))
+            raise
+        except LimitsError as error:
+            raise _unavailable(error) from error
+        self._seen[key.name] = limiter
+        return amount
+
+    def _transact(self, name: str, work: Callable[[KeyWindows], int]) -> tuple[int, Limiter]:
+        """Write what is settled, and do `work`, in one transaction; runs in a thread."""
+        state = self._states[name]
+        with state.lock:
+            settled = tuple(state.settled)
+            held = state.held - sum(one.reserved for one in settled)
+
+            def change(rows: Rows) -> tuple[int, Limiter]:
+                windows = KeyWindows.load(rows, name, self._clock)
+                used = sum(one.used for one in settled)
+                windows.limiter.settle(name, Resource.TOKENS, 0, used)
+                windows.hold(self.id, held)
+                amount = work(windows)
+                windows.hold(self.id, held + amount)
+                windows.save(rows)
+                started = time.monotonic()
+                windows.limiter.clock = lambda: windows.now + time.monotonic() - started
+                return amount, windows.limiter
+
+            amount, limiter = self._database.run(change, lock=name)
+            state.held = held + amount
+            del state.settled[: len(settled)]
+            state.renewed = time.monotonic()
+            return amount, limiter
+
+    def _settle(self, name: str, reserved: int, used: int) -> None:
+        self._states[name].settled.append(_Settled(reserved, used))
+        self._threads.submit(self._write, name)
+
+    def _release(self, key: ApiKey, work: "Future[tuple[int, Limiter]]") -> None:
+        """Settle a reservation whose request has ended before it was made."""
+        if not work.cancelled() and work.exception() is None:
+            self._settle(key.name, work.result()[0], 0)
+
+    def _write(self, name: str) -> None:
+        """Runs in a thread; what fails stays for the next attempt."""
+        if not self._states[name].is_due:
+            return
+        try:
+            self._transact(name, lambda _windows: 0)
+        except LimitsError as error:
+            if not self._failed:
+                logger.error("What keys use is not written: %s", error)
+            self._failed = True
+        else:
+            self._failed = False
+
+
+def _unavailable(error: LimitsError) -> ApiError:
+    logger.error("Requests of keys with limits are refused: %s", error)
+    message = "The limits of this key can't be checked at the moment; the server's log says why."
+    return ApiError(503, message, "limits_unavailable", headers={"Retry-After": RETRY_AFTER})
+
+
+def _keep_written(reference: "weakref.ref[SharedLimits]", stop: threading.Event) -> None:
+    """Write what waits, until the limits are not used any more."""
+    while not stop.wait(FLUSH_SECONDS):
+        limits = reference()
+        if limits is not None:
+            limits.write_waiting()
+        del limits
+
+
+def _close(threads: ThreadPoolExecutor, stop: threading.Event) -> None:
+    stop.set()
+    threads.shutdown(wait=False)
 
 
 def keys_in(server: PostgresServer) -> DatabaseKeys:
@@ -32,7 +333,7 @@ def usage_in(server: PostgresServer) -> PostgresDatabase:
 
 def limits_in(server: PostgresServer) -> PostgresDatabase:
     """What counts against the limits of keys in a database."""
-    return server.database("limits", shared_limits.MIGRATIONS, LimitsError)
+    return server.database("limits", MIGRATIONS, LimitsError)
 
 
 def meter_in(server: PostgresServer, days: int) -> Meter:
@@ -41,14 +342,14 @@ def meter_in(server: PostgresServer, days: int) -> Meter:
     Usage is kept for `days`.
     """
     store = UsageStore(usage_in(server), days)
-    limits = SharedLimits(limits_in(server), store, shared_limits.database_clock)
+    limits = SharedLimits(limits_in(server), store, database_clock)
     return Meter(store, limits)
 
 
 def meter_in_files(usage_file: Path, limits_file: Path, days: int) -> Meter:
     """As `meter_in` for the servers of one user on one machine, in two SQLite files."""
     store = UsageStore(usage_file, days)
-    database = DatabaseFile(limits_file, shared_limits.MIGRATIONS, _log_damage, LimitsError)
+    database = DatabaseFile(limits_file, MIGRATIONS, _log_damage, LimitsError)
     return Meter(store, SharedLimits(database, store, threads=1))
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.backends.api.http.retry import RetryPolicy
-from shepherd.backends.upstreams.backend import UpstreamsBackend
-from shepherd.backends.upstreams.opening import open_upstreams, single_opener
+from shepherd.backends.upstreams.backend import UpstreamsBackend, open_upstreams, single_opener
 from shepherd.backends.upstreams.upstream import CheckPolicy
 from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider

@@ -11,8 +11,7 @@ from shepherd.config.paths import Paths
 from shepherd.server.access.key import KeyLimits
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.access.limits import Resource
-from shepherd.server.access.shared import keys_in, limits_in
-from shepherd.server.access.shared_limits import SharedLimits, database_clock
+from shepherd.server.access.shared import SharedLimits, database_clock, keys_in, limits_in
 from shepherd.server.access.usage import Charge, Usage, UsageStore
 from shepherd.server.errors import ApiError
 from shepherd.server.openai_responses.store import ResponseStore, StoredResponse, responses_in

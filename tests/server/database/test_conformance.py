@@ -16,12 +16,11 @@ from shepherd.database import DatabaseFile
 from shepherd.errors import ShepherdError
 from shepherd.events import Stats
 from shepherd.messages import Message
-from shepherd.server.access import shared_limits, usage
+from shepherd.server.access import shared, usage
 from shepherd.server.access.key import ApiKey, KeyLimits, KeyScope
 from shepherd.server.access.keys import Admission, Keys, KeyStore, KeyStoreError
 from shepherd.server.access.meter import Meter, Work
-from shepherd.server.access.shared import keys_in
-from shepherd.server.access.shared_limits import LEASE_SECONDS, LimitsError, SharedLimits
+from shepherd.server.access.shared import LEASE_SECONDS, LimitsError, SharedLimits, keys_in
 from shepherd.server.access.usage import Usage, UsageError, UsageStore
 from shepherd.server.errors import ApiError
 from shepherd.server.openai_responses.store import (
@@ -189,7 +188,7 @@ def clock() -> Clock:
 @pytest.fixture
 def limits(place: Place, clock: Clock) -> Callable[[], SharedLimits]:
     """Makes the limits of one more server."""
-    migrations = shared_limits.MIGRATIONS
+    migrations = shared.MIGRATIONS
     return lambda: SharedLimits(place("limits", migrations), None, clock, threads=1)
 
 
@@ -299,7 +298,7 @@ async def test_a_request_that_ends_meanwhile_holds_nothing(
 
 @pytest.mark.parametrize(
     ("migrations", "failure"),
-    [(usage.MIGRATIONS, UsageError), (shared_limits.MIGRATIONS, LimitsError)],
+    [(usage.MIGRATIONS, UsageError), (shared.MIGRATIONS, LimitsError)],
 )
 def test_tables_of_a_newer_version_are_refused(
     server: PostgresServer, migrations: tuple[str, ...], failure: type[ShepherdError]

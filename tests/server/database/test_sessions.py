@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shepherd.cli.serve.copying import copy_sessions
+from shepherd.cli.serve.database import copy_sessions
 from shepherd.config.paths import Paths
 from shepherd.errors import SessionError
 from shepherd.eviction import message_groups
@@ -266,7 +266,7 @@ def test_an_older_shepherd_refuses_a_session_with_branches(
     journal(plain).close()
     session = branched(home)
     assert json.loads(store.storage.read(session.id).splitlines()[0])["version"] == 2
-    monkeypatch.setattr("shepherd.transcript.reading.VERSION", 1)
+    monkeypatch.setattr("shepherd.transcript.records.VERSION", 1)
     with pytest.raises(SessionError, match="written by a newer Shepherd"):
         home.store.read(session.id)
     assert home.store.read(plain.id).messages, "a session without branches stays readable"
