@@ -1,8 +1,8 @@
 """The interface of every backend, and the result of a generation."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
@@ -281,3 +281,30 @@ class Backend(ABC):
         """`prefill_session` and `generate_from_prefilled` in one."""
         async with await self.prefill_session(session, callback) as prefilled:
             return await self.generate_from_prefilled(prefilled, callback, max_tokens)
+
+
+class Observer:
+    """Stands beside a backend at work; a subclass limits, counts or times what it does.
+
+    Turns and servers use a backend through one of these, so that nothing has to stand in for it.
+    """
+
+    @asynccontextmanager
+    async def prefilled(
+        self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
+    ) -> AsyncGenerator[Sequence[Prefilled]]:
+        """The prompts of `count` answers, held until the context ends; see `prefill_choices`."""
+        async with AsyncExitStack() as held:
+            if count == 1:
+                prompts = [await backend.prefill_session(session, callback)]
+            else:
+                prompts = await backend.prefill_choices(session, callback, count)
+            for prompt in prompts:
+                await held.enter_async_context(prompt)
+            yield prompts
+
+    async def generate(
+        self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        """The answer to one of these prompts; see `generate_from_prefilled`."""
+        return await backend.generate_from_prefilled(prompt, callback, max_tokens)

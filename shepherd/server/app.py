@@ -113,7 +113,7 @@ def create_app(
     audit = AuditLog(settings.audit_file, settings.audit_mib * MIB, settings.audit_required)
     agent = None if offer.agent is None else replace(offer.agent, audit=audit)
     lifecycle = lifecycle or Lifecycle(database=settings.postgres)
-    context = replace(_context(served, settings, lifecycle), agent=agent, meter=meter)
+    context = replace(_context(served, settings, lifecycle), agent=agent, meter=meter or Meter())
     routers = [
         health_router(context),
         *_operation_routers(context),

@@ -4,13 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.base import Generation
+from shepherd.backends.base import Generation, Observer
 from shepherd.messages import JsonObject, Message
 from shepherd.server.generation import (
     NO_TOKENS,
     ChoicePiece,
     Choices,
-    GenerationSource,
     PromptProgress,
     check_whole,
 )
@@ -76,8 +75,8 @@ class Exchange:
     the frame of a stream that tells how far the prompt is read; the headers then do not wait for
     all of it. If the conversation does not fit, its oldest turns leave, and `on_evicted` gets their
     messages; without it the request is refused. `tools_allowed` is false if the request wants no
-    call at all. `count_field` is the name of the field of `count`. `limited` wraps what generates,
-    to end answers early.
+    call at all. `count_field` is the name of the field of `count`. `limited` adds to
+    the observer of the work, to end answers early.
     """
 
     session: Session
@@ -89,7 +88,7 @@ class Exchange:
     on_evicted: Callable[[Sequence[Message]], None] | None = None
     tools_allowed: bool = True
     count_field: str = "n"
-    limited: Callable[[GenerationSource], GenerationSource] | None = None
+    limited: Callable[[Observer], Observer] | None = None
 
     @property
     def is_turn(self) -> bool:

@@ -6,13 +6,13 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from shepherd.backends.base import Backend, Generation, Prefilled
+from shepherd.backends.base import Backend, Generation, Observer, Prefilled
 from shepherd.events import (
     KINDS,
     CallbackEvent,
@@ -48,24 +48,13 @@ NO_TOKENS = -1
 """The limit for a prompt that is only read."""
 
 
-class GenerationSource(Protocol):
-    """What generations come from: a backend, or an agent that runs a whole turn for each."""
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """How answers are generated: by `backend`, through `observer`, each of at most `max_tokens`."""
 
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        """See `Backend`."""
-        ...
-
-    async def prefill_choices(
-        self, session: Session, callback: EventCallback, count: int
-    ) -> list[Prefilled]:
-        """See `Backend`."""
-        ...
-
-    async def generate_from_prefilled(
-        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
-    ) -> Generation:
-        """See `Backend`."""
-        ...
+    backend: Backend
+    max_tokens: int = 0
+    observer: Observer = field(default_factory=Observer)
 
 
 class ChoicePiece(NamedTuple):
@@ -101,9 +90,8 @@ class Choices:
 
     def __init__(
         self,
-        source: GenerationSource,
+        answering: Answering,
         handles: Sequence[Prefilled],
-        max_tokens: int,
         later: Sequence[Session] = (),
     ) -> None:
         """`later` are further prompts, each with one choice; a few of them run at once."""
@@ -111,8 +99,7 @@ class Choices:
         self._running: set[int] = set()
         self._tasks: list[asyncio.Task[Generation]] = []
         self._alone: Generation | None = None
-        self._source = source
-        self._max_tokens = max_tokens
+        self._answering = answering
         self._turns = asyncio.Semaphore(MAX_PROMPTS_AT_ONCE)
         self._handles = dict(enumerate(handles))
         self._sent: defaultdict[int, int] = defaultdict(int)
@@ -198,19 +185,26 @@ class Choices:
         self._tasks.append(task)
 
     async def _generate(self, index: int, handle: Prefilled) -> Generation:
-        if self._max_tokens == NO_TOKENS:
+        answering = self._answering
+        if answering.max_tokens == NO_TOKENS:
             return Generation(Message.assistant(""), FinishReason.LENGTH, handle.stats())
         handle.wants_pieces = self._wants_pieces
         listen = partial(self._listen, index)
         try:
-            return await self._source.generate_from_prefilled(handle, listen, self._max_tokens)
+            return await answering.observer.generate(
+                answering.backend, handle, listen, answering.max_tokens
+            )
         finally:  # before the task is done, to be read together with the last text
             self._note_end(index)
 
     async def _prefill(self, index: int, session: Session) -> Generation:
-        async with self._turns, await self._source.prefill_session(session, log_warnings) as held:
-            self._handles[index] = held
-            return await self._generate(index, held)
+        backend, observer = self._answering.backend, self._answering.observer
+        async with (
+            self._turns,
+            observer.prefilled(backend, session, log_warnings) as (handle,),
+        ):
+            self._handles[index] = handle
+            return await self._generate(index, handle)
 
     def _listen(self, index: int, event: Event) -> bool:
         kind = KINDS[type(event)]
@@ -281,10 +275,9 @@ class GenerationStream:
 
 @asynccontextmanager
 async def open_choices(
-    source: GenerationSource,
+    answering: Answering,
     session: Session,
-    count: int,
-    max_tokens: int,
+    count: int = 1,
     callback: EventCallback = log_warnings,
     later: Sequence[Session] = (),
 ) -> AsyncGenerator[Choices]:
@@ -293,14 +286,9 @@ async def open_choices(
     Entering it raises the errors of `Backend.prefill_session`, which reports to `callback`. The
     choices of `later` follow, one for each.
     """
-    async with AsyncExitStack() as held:
-        if count == 1:
-            handles = [await source.prefill_session(session, callback)]
-        else:
-            handles = await source.prefill_choices(session, callback, count)
-        for handle in handles:
-            await held.enter_async_context(handle)
-        choices = Choices(source, handles, max_tokens, later)
+    prefilling = answering.observer.prefilled(answering.backend, session, callback, count)
+    async with prefilling as handles:
+        choices = Choices(answering, handles, later)
         try:
             yield choices
         finally:
@@ -312,7 +300,7 @@ async def open_generation(
     backend: Backend, session: Session, max_tokens: int
 ) -> AsyncGenerator[GenerationStream]:
     """`open_choices` of one."""
-    async with open_choices(backend, session, 1, max_tokens) as choices:
+    async with open_choices(Answering(backend, max_tokens), session) as choices:
         yield GenerationStream(choices)
 
 

@@ -9,7 +9,7 @@ a request that fails before.
 
 import itertools
 from collections.abc import AsyncGenerator, Callable, Sequence, Sized
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -18,20 +18,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
-from shepherd.backends.base import Backend, ModelInfo
+from shepherd.backends.base import Backend, ModelInfo, Observer
 from shepherd.errors import ContextFullError
 from shepherd.events import EventCallback
 from shepherd.messages import JsonObject, Message
 from shepherd.server.access.key import KeyScope
-from shepherd.server.access.meter import Work
+from shepherd.server.access.meter import Budget, Work
 from shepherd.server.agent.options import RequestOptions, options_of
-from shepherd.server.agent.task_rounds import TaskRounds
-from shepherd.server.agent.turn import AgentTurn
+from shepherd.server.agent.tasks import Accounts
 from shepherd.server.errors import ApiError, log_failure, to_api_error, unsupported
 from shepherd.server.exchange import Exchange
 from shepherd.server.generation import (
+    Answering,
     Choices,
-    GenerationSource,
     ProgressStream,
     check_whole,
     log_warnings,
@@ -130,10 +129,10 @@ class Serving:
 
     async def count_tokens(self, model: Backend, exchange: Exchange) -> int:
         """How many tokens the prompt takes."""
-        meter, session = self._context.meter, self._source(model, exchange)[1].session
-        if meter is not None:
-            await meter.check_tokens()
-        counting = model.count_session_tokens(session)
+        budget = self._context.meter.budget()
+        _, exchange = self._observed(model.info, exchange, budget)
+        await self._context.meter.check_tokens()
+        counting = model.count_session_tokens(exchange.session)
         try:
             return await (while_connected(self._receive, counting) if self._receive else counting)
         except ContextFullError as error:
@@ -148,8 +147,8 @@ class Serving:
         self, model: Backend, exchange: Exchange, callback: EventCallback
     ) -> AsyncGenerator[Choices]:
         """The generations of the answer, whose tokens are held before and counted after."""
-        source, exchange = self._source(model, exchange)
-        meter = self._context.meter
+        budget = self._context.meter.budget()
+        observer, exchange = self._observed(model.info, exchange, budget)
         work = Work(
             [exchange.session, *exchange.later],
             exchange.count,
@@ -157,12 +156,10 @@ class Serving:
             shortens=exchange.on_evicted is not None,
         )
         try:
-            async with nullcontext() if meter is None else meter.measured(model, work):
-                exchange = replace(exchange, max_tokens=work.max_tokens)
-                if isinstance(source, AgentTurn):
-                    source.round_limit, source.give_back = work.round_limit, work.give_back
+            async with budget.measured(model, work):
+                answering = Answering(model, work.max_tokens, observer)
                 try:
-                    async with _choices(model, source, exchange, callback) as choices:
+                    async with _choices(answering, exchange, callback) as choices:
                         exchange.answer.attach(choices)
                         try:
                             yield choices
@@ -173,21 +170,21 @@ class Serving:
         except ContextFullError as error:
             raise to_api_error(error, model.info.context_size) from error
 
-    def _source(self, model: Backend, exchange: Exchange) -> tuple[GenerationSource, Exchange]:
-        """What generates: the model, or the agent in its place; raises ApiError."""
+    def _observed(
+        self, model: ModelInfo, exchange: Exchange, budget: Budget
+    ) -> tuple[Observer, Exchange]:
+        """Who observes the answer, or makes it: the agent; raises ApiError."""
         context, exchange = self._context, self._with_truncation(exchange)
-        agent, watched = context.agent, context.monitor.watched(model)
+        agent, watch = context.agent, context.monitor.watch()
         uses_tools = self._options.uses_tools and key_has(KeyScope.TOOLS)
         if agent is None or not (exchange.is_turn and uses_tools):
-            source = watched if exchange.limited is None else exchange.limited(watched)
-            return source, exchange
+            return (watch if exchange.limited is None else exchange.limited(watch)), exchange
         if exchange.count > 1:
             message = "With --use-tools the server gives one answer to a request."
             raise unsupported(exchange.count_field, message)
         on_evicted = exchange.on_evicted
-        turn = agent.turn(watched, exchange.session, self._options.owner, on_evicted)
-        lease = context.models.lease
-        turn.task_rounds = TaskRounds(model, context.meter, context.monitor, lease)
+        accounts = Accounts(budget, watch, context.meter, context.monitor, context.models.lease)
+        turn = agent.turn(model, exchange.session, accounts, self._options.owner, on_evicted)
         if on_evicted is not None:
             on_evicted = turn.report_evicted
         return turn, replace(exchange, session=turn.session, on_evicted=on_evicted)
@@ -221,21 +218,19 @@ def serves(context: ServerContext) -> Any:
 
 @asynccontextmanager
 async def _choices(
-    model: Backend, source: GenerationSource, exchange: Exchange, callback: EventCallback
+    answering: Answering, exchange: Exchange, callback: EventCallback
 ) -> AsyncGenerator[Choices]:
     """`open_choices`; where the exchange allows it, messages leave until the prompt fits."""
     session, on_evicted = exchange.session, exchange.on_evicted
     for failures in itertools.count():
         async with AsyncExitStack() as held:
-            opening = open_choices(
-                source, session, exchange.count, exchange.max_tokens, callback, exchange.later
-            )
+            opening = open_choices(answering, session, exchange.count, callback, exchange.later)
             try:
                 choices = await held.enter_async_context(opening)
                 if on_evicted is not None:
                     await choices.begun()
             except ContextFullError as full:
-                evicted = on_evicted and await make_room(session, model, full, failures)
+                evicted = on_evicted and await make_room(session, answering.backend, full, failures)
                 if on_evicted is None or not evicted:
                     raise
                 on_evicted(evicted)

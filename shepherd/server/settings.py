@@ -1,6 +1,6 @@
 """The settings of a server, and the parts that its routes share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ConfigDict
@@ -69,7 +69,7 @@ class ServerContext:
 
     All routes read bodies through `bodies`, and sign with `seal`. With an `agent`, answers are
     whole turns with the server's tools. `monitor` measures the work of models. `meter` counts what
-    keys use, if keys are needed. `lifecycle` is the state of the server.
+    keys use. `lifecycle` is the state of the server.
     """
 
     models: Models
@@ -80,7 +80,7 @@ class ServerContext:
     monitor: Monitor
     lifecycle: Lifecycle
     agent: Agent | None = None
-    meter: Meter | None = None
+    meter: Meter = field(default_factory=Meter)
 
     @property
     def backend(self) -> Backend:

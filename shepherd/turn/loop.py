@@ -189,16 +189,14 @@ class _Turn:
         Each round generates, shortens the conversation, or finds that nothing more can be evicted.
         """
         failures, fits = 0, not self.limits.evicts
+        backend, observer = self.backend, self.limits.observer
         while True:
             try:
-                async with await self.backend.prefill_session(
-                    self.session, self._read
-                ) as prefilled:
-                    tokens = prefilled.prompt_tokens
-                    if fits or self.stream.cancelled or has_room(self.backend, tokens):
-                        return await self.backend.generate_from_prefilled(
-                            prefilled, self.stream.send, self._token_limit()
-                        )
+                async with observer.prefilled(backend, self.session, self._read) as (prompt,):
+                    tokens = prompt.prompt_tokens
+                    if fits or self.stream.cancelled or has_room(backend, tokens):
+                        limit = self._token_limit()
+                        return await observer.generate(backend, prompt, self.stream.send, limit)
             except ContextFullError as full:
                 if self.stream.partial_message() is not None or not self.limits.evicts:
                     raise

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
 
+from shepherd.backends.base import Observer
 from shepherd.errors import ShepherdError
 from shepherd.events import (
     Event,
@@ -43,6 +44,7 @@ class TurnLimits:
     `max_hints` limits the hints to the model about calls that were not understood. `total_tokens`
     limits the tokens of all generations, 0 for no limit. Without `evicts`, no message leaves a full
     context: the turn then ends, or raises ContextFullError before its first generation.
+    `observer` may limit each generation further, or end the turn with OutOfTokensError.
     """
 
     max_tokens: int = 0
@@ -52,10 +54,11 @@ class TurnLimits:
     max_hints: int = 2
     total_tokens: int = 0
     evicts: bool = True
+    observer: Observer = field(default_factory=Observer)
 
 
 class OutOfTokensError(ShepherdError):
-    """A backend may not generate more; the turn ends after its finished rounds."""
+    """No more may be generated; the turn ends after its finished rounds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Text
 from shepherd.messages import Message
-from shepherd.server.generation import open_choices, open_generation
+from shepherd.server.generation import Answering, open_choices, open_generation
 from shepherd.session import Session
 from tests.server.held import HeldBackend
 
@@ -78,7 +78,7 @@ class _AtOnce(ScriptedBackend):
 
 async def test_the_end_is_read_with_the_last_text() -> None:
     backend = _AtOnce(parse_script("text: hi"))
-    async with open_choices(backend, session(), 1, 0) as choices:
+    async with open_choices(Answering(backend), session()) as choices:
         pieces = aiter(choices)
         assert (await anext(pieces)).text == "hi"
         with pytest.raises(StopIteration) as returned:  # it returns without a wait
@@ -92,7 +92,7 @@ async def test_the_end_is_read_with_the_last_text() -> None:
 async def test_a_whole_answer_alone_is_generated_by_its_reader() -> None:
     backend = ScriptedBackend(parse_script("text: done"))
     tasks = asyncio.all_tasks()
-    async with open_choices(backend, session(), 1, 0) as choices:
+    async with open_choices(Answering(backend), session()) as choices:
         results = asyncio.ensure_future(choices.results())
         await asyncio.sleep(0)
         assert asyncio.all_tasks() - tasks <= {results}
@@ -103,7 +103,7 @@ async def test_a_whole_answer_alone_is_generated_by_its_reader() -> None:
 
 async def test_a_reader_that_stops_ends_a_whole_answer() -> None:
     backend = HeldBackend(hold_generation=True)
-    async with open_choices(backend, session(), 1, 0) as choices:
+    async with open_choices(Answering(backend), session()) as choices:
         results = asyncio.ensure_future(choices.results())
         while not backend.working:
             await asyncio.sleep(0)

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 
 from shepherd.backends.base import Backend
 from shepherd.errors import ContextFullError
@@ -25,9 +24,7 @@ class Work:
     """The generations of one request: `answers` to the first prompt, one to each of the others.
 
     Without a limit, `max_tokens` becomes the one that the key allows. `stats` are noted at the end.
-    `reserved` tokens are held meanwhile. If the key is limited, `round_limit` is for the further
-    rounds of an agent, as `RoundLimit`, and `give_back` releases the tokens that its rounds so far
-    have not used. `requests` is how many requests it counts as in the usage.
+    `requests` is how many requests it counts as in the usage.
     """
 
     prompts: Sequence[Session]
@@ -35,9 +32,6 @@ class Work:
     max_tokens: int
     shortens: bool = False
     stats: Sequence[Stats] | None = None
-    reserved: int = 0
-    round_limit: Callable[[Session, Stats], Awaitable[int]] | None = None
-    give_back: Callable[[Stats], None] | None = None
     requests: int = 1
 
     def used(self, model: str, key: str) -> Usage:
@@ -77,67 +71,9 @@ class Meter:
         """The state of the key's limits for the headers of a response."""
         return self._limits.headers(key)
 
-    @asynccontextmanager
-    async def measured(self, backend: Backend, work: Work) -> AsyncGenerator[None]:
-        """Hold the tokens that generating may take, and count those that it took.
-
-        Raises ApiError if the key of the request has not so many left. Does nothing without a key.
-        """
-        key = current_key()
-        if key is None:
-            yield
-            return
-        prompt = 0
-        if key.limits.counts_tokens:
-            prompt = await _count_prompts(backend, work)
-            wished = work.max_tokens
-            work.reserved = await self._reserve(key, backend.info.context_size, prompt, work)
-            work.round_limit = partial(self._next_round, key, backend, work, wished)
-            work.give_back = partial(self._give_back, key, work)
-        cancelled = False
-        try:
-            yield
-        except asyncio.CancelledError:
-            cancelled = True
-            raise
-        finally:
-            used = work.used(backend.info.id, key.name)
-            tokens = used.prompt_tokens + used.completion_tokens
-            if work.stats is None and cancelled:
-                tokens = prompt
-            self._limits.settle_tokens(key, work.reserved, tokens)
-            if self.store is not None:
-                self.store.add(used)
-
-    async def _next_round(
-        self,
-        key: ApiKey,
-        backend: Backend,
-        work: Work,
-        max_tokens: int,
-        session: Session,
-        done: Stats,
-    ) -> int:
-        """Hold the tokens of a further round; returns how many it may generate.
-
-        Raises ApiError if the key has not enough left for the prompt and one token.
-        """
-        prompt = await backend.count_session_tokens(session)
-        context = backend.info.context_size
-        room = max(1, context - prompt) if context else _ALL
-        answer = min(room, max_tokens - done.completion_tokens) if max_tokens else room
-        left = work.reserved - done.prompt_tokens - done.completion_tokens
-        needed = max(0, prompt + 1 - left)
-        wished = max(needed, prompt + answer - left)
-        work.reserved += await self._limits.reserve_tokens(key, needed, wished)
-        return work.reserved - done.prompt_tokens - done.completion_tokens - prompt
-
-    def _give_back(self, key: ApiKey, work: Work, done: Stats) -> None:
-        """Release the held tokens that the rounds in `done` have not used."""
-        unused = work.reserved - done.prompt_tokens - done.completion_tokens
-        if unused > 0:
-            work.reserved -= unused
-            self._limits.settle_tokens(key, unused, 0)
+    def budget(self) -> "Budget":
+        """The tokens of the request that is being served."""
+        return Budget(self._limits, self.store)
 
     async def check_tokens(self) -> None:
         """Raise ApiError if the key of the request has no tokens left."""
@@ -172,6 +108,78 @@ class Meter:
             if self.store is not None:
                 day = datetime.now(UTC).date().isoformat()
                 self.store.add(Usage(day, key.name, model, prompt_tokens=read.tokens))
+
+
+class Budget:
+    """The tokens that one piece of work holds of the key of its request, which pays for it.
+
+    Without a key it has no limit, and nothing is counted.
+    """
+
+    def __init__(self, limits: Limits, store: UsageStore | None) -> None:
+        self._limits = limits
+        self._store = store
+        self._held = 0
+        self._wished = 0
+        self._limited_by: ApiKey | None = None
+        self._backend: Backend | None = None
+
+    @asynccontextmanager
+    async def measured(self, backend: Backend, work: Work) -> AsyncGenerator[None]:
+        """Hold the tokens that generating may take, and count those that it took.
+
+        Raises ApiError if the key of the request has not so many left.
+        """
+        key = current_key()
+        if key is None:
+            yield
+            return
+        prompt = 0
+        if key.limits.counts_tokens:
+            prompt = await _count_prompts(backend, work)
+            self._wished = work.max_tokens
+            self._held = await self._reserve(key, backend.info.context_size, prompt, work)
+            self._limited_by, self._backend = key, backend
+        cancelled = False
+        try:
+            yield
+        except asyncio.CancelledError:
+            cancelled = True
+            raise
+        finally:
+            used = work.used(backend.info.id, key.name)
+            tokens = used.prompt_tokens + used.completion_tokens
+            if work.stats is None and cancelled:
+                tokens = prompt
+            self._limits.settle_tokens(key, self._held, tokens)
+            if self._store is not None:
+                self._store.add(used)
+
+    async def next_round(self, session: Session, done: Stats) -> int:
+        """Hold the tokens of a further round after those in `done`.
+
+        Returns how many it may generate, 0 for no limit. Raises ApiError if the key has not enough
+        left for the prompt and one token.
+        """
+        key, backend = self._limited_by, self._backend
+        if key is None or backend is None:
+            return 0
+        prompt = await backend.count_session_tokens(session)
+        context = backend.info.context_size
+        room = max(1, context - prompt) if context else _ALL
+        answer = min(room, self._wished - done.completion_tokens) if self._wished else room
+        left = self._held - done.prompt_tokens - done.completion_tokens
+        needed = max(0, prompt + 1 - left)
+        wished = max(needed, prompt + answer - left)
+        self._held += await self._limits.reserve_tokens(key, needed, wished)
+        return self._held - done.prompt_tokens - done.completion_tokens - prompt
+
+    def give_back(self, done: Stats) -> None:
+        """Release the held tokens that the rounds in `done` have not used."""
+        unused = self._held - done.prompt_tokens - done.completion_tokens
+        if self._limited_by is not None and unused > 0:
+            self._held -= unused
+            self._limits.settle_tokens(self._limited_by, unused, 0)
 
     async def _reserve(self, key: ApiKey, context: int, prompt: int, work: Work) -> int:
         answers = work.answers + len(work.prompts) - 1

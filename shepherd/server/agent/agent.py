@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from shepherd.backends.base import Backend, ModelInfo
+from shepherd.backends.base import ModelInfo
 from shepherd.config.choices import ShowToolCalls
 from shepherd.messages import Message, ToolSpec
 from shepherd.server.access.audit import AuditedTools, AuditLog
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.agent.rounds import HiddenRounds
+from shepherd.server.agent.tasks import Accounts
 from shepherd.server.agent.turn import AgentTurn, TurnParts
 from shepherd.session import Session, TokenLedger
 from shepherd.tools.deferred import SearchResults
@@ -38,8 +39,9 @@ class Agent:
 
     def turn(
         self,
-        backend: Backend,
+        model: ModelInfo,
         session: Session,
+        accounts: Accounts,
         owner: str = "",
         on_evicted: Callable[[Sequence[Message]], None] | None = None,
     ) -> AgentTurn:
@@ -48,12 +50,12 @@ class Agent:
         The client's tools replace those of the same name. `on_evicted` is that of `AgentTurn`.
         """
         client_tools = frozenset(tool.name for tool in session.tools)
-        own = [tool for tool in self.offer(backend.info) if tool.name not in client_tools]
-        tools = AuditedTools(self.tools, self.audit, backend.info.id)
+        own = [tool for tool in self.offer(model) if tool.name not in client_tools]
+        tools = AuditedTools(self.tools, self.audit, model.id)
         spliced = self.rounds.splice(owner, session.messages)
         return AgentTurn(
             parts=TurnParts(tools, self.limits, self.show, self.rounds, self.offer, self.max_tasks),
-            backend=backend,
+            accounts=accounts,
             session=replace(
                 session,
                 system_message=session.system_message or self.system_message,

@@ -1,20 +1,37 @@
-"""`task` behind the server: sub-agents of the model that answers a request, or of another one."""
+"""`task` behind the server: sub-agents of the model that answers a request, or of another one.
+
+The key of the request pays for each of their rounds. While tools run, the turn itself holds tokens
+that it does not use, and sub-agents that work at the same time hold what others may need. So a
+round first takes what the turn can spare, and then waits for others to end.
+"""
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 
 from shepherd.agents import TASK, RunTask, Tasks
-from shepherd.backends.base import ModelInfo
+from shepherd.backends.base import Backend, Generation, ModelInfo, Observer, Prefilled
 from shepherd.errors import ToolError
+from shepherd.events import Event, EventCallback, Stats, TextEvent
 from shepherd.messages import ToolSpec
-from shepherd.server.agent.task_rounds import TaskRounds
+from shepherd.server.access.meter import Budget, Meter, Work
+from shepherd.server.errors import ApiError
+from shepherd.server.generation import stats_so_far
+from shepherd.server.operation.monitor import Monitor
+from shepherd.server.record import current_key
 from shepherd.session import Session
 from shepherd.tools.base import AnyTool
 from shepherd.turn import TurnLimits
+
+LIMIT_REACHED = 429
 
 _current: ContextVar[Tasks | None] = ContextVar("tasks_of_turn", default=None)
 
@@ -44,6 +61,144 @@ def running(tasks: Tasks) -> Generator[None]:
 
 
 @dataclass(frozen=True, slots=True)
+class Accounts:
+    """What a turn's work is counted with: `budget` and `watch` are the turn's own.
+
+    Sub-agents hold tokens of the same key with `meter`. `lease` opens another model by its name.
+    """
+
+    budget: Budget
+    watch: Observer
+    meter: Meter
+    monitor: Monitor
+    lease: Callable[[str], AbstractAsyncContextManager[Backend]]
+
+
+class TaskRounds:
+    """Holds and counts the tokens of all sub-agents of one turn, which `backend` answers.
+
+    `give_back` releases the tokens that the turn holds and does not use while its tools run. Other
+    models stay in use until `aclose`.
+    """
+
+    def __init__(self, backend: Backend, accounts: Accounts, give_back: Callable[[], None]) -> None:
+        self._backend = backend
+        self._accounts = accounts
+        self._give_back = give_back
+        self._leases = AsyncExitStack()
+        self._others: dict[str, Backend] = {}
+        self._opening = asyncio.Lock()
+        self._running = 0
+        self._ended = asyncio.Event()
+
+    async def open_backend(self) -> Backend:
+        """The backend of a sub-agent of the same model, which counts as a request of the key.
+
+        Raises ToolError if the key has no request left.
+        """
+        return await self._counted(self._backend)
+
+    async def get(self, provider: str) -> Backend:
+        """As `open_backend`, of another model; raises ToolError if the key may not use it."""
+        async with self._opening:
+            if provider not in self._others:
+                try:
+                    leased = await self._leases.enter_async_context(self._accounts.lease(provider))
+                except ApiError as error:
+                    raise ToolError(error.message) from error
+                self._others[provider] = leased
+        return await self._counted(self._others[provider])
+
+    async def aclose(self) -> None:
+        """Let other models go; no sub-agent works any more."""
+        self._others.clear()
+        await self._leases.aclose()
+
+    async def _counted(self, backend: Backend) -> Backend:
+        key = current_key()
+        if key is not None:
+            try:
+                await self._accounts.meter.count_request(key)
+            except ApiError as error:
+                raise ToolError(error.message) from error
+        return backend
+
+    @asynccontextmanager
+    async def measured(self, backend: Backend, work: Work) -> AsyncGenerator[None]:
+        """`Budget.measured`; raises ToolError if the key has not enough tokens left.
+
+        Waits while other sub-agents of the turn hold tokens that this round needs.
+        """
+        async with AsyncExitStack() as held:
+            await self._hold(held, backend, work)
+            try:
+                yield
+            finally:
+                self._accounts.monitor.note_usage(work.stats or (), 1)
+
+    async def _hold(self, held: AsyncExitStack, backend: Backend, work: Work) -> None:
+        while True:
+            ended = self._ended
+            self._give_back()
+            measuring = self._accounts.meter.budget().measured(backend, work)
+            try:
+                await measuring.__aenter__()
+            except ApiError as error:
+                others_hold = error.status == LIMIT_REACHED and (self._running or ended.is_set())
+                if not others_hold:
+                    raise ToolError(error.message) from error
+                await ended.wait()
+                continue
+            self._running += 1
+            held.callback(self._end_round)
+            held.push_async_exit(measuring)
+            return
+
+    def _end_round(self) -> None:
+        self._running -= 1
+        self._ended.set()
+        self._ended = asyncio.Event()
+
+
+class _TaskObserver(Observer):
+    """Measures the rounds of one sub-agent, and limits them to what the key has left."""
+
+    def __init__(self, rounds: TaskRounds) -> None:
+        self._rounds = rounds
+        self._requests = 1
+        self._max_tokens = 0
+        self._characters = 0
+        self._final: Stats | None = None
+
+    @asynccontextmanager
+    async def prefilled(
+        self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
+    ) -> AsyncGenerator[Sequence[Prefilled]]:
+        work = Work([session], 1, 0, requests=self._requests)
+        async with self._rounds.measured(backend, work):
+            self._requests = 0
+            async with super().prefilled(backend, session, callback, count) as prompts:
+                self._max_tokens, self._characters, self._final = work.max_tokens, 0, None
+                try:
+                    yield prompts
+                finally:  # a round that was interrupted is counted too
+                    work.stats = [self._final or stats_so_far(prompts[0], self._characters)]
+
+    async def generate(
+        self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        def listen(event: Event) -> bool:
+            if isinstance(event, TextEvent):
+                self._characters += len(event.text)
+            return callback(event)
+
+        limit = min(filter(None, (max_tokens, self._max_tokens)), default=0)
+        generation = await backend.generate_from_prefilled(prompt, listen, limit)
+        self._final = generation.stats
+        return generation
+
+
+@dataclass(frozen=True, slots=True)
 class TaskLimits:
     """The limits of each sub-agent, and how many work at the same time."""
 
@@ -56,6 +211,7 @@ def tasks_of_turn(
     rounds: TaskRounds,
     limits: TaskLimits,
     offer: Callable[[ModelInfo], Sequence[ToolSpec]],
+    client_tools: frozenset[str],
 ) -> Tasks:
     """The sub-agents of the turn that answers `session`; `offer` selects the tools for a model.
 
@@ -65,11 +221,12 @@ def tasks_of_turn(
     sampling = replace(session.sampling, stop=None, logprobs=None)
     return Tasks(
         session=lambda: replace(session, sampling=sampling, archive=None),
-        limits=lambda: replace(limits.turn, evicts=True),
+        limits=lambda: replace(limits.turn, evicts=True, observer=_TaskObserver(rounds)),
         backend=rounds.open_backend,
         backends=rounds,
         offer=partial(_offered, offer),
         slots=asyncio.Semaphore(limits.max_tasks),
+        client_tools=client_tools,
     )
 
 

@@ -2,21 +2,31 @@
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
+from shepherd.agents.progress import LAST_ROUND
+from shepherd.backends.base import Backend, Generation, ModelInfo, Observer, Prefilled
 from shepherd.config.choices import ShowToolCalls
 from shepherd.errors import ContextFullError
-from shepherd.events import Event, EventCallback, Failure, FinishReason, Stats
-from shepherd.messages import Message, ToolSpec
-from shepherd.server.agent.round import ReportedTools, RoundLimit, TurnBackend, TurnPrompt, total
+from shepherd.events import (
+    MEASURES,
+    Event,
+    EventCallback,
+    Failure,
+    FinishReason,
+    Stats,
+    ignore_events,
+)
+from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.server.agent.rounds import HiddenRounds
-from shepherd.server.agent.task_rounds import TaskRounds
-from shepherd.server.agent.tasks import TaskLimits, running, tasks_of_turn
+from shepherd.server.agent.tasks import Accounts, TaskLimits, TaskRounds, running, tasks_of_turn
 from shepherd.server.agent.text import AnswerText
+from shepherd.server.errors import ApiError
 from shepherd.session import Session
-from shepherd.turn import ToolExecutor, TurnLimits, TurnOutcome, continue_turn
+from shepherd.tools.base import ToolResult
+from shepherd.turn import OutOfTokensError, ToolExecutor, TurnLimits, TurnOutcome, continue_turn
 
 logger = logging.getLogger(__name__)
 
@@ -33,53 +43,106 @@ class TurnParts:
     max_tasks: int = 1
 
 
+class TurnPrompt(Prefilled):
+    """The prompt of a turn: that of its first round, then of the round that runs.
+
+    `held` is what the first round holds. It is given back with that round, long before the turn
+    ends, because the next rounds may need the same place in the model.
+    """
+
+    def __init__(self, first: Prefilled, held: AsyncExitStack) -> None:
+        self.prompt_tokens = first.prompt_tokens
+        self.cached_tokens = first.cached_tokens
+        self.generations: list[Generation] = []
+        self.current = first
+        self._held: AsyncExitStack | None = held
+        self._copied = 0
+        self._runs = True
+
+    def take_first(self) -> AsyncExitStack | None:
+        """What the first round holds, once; who takes it gives it back."""
+        held, self._held = self._held, None
+        return held
+
+    def begin_round(self, prefilled: Prefilled) -> None:
+        """Continue with the prompt of another round."""
+        self.update_logprobs()
+        self.current, self._copied, self._runs = prefilled, 0, True
+
+    def end_round(self, generation: Generation) -> None:
+        """Note the result of the round."""
+        self.generations.append(generation)
+        self._runs = False
+
+    def update_logprobs(self) -> None:
+        """Take over the log probabilities that are new."""
+        new = (self.current.logprobs or [])[self._copied :]
+        if new:
+            self.logprobs = self.logprobs or []
+            self.logprobs += new
+            self._copied += len(new)
+
+    def done(self) -> Stats:
+        """The measures of the rounds that have ended."""
+        stats = [generation.stats for generation in self.generations]
+        return total(stats) if stats else Stats()
+
+    def stats(self) -> Stats:
+        stats = [generation.stats for generation in self.generations]
+        return total([*stats, self.current.stats()] if self._runs else stats)
+
+    @property
+    def generated(self) -> Sequence[int]:
+        return self.current.generated
+
+    @property
+    def prompt_text(self) -> str:
+        return self.current.prompt_text
+
+
 @dataclass(slots=True)
-class AgentTurn:
-    """A `GenerationSource` that answers `session` with a whole turn.
+class AgentTurn(Observer):
+    """Answers `session` with a whole turn where a model would generate.
 
     `history` are the messages as the client sent them, and `owner` is the client. Calls of
     `client_tools` are the answer's. With `on_evicted`, messages may leave a full context while the
-    turn runs, and it gets them. `round_limit` limits the rounds after the first. `task_rounds`
-    measures the rounds of sub-agents, before which `give_back` releases the tokens that the rounds
-    so far have not used.
+    turn runs, and it gets them.
     """
 
     parts: TurnParts
-    backend: Backend
+    accounts: Accounts
     session: Session
     history: Sequence[Message]
     owner: str = ""
     client_tools: frozenset[str] = frozenset()
     on_evicted: Callable[[Sequence[Message]], None] | None = None
     origins: dict[int, Message] = field(default_factory=dict[int, Message])
-    round_limit: RoundLimit | None = None
-    task_rounds: TaskRounds | None = None
-    give_back: Callable[[Stats], None] | None = None
 
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+    @asynccontextmanager
+    async def prefilled(
+        self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
+    ) -> AsyncGenerator[Sequence[Prefilled]]:
         """Prefill the first round; hidden rounds leave if the prompt does not fit with them."""
-        try:
-            first = await self.backend.prefill_session(session, callback)
-        except ContextFullError:
-            if not self.origins:
-                raise
-            self._forget_hidden()
-            first = await self.backend.prefill_session(session, callback)
-        return TurnPrompt(first)
+        watch = self.accounts.watch
+        async with AsyncExitStack() as held:
+            try:
+                prefilling = watch.prefilled(backend, session, callback)
+                (first,) = await held.enter_async_context(prefilling)
+            except ContextFullError:
+                if not self.origins:
+                    raise
+                self._forget_hidden()
+                prefilling = watch.prefilled(backend, session, callback)
+                (first,) = await held.enter_async_context(prefilling)
+            yield [TurnPrompt(first, held)]
 
-    async def prefill_choices(
-        self, session: Session, callback: EventCallback, count: int
-    ) -> list[Prefilled]:
-        """Several answers are refused before; this one is the first of them."""
-        return [await self.prefill_session(session, callback)]
-
-    async def generate_from_prefilled(
-        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    async def generate(
+        self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
         """Run the turn; `max_tokens` limits all its rounds together."""
-        if not isinstance(prefilled, TurnPrompt):
+        if not isinstance(prompt, TurnPrompt):
             raise TypeError("the prompt is another source's")
-        prompt, text = prefilled, AnswerText(callback, self.parts.show)
+        text = AnswerText(callback, self.parts.show)
 
         def listen(event: Event) -> bool:
             prompt.update_logprobs()
@@ -90,28 +153,27 @@ class AgentTurn:
 
         evicts = self.on_evicted is not None
         limits = replace(self.parts.limits, total_tokens=max_tokens, evicts=evicts)
-        tools = ReportedTools(self.parts.tools, text, prompt, limits.max_rounds)
-        backend = TurnBackend(self.backend, prompt, text, self.round_limit)
+        tools = _ReportedTools(self.parts.tools, text, prompt, limits.max_rounds)
         before = list(self.session.messages)
-        async with self._sub_agents(prompt, limits):
+        async with self._sub_agents(backend, prompt, limits):
+            limits = replace(limits, observer=_Rounds(prompt, text, self.accounts))
             outcome = await continue_turn(
                 self.session, backend, tools, listen, limits, self.client_tools
             )
         return self._answer(outcome, prompt, text, before)
 
     @asynccontextmanager
-    async def _sub_agents(self, prompt: TurnPrompt, limits: TurnLimits) -> AsyncGenerator[None]:
+    async def _sub_agents(
+        self, backend: Backend, prompt: TurnPrompt, limits: TurnLimits
+    ) -> AsyncGenerator[None]:
         """Let calls of `task` find the sub-agents of this turn."""
-        rounds, give_back = self.task_rounds, self.give_back
-        if rounds is None:
-            yield
-            return
-        if give_back is not None:
-            rounds.give_back = lambda: give_back(total([g.stats for g in prompt.generations]))
+        rounds = TaskRounds(
+            backend, self.accounts, lambda: self.accounts.budget.give_back(prompt.done())
+        )
         own = TaskLimits(limits, self.parts.max_tasks)
-        tasks = tasks_of_turn(self.session, rounds, own, self.parts.offer)
+        tasks = tasks_of_turn(self.session, rounds, own, self.parts.offer, self.client_tools)
         try:
-            with running(replace(tasks, client_tools=self.client_tools)):
+            with running(tasks):
                 yield
         finally:
             await rounds.aclose()
@@ -154,3 +216,76 @@ class AgentTurn:
         self.session.clear()
         for message in self.history:
             self.session.add(message)
+
+
+class _Rounds(Observer):
+    """The rounds of one turn: its first prompt is ready, and the key pays for each further one."""
+
+    def __init__(self, prompt: TurnPrompt, text: AnswerText, accounts: Accounts) -> None:
+        self._prompt = prompt
+        self._text = text
+        self._budget = accounts.budget
+        self._watch = accounts.watch
+        self._max_tokens = 0
+
+    @asynccontextmanager
+    async def prefilled(
+        self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
+    ) -> AsyncGenerator[Sequence[Prefilled]]:
+        first = self._prompt.take_first()
+        if first is not None:
+            async with first:
+                yield [self._prompt.current]
+            return
+        try:
+            self._max_tokens = await self._budget.next_round(session, self._prompt.done())
+        except ApiError as error:
+            self._text.note(error.message)
+            raise OutOfTokensError(error.message) from error
+        async with self._watch.prefilled(backend, session, callback, count) as prompts:
+            self._prompt.begin_round(prompts[0])
+            yield prompts
+
+    async def generate(
+        self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        limit = min(filter(None, (max_tokens, self._max_tokens)), default=0)
+        generation = await self._watch.generate(backend, prompt, callback, limit)
+        self._prompt.end_round(generation)
+        self._text.end_generation(generation.message)
+        return generation
+
+
+@dataclass(frozen=True, slots=True)
+class _ReportedTools:
+    """Runs calls, adds a line about each, and tells the model if its next round is the last."""
+
+    tools: ToolExecutor
+    text: AnswerText
+    prompt: TurnPrompt
+    max_rounds: int
+
+    async def run(
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
+    ) -> ToolResult:
+        self.text.begin_call(call)
+        result = await self.tools.run(call, output_bytes, on_event)
+        self.text.end_call(call, result)
+        if len(self.prompt.generations) != self.max_rounds - 1:
+            return result
+        return replace(result, content=f"{result.content}\n{LAST_ROUND}")
+
+
+def total(stats: Sequence[Stats]) -> Stats:
+    """The sums over all rounds, with the context after the last one."""
+    last = stats[-1]
+    sums: dict[str, Any] = {
+        name: sum(getattr(part, name) or 0 for part in stats) for name in MEASURES
+    }
+    known = [part.cost for part in stats if part.cost is not None]
+    rest: dict[str, Any] = {"context_used": last.context_used, "context_size": last.context_size}
+    rest["cost"] = sum(known) if known else None
+    return Stats(**sums | rest)

@@ -1,11 +1,10 @@
 """Measures what requests do with models: tokens, times, and spans."""
 
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
-from shepherd.backends.base import Backend, Generation, Prefilled
-from shepherd.backends.forwarding import ForwardingBackend
+from shepherd.backends.base import Backend, Generation, Observer, Prefilled
 from shepherd.events import Event, EventCallback, Stats, TextEvent
 from shepherd.server.models import Models
 from shepherd.server.operation.metrics import Metrics
@@ -34,9 +33,9 @@ class Monitor:
                 record.waited += time.perf_counter() - started
             yield backend
 
-    def watched(self, backend: Backend) -> Backend:
-        """The backend for one request, whose work is measured."""
-        return _WatchedBackend(backend, self.metrics)
+    def watch(self) -> Observer:
+        """Measures the prompts and answers of the request that is being served."""
+        return _RequestWatch(self.metrics)
 
     def note_usage(self, stats: Sequence[Stats], answers: int) -> None:
         """Count the tokens of generations; the first `answers` share one prompt."""
@@ -55,51 +54,41 @@ class Monitor:
             self.metrics.count_tokens(record.wire, record.model, kind, tokens)
 
 
-class _WatchedBackend(ForwardingBackend):
-    """A backend whose prompts and answers are measured for one request."""
+class _RequestWatch(Observer):
+    """Measures the prompts and answers of one request."""
 
-    def __init__(self, backend: Backend, metrics: Metrics) -> None:
-        super().__init__(backend)
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._record = current_record() or RequestRecord("")
 
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        with self._prefilling() as choices:
-            choices.append(await self._backend.prefill_session(session, callback))
-        return choices[0]
+    @asynccontextmanager
+    async def prefilled(
+        self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
+    ) -> AsyncGenerator[Sequence[Prefilled]]:
+        record, started = self._record, time.perf_counter()
+        async with AsyncExitStack() as held:
+            with span("prefill", gen_ai__response__model=record.model) as prompt:
+                prefilling = super().prefilled(backend, session, callback, count)
+                prompts = await held.enter_async_context(prefilling)
+                stats = prompts[0].stats()
+                prompt.note_prompt(stats)
+            elapsed = time.perf_counter() - started - stats.prefill_seconds
+            waited, record.waited = record.waited, 0.0
+            self._metrics.observe_wait(record.model, max(0.0, waited + elapsed))
+            yield prompts
 
-    async def prefill_choices(
-        self, session: Session, callback: EventCallback, count: int
-    ) -> list[Prefilled]:
-        with self._prefilling() as choices:
-            choices.extend(await self._backend.prefill_choices(session, callback, count))
-        return choices
-
-    async def generate_from_prefilled(
-        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    async def generate(
+        self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
         with span("decode", gen_ai__response__model=self._record.model) as answer:
-            generation = await self._backend.generate_from_prefilled(
-                prefilled, self._listener(callback, prefilled), max_tokens
-            )
+            listen = self._listener(callback, prompt)
+            generation = await backend.generate_from_prefilled(prompt, listen, max_tokens)
             answer.note_answer(generation)
         stats = generation.stats
-        if not prefilled.wants_pieces and stats.completion_tokens > 1 and stats.decode_seconds:
+        if not prompt.wants_pieces and stats.completion_tokens > 1 and stats.decode_seconds:
             mean = stats.decode_seconds / stats.completion_tokens
             self._metrics.observe_next_token(self._record.model, mean)
         return generation
-
-    @contextmanager
-    def _prefilling(self) -> Generator[list[Prefilled]]:
-        """Measure a prefill, whose choices the block adds to the list."""
-        choices: list[Prefilled] = []
-        started = time.perf_counter()
-        with span("prefill", gen_ai__response__model=self._record.model) as prompt:
-            yield choices
-            prompt.note_prompt(choices[0].stats())
-        elapsed = time.perf_counter() - started - choices[0].stats().prefill_seconds
-        waited, self._record.waited = self._record.waited, 0.0
-        self._metrics.observe_wait(self._record.model, max(0.0, waited + elapsed))
 
     def _listener(self, callback: EventCallback, prefilled: Prefilled) -> EventCallback:
         """The callback, before which the times of texts are noted."""

@@ -1,12 +1,12 @@
 """Ends an answer at a line, as clients that complete code ask for."""
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from shepherd.backends.base import Generation, Prefilled
+from shepherd.backends.base import Backend, Generation, Observer, Prefilled
 from shepherd.events import Event, EventCallback, FinishReason, Text
-from shepherd.server.generation import GenerationSource
 from shepherd.session import Session
 
 _BLANKS = " \t"
@@ -25,30 +25,31 @@ class LineLimits:
     def __bool__(self) -> bool:
         return bool(self.indent or self.seconds)
 
-    def limited(self, source: GenerationSource) -> GenerationSource:
-        """What generates, with these limits."""
-        return _LimitedSource(source, self)
+    def limited(self, observer: Observer) -> Observer:
+        """The observer, with these limits."""
+        return _LineObserver(observer, self)
 
 
-@dataclass(frozen=True, slots=True)
-class _LimitedSource:
-    source: GenerationSource
-    limits: LineLimits
+class _LineObserver(Observer):
+    """Ends an answer at a line, and has the work observed by another one."""
 
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
-        return await self.source.prefill_session(session, callback)
+    def __init__(self, observer: Observer, limits: LineLimits) -> None:
+        self._observer = observer
+        self._limits = limits
 
-    async def prefill_choices(
-        self, session: Session, callback: EventCallback, count: int
-    ) -> list[Prefilled]:
-        return await self.source.prefill_choices(session, callback, count)
+    @asynccontextmanager
+    async def prefilled(
+        self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
+    ) -> AsyncGenerator[Sequence[Prefilled]]:
+        async with self._observer.prefilled(backend, session, callback, count) as prompts:
+            yield prompts
 
-    async def generate_from_prefilled(
-        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+    async def generate(
+        self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
-        """See `Backend`; an answer that was ended at a line has the reason LENGTH."""
-        lines = LineText(self.limits)
-        prefilled.wants_pieces = True
+        """See `Observer`; an answer that was ended at a line has the reason LENGTH."""
+        lines = LineText(self._limits)
+        prompt.wants_pieces = True
 
         def listen(event: Event) -> bool:
             if not isinstance(event, Text):
@@ -57,7 +58,7 @@ class _LimitedSource:
             goes_on = callback(replace(event, text=kept)) if kept else True
             return goes_on and not lines.ended
 
-        generation = await self.source.generate_from_prefilled(prefilled, listen, max_tokens)
+        generation = await self._observer.generate(backend, prompt, listen, max_tokens)
         if not lines.ended:
             return generation
         message = replace(generation.message, content=lines.text)

@@ -73,13 +73,10 @@ async def _work(
         embedder = backend.embedder
         if embedder is None:
             raise no_embedder(backend.info)
-        if context.meter is None:
+        count = partial(embedder.count, inputs)
+        async with context.meter.reading(backend.info.id, count) as read:
             result = await work(embedder)
-        else:
-            count = partial(embedder.count, inputs)
-            async with context.meter.reading(backend.info.id, count) as read:
-                result = await work(embedder)
-                read.tokens = result.tokens
+            read.tokens = result.tokens
         context.monitor.note_tokens(result.tokens)
         return result, backend.info
 

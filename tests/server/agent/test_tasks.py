@@ -235,6 +235,22 @@ def test_a_sub_agent_uses_no_tool_of_the_client_and_no_other_model(keys: Keys) -
     assert "model" in second
 
 
+def test_a_limited_key_has_its_first_prompt_shortened(keys: Keys) -> None:
+    """The prompt fits, but leaves so little room for the answer that it is read again."""
+    with keys.serve(RecordingBackend("context: 2048\ntext: one\n---\ntext: two")) as server:
+        key = keys.add("laptop", tokens_per_day=100_000)
+        used = post(server, key).json()["usage"]["prompt_tokens"]
+        old = {"role": "user", "content": "word " * (1900 - used)}
+        answer = httpx.post(
+            server.url + CHAT,
+            json={"messages": [old, {"role": "assistant", "content": "x"}, *HI]},
+            headers={"Authorization": f"Bearer {key}", "x-shepherd-truncation": "auto"},
+            timeout=PATIENCE,
+        )
+        assert answer.json()["choices"][0]["message"]["content"] == "two"
+        assert [prompt.roles for prompt in server.backend.prompts] == ["u", "uau", "u"]
+
+
 def test_clients_can_not_call_it_themselves(keys: Keys) -> None:
     with keys.serve(RecordingBackend("text: hi")) as server:
         key = keys.add("laptop")

@@ -222,18 +222,17 @@ async def test_a_turn_gives_tokens_back_for_its_sub_agents(
     prompt = await backend.count_session_tokens(session)
     done = Stats(prompt_tokens=prompt, completion_tokens=10)
     turn, task = Work([session], 1, 0), Work([session], 1, 0)
+    budget = meter.budget()
     admission = Admission(limited(tokens_per_day=100), KeyStore(Path()), "")
     with recording(RequestRecord("", admission=admission), {}):
-        async with meter.measured(backend, turn):
-            assert turn.give_back is not None
-            assert turn.round_limit is not None
+        async with budget.measured(backend, turn):
             with pytest.raises(ApiError, match="left 0"):
-                await meter.measured(backend, task).__aenter__()
-            turn.give_back(done)
-            async with meter.measured(backend, task):
+                await meter.budget().measured(backend, task).__aenter__()
+            budget.give_back(done)
+            async with meter.budget().measured(backend, task):
                 assert task.max_tokens == 90 - 2 * prompt
                 task.stats = [done]
-            assert await turn.round_limit(session, done) == 80 - 3 * prompt
+            assert await budget.next_round(session, done) == 80 - 3 * prompt
             turn.stats = [done]
         await meter.check_tokens()
         own.flush()  # the token that was checked goes back in a thread

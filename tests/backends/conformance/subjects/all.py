@@ -36,10 +36,7 @@ SUBJECTS: list[Subject] = [
 ELSEWHERE = {
     "ForwardingBackend": "hands requests on to another; see tests/backends/test_forwarding.py",
     "FailoverBackend": "hands requests on to the others; see tests/backends/test_providers.py",
-    "TaskBackend": "hands requests on to another; see tests/server/agent/test_tasks.py",
     "LlamaEmbeddingBackend": "makes no answers; see tests/backends/llamacpp/test_embedding.py",
-    "TurnBackend": "hands requests on to another; see tests/server/agent",
-    "_WatchedBackend": "measures another one; see tests/server/operation/test_metrics.py",
     "UnloadedBackend": "stands for a model without memory; see tests/server/pool",
 }
 """Backends that are no subjects, and why."""
