@@ -66,9 +66,7 @@ class Chat:
         Raises ImageError at once. Reading the events raises ShepherdError if the model can't
         answer, or while another prompt is being answered.
         """
-        sources = list(images)
-        check_count(sources)
-        message = Message.user(prompt, tuple(_image(source) for source in sources))
+        message = _message(prompt, images)
 
         async def answer(callback: EventCallback) -> TurnOutcome:
             conversation = self._conversation
@@ -98,10 +96,7 @@ class Chat:
         Without a running turn, or if the turn fails before, it joins the next turn. Raises
         ImageError.
         """
-        sources = list(images)
-        check_count(sources)
-        message = Message.user(text, tuple(_image(source) for source in sources))
-        self._conversation.additions.steer(message)
+        self._conversation.additions.steer(_message(text, images))
 
     @property
     def approve_mode(self) -> ApproveMode:
@@ -215,6 +210,12 @@ class Chat:
             self._work.emit(notice)
         else:
             self._notices.append(notice)
+
+
+def _message(text: str, images: Iterable[ImageSource]) -> Message:
+    sources = list(images)
+    check_count(sources)
+    return Message.user(text, tuple(_image(source) for source in sources))
 
 
 def _image(source: ImageSource) -> Image:

@@ -2,9 +2,8 @@
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
-from types import TracebackType
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from shepherd import events
@@ -58,38 +57,18 @@ Progress and plans are notices here. What a turn's end or an exception contains 
 """
 
 
-@dataclass(slots=True)
-class AnswerBuilder:
-    """Collects an answer from the events of a turn."""
-
-    _text: list[str] = field(default_factory=list[str])
-    _thinking: list[str] = field(default_factory=list[str])
-    _calls: list[ToolCall] = field(default_factory=list[ToolCall])
-    _stats: list[Stats] = field(default_factory=list[Stats])
-    problem: str = ""
-
-    def add(self, event: Event) -> None:
-        """Add one event."""
-        match event:
-            case Text():
-                self._text.append(event.text)
-            case Thinking():
-                self._thinking.append(event.text)
-            case ToolCall():
-                self._calls.append(event)
-            case ToolResult():
-                self._text.clear()
-                self._thinking.clear()
-            case Stats():
-                self._stats.append(event)
-            case Notice() | End():
-                pass
-
-    def answer(self, reason: FinishReason) -> Answer:
-        """The collected answer."""
-        text, thinking = "".join(self._text), "".join(self._thinking)
-        calls, stats = tuple(self._calls), tuple(self._stats)
-        return Answer(text, thinking, reason, calls, stats, self.problem)
+def answer_of(turn: Sequence[Event], reason: FinishReason, problem: str) -> Answer:
+    """The answer that the events of a turn make."""
+    results = [place for place, event in enumerate(turn) if isinstance(event, ToolResult)]
+    last = turn[results[-1] + 1 :] if results else turn
+    return Answer(
+        text="".join(event.text for event in last if isinstance(event, Text)),
+        thinking="".join(event.text for event in last if isinstance(event, Thinking)),
+        reason=reason,
+        tool_calls=tuple(event for event in turn if isinstance(event, ToolCall)),
+        stats=tuple(event for event in turn if isinstance(event, Stats)),
+        problem=problem,
+    )
 
 
 RunTurn: TypeAlias = Callable[[EventCallback], Coroutine[Any, Any, TurnOutcome]]
@@ -100,7 +79,8 @@ class TurnWork:
 
     def __init__(self, run: RunTurn) -> None:
         self._run_turn = run
-        self._builder = AnswerBuilder()
+        self._emitted: list[Event] = []
+        self._problem = ""
         self._task: asyncio.Task[None] | None = None
         self.cancelled = False
         self.events: asyncio.Queue[Event | None] = asyncio.Queue()
@@ -117,7 +97,7 @@ class TurnWork:
 
     def emit(self, event: Event) -> None:
         """Send an event."""
-        self._builder.add(event)
+        self._emitted.append(event)
         self.events.put_nowait(event)
 
     def cancel(self) -> None:
@@ -148,18 +128,21 @@ class TurnWork:
         try:
             if not self.cancelled:
                 reason = (await self._run_turn(self._receive)).finish_reason
-            self.emit(End(self._builder.answer(reason)))
+            self._end(reason)
         except asyncio.CancelledError:
             if not self.cancelled:
                 raise
-            self.emit(End(self._builder.answer(FinishReason.CANCELLED)))
+            self._end(FinishReason.CANCELLED)
         finally:
             self.events.put_nowait(None)
+
+    def _end(self, reason: FinishReason) -> None:
+        self.emit(End(answer_of(self._emitted, reason, self._problem)))
 
     def _receive(self, event: events.Event) -> bool:
         match event:
             case Failure():
-                self._builder.problem = event.message
+                self._problem = event.message
             case PrefillProgress() | PlanUpdate():
                 self.emit(event.notice)
             case UserPrompt() | Stop():
@@ -212,12 +195,7 @@ class Turn(AsyncIterator[Event]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
 

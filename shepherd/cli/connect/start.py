@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.cli.batch.oneshot import choose_approver, exit_code
-from shepherd.cli.batch.plain_output import PlainOutput
+from shepherd.cli.batch.oneshot import PlainOutput, choose_approver, exit_code
 from shepherd.cli.connect.client import NoSessionError, SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession
 from shepherd.cli.request import Launch
