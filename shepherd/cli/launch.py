@@ -34,7 +34,7 @@ def launch(request: Launch) -> int:
         providers = ProviderBook.from_env(os.environ, request.provider)
         return asyncio.run(ended_by_signals(serve_editor(config, read, providers)))
     if request.connect:
-        from shepherd.cli.connect import run_connected
+        from shepherd.cli.connect.start import run_connected
 
         return asyncio.run(ended_by_signals(run_connected(config, cwd, request)))
     if request.cliserver:
@@ -92,13 +92,17 @@ async def _frontend(conversation: Conversation, request: Launch) -> int:
 
 
 async def _answer(conversation: Conversation, request: Launch) -> int:
-    from shepherd.cli.batch.oneshot import print_command, read_piped, run_oneshot, with_context
+    from shepherd.cli.batch.oneshot import (
+        print_command,
+        question_command,
+        read_piped,
+        run_oneshot,
+        with_context,
+    )
     from shepherd.cli.terminal.attachments import load_images
 
     images = load_images(request.images)
     if request.prompt is not None and request.prompt.lstrip().startswith("/") and not images:
-        from shepherd.cli.batch.oneshot import question_command  # imports all commands
-
         command = question_command(conversation, request.prompt)
         if command is not None:
             return await print_command(conversation, *command)

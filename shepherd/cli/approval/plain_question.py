@@ -1,11 +1,30 @@
-"""A question in plain lines: its full text in pages, then an answer in a full word."""
+"""A question in plain lines: its full text in pages, then an answer in a full word.
 
+It is asked on the terminal, also while stdin and stdout are pipes.
+"""
+
+import asyncio
 import os
+import sys
+import termios
 from collections.abc import Iterator
 from typing import Protocol, TextIO
 
 from shepherd.cli.approval.pager import Gutter, Pager, fold, row_text
-from shepherd.cli.approval.question import Answer, Question
+from shepherd.cli.approval.question import (
+    QUIET_SECONDS,
+    Answer,
+    Question,
+    approval_question,
+    choice_of,
+)
+from shepherd.tools.invisible import reveal
+from shepherd.tools.permissions.approval import (
+    Approval,
+    ApprovalRequest,
+    Approver,
+    DenyingApprover,
+)
 
 WIDTH = 100
 """Columns if the output is not a terminal."""
@@ -117,3 +136,68 @@ def _cells(character: str) -> int:
     from rich.cells import get_character_cell_size
 
     return get_character_cell_size(character)
+
+
+TERMINAL = "/dev/tty"
+
+
+def choose_approver() -> Approver:
+    """The approver that asks on the terminal, or one that denies if there is no terminal."""
+    if not sys.stderr.isatty() or not os.access(TERMINAL, os.R_OK):
+        return DenyingApprover()
+    return LineApprover()
+
+
+class LineApprover:
+    """Shows the request on stderr and reads lines from the terminal, even with stdin piped."""
+
+    def __init__(self) -> None:
+        self._one_at_a_time = asyncio.Lock()
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """The user's answer; only a full word can allow the call."""
+        async with self._one_at_a_time:
+            lines = _TerminalLines()
+            answer = await ask_in_lines(approval_question(request), lines)
+            feedback = await lines.read("tell the model: ") if answer is Answer.TELL else ""
+            fields = request.fields if answer.allows else ()
+            texts = [await lines.read(f"{reveal(name)}: ") for name in fields]
+            values = tuple((text or "").strip() for text in texts)
+            return Approval(choice_of(answer), (feedback or "").strip(), values=values)
+
+
+class _TerminalLines:
+    """Lines of the terminal; output goes to stderr."""
+
+    def __init__(self) -> None:
+        self.target: TextIO = sys.stderr
+
+    def show(self, text: str) -> None:
+        self.target.write(text)
+        self.target.flush()
+
+    async def read(self, label: str) -> str | None:
+        self.show(label)
+        return await _terminal_line()
+
+    async def forget_typed(self) -> None:
+        await asyncio.sleep(QUIET_SECONDS)
+        descriptor = os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY)
+        try:
+            termios.tcflush(descriptor, termios.TCIFLUSH)
+        finally:
+            os.close(descriptor)
+
+
+async def _terminal_line() -> str | None:
+    """A line from the terminal, None at its end; cancelling leaves no reader behind."""
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Event = asyncio.Event()
+    descriptor = os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY)
+    try:
+        loop.add_reader(descriptor, readable.set)
+        await readable.wait()
+        return os.read(descriptor, 4096).decode("utf-8", "replace") or None
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

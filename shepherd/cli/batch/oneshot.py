@@ -1,16 +1,15 @@
 """One question, one answer."""
 
-import asyncio
 import os
 import select
 import stat
 import sys
-import termios
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
+from shepherd.cli.approval.plain_question import choose_approver
 from shepherd.cli.terminal.sanitize import one_line, sanitize, sanitize_chunk
 from shepherd.config.choices import ApproveMode
 from shepherd.conversation.commands.table import (
@@ -38,10 +37,7 @@ from shepherd.knowledge.commands import parse_line
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.permissions.approval import (
     Approval,
-    ApprovalRequest,
-    Approver,
     Choice,
-    DenyingApprover,
 )
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision
@@ -276,77 +272,6 @@ def _stdin_holds_data() -> bool:
     except OSError:  # closed
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
-
-
-TERMINAL = "/dev/tty"
-
-
-def choose_approver() -> Approver:
-    """The approver that asks on the terminal, or one that denies if there is no terminal."""
-    if not sys.stderr.isatty() or not os.access(TERMINAL, os.R_OK):
-        return DenyingApprover()
-    return LineApprover()
-
-
-class LineApprover:
-    """Shows the request on stderr and reads lines from the terminal, even with stdin piped."""
-
-    def __init__(self) -> None:
-        self._one_at_a_time = asyncio.Lock()
-
-    async def ask(self, request: ApprovalRequest) -> Approval:
-        """The user's answer; only a full word can allow the call."""
-        from shepherd.cli.approval.plain_question import ask_in_lines
-        from shepherd.cli.approval.question import Answer, approval_question, choice_of
-        from shepherd.tools.invisible import reveal
-
-        async with self._one_at_a_time:
-            lines = _TerminalLines()
-            answer = await ask_in_lines(approval_question(request), lines)
-            feedback = await lines.read("tell the model: ") if answer is Answer.TELL else ""
-            fields = request.fields if answer.allows else ()
-            texts = [await lines.read(f"{reveal(name)}: ") for name in fields]
-            values = tuple((text or "").strip() for text in texts)
-            return Approval(choice_of(answer), (feedback or "").strip(), values=values)
-
-
-class _TerminalLines:
-    """Lines of the terminal; output goes to stderr."""
-
-    def __init__(self) -> None:
-        self.target: TextIO = sys.stderr
-
-    def show(self, text: str) -> None:
-        self.target.write(text)
-        self.target.flush()
-
-    async def read(self, label: str) -> str | None:
-        self.show(label)
-        return await _terminal_line()
-
-    async def forget_typed(self) -> None:
-        from shepherd.cli.approval.question import QUIET_SECONDS
-
-        await asyncio.sleep(QUIET_SECONDS)
-        descriptor = os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY)
-        try:
-            termios.tcflush(descriptor, termios.TCIFLUSH)
-        finally:
-            os.close(descriptor)
-
-
-async def _terminal_line() -> str | None:
-    """A line from the terminal, None at its end; cancelling leaves no reader behind."""
-    loop = asyncio.get_running_loop()
-    readable: asyncio.Event = asyncio.Event()
-    descriptor = os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY)
-    try:
-        loop.add_reader(descriptor, readable.set)
-        await readable.wait()
-        return os.read(descriptor, 4096).decode("utf-8", "replace") or None
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
 
 
 MAX_NAME = 40

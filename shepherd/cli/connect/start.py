@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shepherd.cli.batch.oneshot import PlainOutput, choose_approver, exit_code
+from shepherd.cli.approval.plain_question import choose_approver
+from shepherd.cli.batch.oneshot import (
+    PlainOutput,
+    exit_code,
+    print_text,
+    read_piped,
+    with_context,
+)
 from shepherd.cli.connect.client import NoSessionError, SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession
 from shepherd.cli.request import Launch
+from shepherd.cli.terminal.attachments import load_images
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
@@ -69,9 +77,6 @@ async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
         key = read_key("Key: ")
     async with SharedSessionClient(_base_url(request.connect), key) as client:
         if request.prompt is not None or not sys.stdin.isatty():
-            from shepherd.cli.batch.oneshot import print_text, read_piped, with_context
-            from shepherd.cli.terminal.attachments import load_images
-
             images = load_images(request.images)
             if request.prompt and not images and find_command(request.prompt) is not None:
                 print_text(await client.command(request.prompt))
