@@ -2,14 +2,14 @@
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.agency.added import added_tools
 from bench.agency.tasks import Task
-from shepherd.backends.base import Backend, Prefilled
-from shepherd.backends.forwarding import ForwardingBackend
+from shepherd.backends.base import Backend, Observer, Prefilled
 from shepherd.config.choices import ApproveMode
 from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, ignore_events
@@ -78,19 +78,22 @@ class Outcome:
     seconds: float = 0.0
 
 
-class ForcingBackend(ForwardingBackend):
+class Forcing(Observer):
     """Requires a call as the first answer to a prompt, with fewer tools if `narrowed`."""
 
-    def __init__(self, backend: Backend, *, narrowed: bool) -> None:
-        super().__init__(backend)
+    def __init__(self, *, narrowed: bool) -> None:
         self._narrowed = narrowed
 
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+    @asynccontextmanager
+    async def prefilled(
+        self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
+    ) -> AsyncGenerator[Sequence[Prefilled]]:
         last = session.messages[-1]
         if last.role is Role.USER and not last.is_hint:
             tools = self._tools(session.tools, last.content)
             session = replace(session, tools=tools, tool_choice=ToolChoice(single=True))
-        return await self._backend.prefill_session(session, callback)
+        async with super().prefilled(backend, session, callback, count) as prompts:
+            yield prompts
 
     def _tools(self, tools: list[ToolSpec], prompt: str) -> list[ToolSpec]:
         best = ToolIndex(tools).search(prompt, NARROWED) if self._narrowed else tools
@@ -132,7 +135,7 @@ class Agency:
         limits = TurnLimits(MAX_TOKENS, MAX_ROUNDS, max_hints=2 if variant.hints else 0)
         backend = self.backend if variant.grammar else self.free
         if variant.forced:
-            backend = ForcingBackend(backend, narrowed=variant.narrowed)
+            limits = replace(limits, observer=Forcing(narrowed=variant.narrowed))
         outcome = Outcome(task.kind, task.area, success=False)
         started = time.perf_counter()
         try:

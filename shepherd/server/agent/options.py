@@ -18,9 +18,6 @@ TOOLS_HEADER = "x-shepherd-tools"
 EVICTED_HEADER = "x-shepherd-evicted"
 """In the response: how many of the oldest messages have left."""
 
-_TRUNCATION = {"auto": True, "disabled": False}
-_TOOLS = {"on": True, "off": False}
-
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:

@@ -1,46 +1,25 @@
-"""One answer of the agent: a whole turn in place of one generation."""
+"""The parts of a turn of the agent: its prompt, its rounds and its tools."""
 
-import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shepherd.agents.progress import LAST_ROUND
-from shepherd.backends.base import Backend, Generation, ModelInfo, Observer, Prefilled
-from shepherd.config.choices import ShowToolCalls
-from shepherd.errors import ContextFullError
+from shepherd.backends.base import Backend, Generation, Observer, Prefilled
 from shepherd.events import (
     MEASURES,
-    Event,
     EventCallback,
-    Failure,
-    FinishReason,
     Stats,
     ignore_events,
 )
-from shepherd.messages import Message, ToolCall, ToolSpec
-from shepherd.server.agent.rounds import HiddenRounds
-from shepherd.server.agent.tasks import Accounts, TaskLimits, TaskRounds, running, tasks_of_turn
+from shepherd.messages import ToolCall
+from shepherd.server.agent.tasks import Accounts
 from shepherd.server.agent.text import AnswerText
 from shepherd.server.errors import ApiError
 from shepherd.session import Session
 from shepherd.tools.base import ToolResult
-from shepherd.turn import OutOfTokensError, ToolExecutor, TurnLimits, TurnOutcome, continue_turn
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class TurnParts:
-    """What all turns of the agent share; `max_tasks` sub-agents of a turn work at once."""
-
-    tools: ToolExecutor
-    limits: TurnLimits
-    show: ShowToolCalls
-    rounds: HiddenRounds
-    offer: Callable[[ModelInfo], Sequence[ToolSpec]]
-    max_tasks: int = 1
+from shepherd.turn import OutOfTokensError, ToolExecutor
 
 
 class TurnPrompt(Prefilled):
@@ -100,125 +79,7 @@ class TurnPrompt(Prefilled):
         return self.current.prompt_text
 
 
-@dataclass(slots=True)
-class AgentTurn(Observer):
-    """Answers `session` with a whole turn where a model would generate.
-
-    `history` are the messages as the client sent them, and `owner` is the client. Calls of
-    `client_tools` are the answer's. With `on_evicted`, messages may leave a full context while the
-    turn runs, and it gets them.
-    """
-
-    parts: TurnParts
-    accounts: Accounts
-    session: Session
-    history: Sequence[Message]
-    owner: str = ""
-    client_tools: frozenset[str] = frozenset()
-    on_evicted: Callable[[Sequence[Message]], None] | None = None
-    origins: dict[int, Message] = field(default_factory=dict[int, Message])
-
-    @asynccontextmanager
-    async def prefilled(
-        self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
-    ) -> AsyncGenerator[Sequence[Prefilled]]:
-        """Prefill the first round; hidden rounds leave if the prompt does not fit with them."""
-        watch = self.accounts.watch
-        async with AsyncExitStack() as held:
-            try:
-                prefilling = watch.prefilled(backend, session, callback)
-                (first,) = await held.enter_async_context(prefilling)
-            except ContextFullError:
-                if not self.origins:
-                    raise
-                self._forget_hidden()
-                prefilling = watch.prefilled(backend, session, callback)
-                (first,) = await held.enter_async_context(prefilling)
-            yield [TurnPrompt(first, held)]
-
-    async def generate(
-        self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
-    ) -> Generation:
-        """Run the turn; `max_tokens` limits all its rounds together."""
-        if not isinstance(prompt, TurnPrompt):
-            raise TypeError("the prompt is another source's")
-        text = AnswerText(callback, self.parts.show)
-
-        def listen(event: Event) -> bool:
-            prompt.update_logprobs()
-            if isinstance(event, Failure) and event.error == "TurnStopped":
-                text.note(event.message)
-                logger.info("%s", event.message)
-            return text.listen(event)
-
-        evicts = self.on_evicted is not None
-        limits = replace(self.parts.limits, total_tokens=max_tokens, evicts=evicts)
-        tools = _ReportedTools(self.parts.tools, text, prompt, limits.max_rounds)
-        before = list(self.session.messages)
-        async with self._sub_agents(backend, prompt, limits):
-            limits = replace(limits, observer=_Rounds(prompt, text, self.accounts))
-            outcome = await continue_turn(
-                self.session, backend, tools, listen, limits, self.client_tools
-            )
-        return self._answer(outcome, prompt, text, before)
-
-    @asynccontextmanager
-    async def _sub_agents(
-        self, backend: Backend, prompt: TurnPrompt, limits: TurnLimits
-    ) -> AsyncGenerator[None]:
-        """Let calls of `task` find the sub-agents of this turn."""
-        rounds = TaskRounds(
-            backend, self.accounts, lambda: self.accounts.budget.give_back(prompt.done())
-        )
-        own = TaskLimits(limits, self.parts.max_tasks)
-        tasks = tasks_of_turn(self.session, rounds, own, self.parts.offer, self.client_tools)
-        try:
-            with running(tasks):
-                yield
-        finally:
-            await rounds.aclose()
-
-    def report_evicted(self, messages: Sequence[Message]) -> None:
-        """Pass on evicted messages; a hidden one counts as the answer that the client knows."""
-        visible = {id(m): m for m in (self.origins.get(id(part), part) for part in messages)}
-        if self.on_evicted is not None and visible:
-            self.on_evicted(list(visible.values()))
-
-    def _answer(
-        self, outcome: TurnOutcome, prompt: TurnPrompt, text: AnswerText, before: list[Message]
-    ) -> Generation:
-        """The turn as one generation; its hidden rounds are kept for the next request."""
-        last = prompt.generations[-1]
-        present = {id(message) for message in self.session.messages}
-        self.report_evicted([message for message in before if id(message) not in present])
-        old = {id(message) for message in before}
-        added = [message for message in self.session.messages if id(message) not in old]
-        if len(added) < 2:  # one generation, and nothing ran
-            return last
-        reason = outcome.finish_reason
-        if reason is FinishReason.ERROR and last.finish_reason is not FinishReason.ERROR:
-            reason = FinishReason.LENGTH  # the limit of rounds, or of equal calls
-        calls = [call for call in last.message.tool_calls if call.name in self.client_tools]
-        answer = Message.assistant(
-            text.content.complete,
-            text.reasoning.complete,
-            tuple(calls) if reason is FinishReason.TOOL_CALLS else (),
-        )
-        if reason is not FinishReason.ERROR:
-            self.parts.rounds.keep(self.owner, self.history, answer, added)
-        stats = total([generation.stats for generation in prompt.generations])
-        logprobs = None if last.logprobs is None else tuple(prompt.logprobs or ())
-        return replace(last, message=answer, finish_reason=reason, stats=stats, logprobs=logprobs)
-
-    def _forget_hidden(self) -> None:
-        """Go back to the conversation as the client sees it."""
-        self.origins = {}
-        self.session.clear()
-        for message in self.history:
-            self.session.add(message)
-
-
-class _Rounds(Observer):
+class TurnRounds(Observer):
     """The rounds of one turn: its first prompt is ready, and the key pays for each further one."""
 
     def __init__(self, prompt: TurnPrompt, text: AnswerText, accounts: Accounts) -> None:
@@ -257,7 +118,7 @@ class _Rounds(Observer):
 
 
 @dataclass(frozen=True, slots=True)
-class _ReportedTools:
+class ReportedTools:
     """Runs calls, adds a line about each, and tells the model if its next round is the last."""
 
     tools: ToolExecutor

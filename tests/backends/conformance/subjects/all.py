@@ -34,7 +34,6 @@ SUBJECTS: list[Subject] = [
 ]
 
 ELSEWHERE = {
-    "ForwardingBackend": "hands requests on to another; see tests/backends/test_forwarding.py",
     "FailoverBackend": "hands requests on to the others; see tests/backends/test_providers.py",
     "LlamaEmbeddingBackend": "makes no answers; see tests/backends/llamacpp/test_embedding.py",
     "UnloadedBackend": "stands for a model without memory; see tests/server/pool",
