@@ -166,8 +166,6 @@ def far_address(provider: Provider) -> str:
     """
     if provider.is_local:
         return ""
-    from shepherd.backends.api.http.client import Endpoint
-
     address = address_of(provider)
     return "" if Endpoint(address).is_near else address
 

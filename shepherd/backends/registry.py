@@ -1,11 +1,26 @@
-"""Opens the backend that the settings choose."""
+"""Opens the backend that the settings choose: a model in this process, or a provider."""
 
+import asyncio
 import os
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shepherd.backends.base import ONE, Backend, Concurrency
+from shepherd.config.choices import Effort
+from shepherd.config.paths import Paths
+from shepherd.config.provider import PROVIDER_TYPES, Provider
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.settings import Config
+from shepherd.config.settings import Config, LayerName
+from shepherd.models import BUILTIN_NAME, builtin_model
+from shepherd.prices import read_prices
+
+if TYPE_CHECKING:
+    from shepherd.backends.llamacpp import LlamaCppBackend
+    from shepherd.backends.llamacpp.embedding.pooling import Pooling
+
+SCRIPT_PREFIX = "script:"
+"""`script:FILE` as a model's name plays a script."""
 
 
 async def open_backend(
@@ -19,11 +34,7 @@ async def open_backend(
     properly.
     """
     if not config.model.provider:
-        from shepherd.backends.local import open_local
-
         return await open_local(config, parallel=parallel)
-    from shepherd.backends.providers import open_provider
-
     book = providers or ProviderBook.from_env(os.environ)
     chosen = book.pick(config.model.provider)
     if not config.model.fallback:
@@ -37,3 +48,122 @@ async def open_backend(
             for p in order
         ]
     )
+
+
+async def open_provider(
+    provider: Provider, book: ProviderBook, config: Config, *, parallel: Concurrency = ONE
+) -> Backend:
+    """Connect to the provider, or load its model.
+
+    Raises ConfigError, AccessError, UnreachableError, InvalidRequestError, ModelLoadError.
+    """
+    if config.source("llamacpp.context_size").layer is LayerName.FLAG:
+        size = config.llamacpp.context_size
+        provider = provider.model_copy(update={"context_size": size})
+    if len(provider.urls) > 1 and not provider.is_local:
+        return await _open_upstreams(provider, book, config)
+    if provider.is_local and provider.type == "tensorrt":
+        from shepherd.backends.tensorrt.backend import open_tensorrt
+
+        return _thinking(await open_tensorrt(provider, config), provider)
+    if provider.is_local:
+        backend = await open_local(local_config(provider, config), parallel=parallel)
+        return _thinking(backend, provider)
+    if provider.type not in PROVIDER_TYPES:
+        from shepherd.backends.extension import open_extension
+
+        return _thinking(await open_extension(provider, book, config), provider)
+    from shepherd.backends.connect import connect
+
+    return await connect(provider, book, prices=read_prices(config.terminal.prices))
+
+
+async def _open_upstreams(provider: Provider, book: ProviderBook, config: Config) -> Backend:
+    from shepherd.backends.upstreams.backend import open_upstreams, single_opener
+
+    if provider.type in PROVIDER_TYPES:
+        return await open_upstreams(
+            provider, single_opener(book, read_prices(config.terminal.prices))
+        )
+    return await open_upstreams(provider, partial(open_provider, book=book, config=config))
+
+
+@runtime_checkable
+class ThinkingBackend(Protocol):
+    """A backend with a setting for all sessions whether its model reasons."""
+
+    thinking: bool | None
+
+
+def _thinking(backend: Backend, provider: Provider) -> Backend:
+    """The backend, with reasoning set by the provider's effort; templates know only yes and no."""
+    if provider.effort and isinstance(backend, ThinkingBackend):
+        backend.thinking = provider.effort is not Effort.NONE
+    return backend
+
+
+def local_config(provider: Provider, config: Config) -> Config:
+    """The settings with which a provider's GGUF file runs in this process."""
+    model = config.model.model_copy(update={"name": provider.model or "pup", "provider": ""})
+    size = provider.context_size or config.llamacpp.context_size
+    engine = config.llamacpp.model_copy(update={"context_size": size})
+    return config.model_copy(update={"model": model, "llamacpp": engine})
+
+
+async def open_local(config: Config, *, parallel: Concurrency = ONE) -> Backend:
+    """Load the model in the settings; `parallel` is the default if they don't set it.
+
+    Raises ModelLoadError if the model can't be found or loaded, ConfigError for a bad setting.
+    """
+    name = config.model.name
+    if name.startswith(SCRIPT_PREFIX):
+        return await asyncio.to_thread(_open_script, name)
+    engine = await asyncio.to_thread(_import_llamacpp)
+    if name in ("", BUILTIN_NAME):
+        path, name = builtin_model(), BUILTIN_NAME
+    else:
+        path = await asyncio.to_thread(_locate, name, config.llamacpp.models_dir)
+        name = path.stem
+        pooling = await asyncio.to_thread(_pooling_of, path)
+        if pooling is not None:
+            return await _open_embedding_model(path, config, pooling)
+    return await engine.load(
+        path,
+        config.llamacpp,
+        config.sampling.to_sampling(),
+        parallel=config.llamacpp.parallel or parallel,
+        name=name,
+        cache=Paths.from_env(os.environ).conversations if config.terminal.save_sessions else None,
+    )
+
+
+def _import_llamacpp() -> "type[LlamaCppBackend]":
+    from shepherd.backends.llamacpp import LlamaCppBackend
+
+    return LlamaCppBackend
+
+
+def _pooling_of(path: Path) -> "Pooling | None":
+    from shepherd.backends.llamacpp.embedding.pooling import pooling_of
+
+    return pooling_of(path)
+
+
+async def _open_embedding_model(path: Path, config: Config, pooling: "Pooling") -> Backend:
+    from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
+
+    return await LlamaEmbeddingBackend.load(path, config.llamacpp, pooling, name=path.stem)
+
+
+def _open_script(name: str) -> Backend:
+    from shepherd.backends.scripted import ScriptedBackend, load_script
+
+    path = Path(name.removeprefix(SCRIPT_PREFIX)).expanduser()
+    return ScriptedBackend(load_script(path), name=path.stem)
+
+
+def _locate(name: str, models_dir: str) -> Path:
+    from shepherd.backends.llamacpp import locate_model
+
+    directory = Path(models_dir).expanduser()
+    return locate_model(name, directory, cwd=directory)

@@ -230,7 +230,7 @@ def _findings(provider: Provider, examination: "Examination") -> list[str]:
 
 
 async def _test_local(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
-    from shepherd.backends.providers import open_provider  # imports httpx
+    from shepherd.backends.registry import open_provider  # imports httpx
 
     backend = await open_provider(provider, book, Config())
     try:
