@@ -1,7 +1,9 @@
-"""Connects to a provider's API."""
+"""Connects to a provider's API, or opens the backend of a plugin."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias, cast
 
 from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.adapters import adapter_for, base_url_for
@@ -9,21 +11,25 @@ from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import ApiClient, ClientOptions, Endpoint
 from shepherd.backends.api.http.retry import RateLimits, RetryPolicy
 from shepherd.backends.api.window import Window, lacks_list, list_models
-from shepherd.backends.extension import open_extension
+from shepherd.backends.base import Backend
 from shepherd.config.modeldb import ModelFacts
-from shepherd.config.provider import PROVIDER_TYPES, Provider
+from shepherd.config.provider import PROVIDER_TYPES, Provider, missing_type
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.config.vendors import vendor_of
-from shepherd.errors import AccessError, ConfigError, InvalidRequestError
+from shepherd.errors import AccessError, ConfigError, InvalidRequestError, ShepherdError
 from shepherd.events import ignore_events
 from shepherd.messages import Message
+from shepherd.plugins import Group, PluginError, Plugins
 from shepherd.prices import Price
 from shepherd.session import Session
 
 QUESTION = "Say OK."
 QUESTION_TOKENS = 256
 """The question to a model without a list of models, and the length limit of the answer."""
+
+OpenBackend: TypeAlias = Callable[[Provider, str], Awaitable[object]]
+"""The type of the entry point; it gets the provider and its key, or "" without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,28 @@ async def check_answer(provider: Provider, book: ProviderBook) -> None:
     Raises ConfigError, AccessError, UnreachableError, InvalidRequestError.
     """
     await _models(provider, book, ClientOptions(retry=RetryPolicy(max_attempts=1), is_test=True))
+
+
+async def open_extension(provider: Provider, book: ProviderBook, config: Config) -> Backend:
+    """The backend of a provider whose type comes from a plugin.
+
+    Raises ConfigError if the plugin is missing, switched off or broken, and the plugin's own
+    ShepherdError.
+    """
+    plugins = Plugins(config.plugins.disabled).of(Group.BACKENDS)
+    plugin = next((plugin for plugin in plugins if plugin.name == provider.type), None)
+    if plugin is None:
+        raise ConfigError(
+            missing_type(provider)
+            or f"Provider {provider.name}: plugins.disabled names the plugin of its type "
+            f"{provider.type}."
+        )
+    open_backend = cast(OpenBackend, await asyncio.to_thread(plugin.load))
+    with plugin.guarding(ShepherdError):
+        backend = await open_backend(provider, book.key(provider).value)
+    if not isinstance(backend, Backend):
+        raise PluginError(f"The plugin {plugin} can't be used: it did not return a backend")
+    return backend
 
 
 async def _examine_extension(provider: Provider, book: ProviderBook) -> Examination:

@@ -69,12 +69,10 @@ async def open_provider(
     if provider.is_local:
         backend = await open_local(local_config(provider, config), parallel=parallel)
         return _thinking(backend, provider)
+    from shepherd.backends.connect import connect, open_extension
+
     if provider.type not in PROVIDER_TYPES:
-        from shepherd.backends.extension import open_extension
-
         return _thinking(await open_extension(provider, book, config), provider)
-    from shepherd.backends.connect import connect
-
     return await connect(provider, book, prices=read_prices(config.terminal.prices))
 
 
