@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from shepherd.backends.upstream_state import UpstreamState
 from shepherd.events import EventCallback, FinishReason, Stats
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
@@ -17,7 +18,6 @@ from shepherd.session import Session
 if TYPE_CHECKING:
     from shepherd.backends.embedding import Embedder
     from shepherd.backends.text_model import TextModel
-    from shepherd.backends.upstream_state import UpstreamState
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,19 @@ class CacheTier:
     hits: int
     tokens: int
     evictions: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackendStatus:
+    """What status pages and metrics show of a backend, as far as it is known.
+
+    `cache_tiers` are its caches of prompts, the fastest first. `upstreams` are the servers between
+    which it chooses, () for a single one. `waiting_requests` wait for the model.
+    """
+
+    cache_tiers: tuple[CacheTier, ...] = ()
+    upstreams: Sequence[UpstreamState] = ()
+    waiting_requests: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,19 +206,9 @@ class Backend(ABC):
         return ""
 
     @property
-    def cache_tiers(self) -> tuple[CacheTier, ...]:
-        """The caches of prompts, the fastest first; () if they are unknown."""
-        return ()
-
-    @property
-    def upstreams(self) -> "Sequence[UpstreamState]":
-        """The servers between which it chooses; () for a backend with a single one."""
-        return ()
-
-    @property
-    def waiting_requests(self) -> int:
-        """How many requests wait for the model; 0 if that is unknown."""
-        return 0
+    def status(self) -> BackendStatus:
+        """Its caches, its servers and its queue."""
+        return BackendStatus()
 
     @property
     def text_model(self) -> "TextModel | None":

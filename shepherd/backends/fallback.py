@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from shepherd.backends.base import Backend, CacheTier, Generation, ModelInfo
+from shepherd.backends.base import Backend, BackendStatus, Generation, ModelInfo
 from shepherd.backends.embedding import Embedder
 from shepherd.backends.failover import FailoverBackend, Route
 from shepherd.backends.text_model import TextModel
-from shepherd.backends.upstream_state import UpstreamState
 from shepherd.errors import ShepherdError, UnreachableError
 from shepherd.events import EventCallback, Notice, Topic
 from shepherd.messages import Message
@@ -103,12 +102,8 @@ class FallbackBackend(FailoverBackend):
         return partial(self._listeners.remove, listener)
 
     @property
-    def upstreams(self) -> Sequence[UpstreamState]:
-        return self._current.upstreams
-
-    @property
-    def cache_tiers(self) -> tuple[CacheTier, ...]:
-        return self._current.cache_tiers
+    def status(self) -> BackendStatus:
+        return self._current.status
 
     @property
     def text_model(self) -> TextModel | None:

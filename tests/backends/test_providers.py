@@ -10,7 +10,7 @@ import pytest
 
 from shepherd.backends.api.adapters import adapter_for, base_url_for
 from shepherd.backends.api.http.failures import RequestTarget, refused, unreachable
-from shepherd.backends.base import Backend, Generation, Prefilled
+from shepherd.backends.base import Backend, BackendStatus, CacheTier, Generation, Prefilled
 from shepherd.backends.connect import endpoint_of, examine
 from shepherd.backends.fallback import Candidate, FallbackBackend
 from shepherd.backends.inprocess.prompt.template import CHATML
@@ -270,6 +270,21 @@ async def test_a_warning_that_was_taken_is_not_told_again() -> None:
     heard: Heard = []
     await ask(backend, heard)
     assert all(event is not CallbackEvent.SYSTEM for event, _, _ in heard)
+
+
+class Waited(ScriptedBackend):
+    """Has a cache and a queue."""
+
+    @property
+    def status(self) -> BackendStatus:
+        return BackendStatus((CacheTier("memory", 1, 2, 3, 4, 5),), waiting_requests=3)
+
+
+async def test_its_status_is_that_of_the_one_that_answers() -> None:
+    last = Waited(parse_script("text: last"), "last")
+    backend = await FallbackBackend.open(candidates(UnreachableError("gone"), last))
+    assert backend.status.waiting_requests == 3
+    assert backend.status == last.status
 
 
 async def test_half_an_answer_is_not_begun_again() -> None:

@@ -71,7 +71,7 @@ async def test_conversations_meet_their_caches_as_in_one_server(servers: Servers
     alone_cached, alone_read = await cached_and_read(one)
     several = await cluster(three)
     cached, read = await cached_and_read(several)
-    used = [state.requests for state in several.upstreams]
+    used = [state.requests for state in several.status.upstreams]
     await asyncio.gather(one.aclose(), several.aclose())
     assert min(used) > 0
     assert cached / read >= 0.95 * alone_cached / alone_read > 0
@@ -112,7 +112,7 @@ def test_no_request_is_lost_when_a_server_is_killed(servers: Servers) -> None:
     backend = loop.run_until_complete(cluster(list(servers)[:3]))
     with RunningServer(backend, loop=loop) as running:
         answers = asyncio.run(kill_under_load(running, servers))
-        states = backend.upstreams
+        states = backend.status.upstreams
         running.do(backend.aclose())
     assert [answer.status for answer in answers] == [200] * len(answers)
     whole = [answer for answer in answers if answer.error is None]
@@ -146,4 +146,4 @@ async def kill_under_load(
 
 def _full(backend: UpstreamsBackend) -> str:
     """The address of a server that runs some requests, while others wait; "" for none."""
-    return next((s.url for s in backend.upstreams if s.running > 2 * PARALLEL), "")
+    return next((s.url for s in backend.status.upstreams if s.running > 2 * PARALLEL), "")

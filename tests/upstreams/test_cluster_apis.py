@@ -73,8 +73,8 @@ async def test_conversations_stay_with_the_server_that_has_them(kind: str, pair:
     async with cluster(kind, *pair) as backend:
         topics = (f"{kind} {number}" for number in range(CONVERSATIONS))
         await asyncio.gather(*(talk(backend, topic) for topic in topics))
-        assert [state.failures for state in backend.upstreams] == [0, 0]
-        assert min(state.requests for state in backend.upstreams) > 0
+        assert [state.failures for state in backend.status.upstreams] == [0, 0]
+        assert min(state.requests for state in backend.status.upstreams) > 0
 
 
 @each_kind
@@ -86,14 +86,14 @@ async def test_a_killed_server_loses_only_what_it_had_begun(
             end = asyncio.Event()
             clients = [asyncio.create_task(ask_until(backend, n, end)) for n in range(CLIENTS)]
             async with asyncio.timeout(PATIENCE):
-                while backend.upstreams[2].running <= SLOTS:
+                while backend.status.upstreams[2].running <= SLOTS:
                     await asyncio.sleep(POLL)
                 process.kill()
-                while backend.upstreams[2].health is not Health.DOWN:
+                while backend.status.upstreams[2].health is not Health.DOWN:
                     await asyncio.sleep(POLL)
             end.set()
             generations = [g for answers in await asyncio.gather(*clients) for g in answers]
-            states = backend.upstreams
+            states = backend.status.upstreams
     broken = [generation for generation in generations if generation.broken]
     whole = [generation for generation in generations if not generation.broken]
     assert all(generation.finish_reason is FinishReason.STOP for generation in whole)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shepherd.backends.base import (
     Backend,
-    CacheTier,
+    BackendStatus,
     Concurrency,
     Generation,
     ModelInfo,
@@ -119,12 +119,8 @@ class LlamaCppBackend(Backend):
         return self.alive and not (self._worker.stalled or self._text.stalled)
 
     @property
-    def cache_tiers(self) -> tuple[CacheTier, ...]:
-        return self._pool.tiers
-
-    @property
-    def waiting_requests(self) -> int:
-        return self._scheduler.waiting
+    def status(self) -> BackendStatus:
+        return BackendStatus(self._pool.tiers, waiting_requests=self._scheduler.waiting)
 
     @property
     def running(self) -> int:

@@ -17,7 +17,7 @@ from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.estimate import TokenEstimator
 from shepherd.backends.api.http.failures import Failure
 from shepherd.backends.api.http.retry import Gate, RateLimiter, RateLimits, RetryPolicy, Timing
-from shepherd.backends.base import Backend, Generation, ModelInfo
+from shepherd.backends.base import Backend, BackendStatus, Generation, ModelInfo
 from shepherd.backends.connect import connect
 from shepherd.backends.embedding import (
     Embedder,
@@ -27,7 +27,7 @@ from shepherd.backends.embedding import (
     RankingInput,
 )
 from shepherd.backends.failover import FailoverBackend, Route
-from shepherd.backends.upstream_state import Health, UpstreamState
+from shepherd.backends.upstream_state import Health
 from shepherd.backends.upstreams.upstream import CheckPolicy, Router, Upstream, UpstreamGroup
 from shepherd.config.provider import Provider
 from shepherd.config.provider_book import ProviderBook
@@ -80,8 +80,8 @@ class UpstreamsBackend(FailoverBackend):
         return replace(infos[0], context_size=min(sizes, default=0))
 
     @property
-    def upstreams(self) -> Sequence[UpstreamState]:
-        return [upstream.state for upstream in self.group.upstreams]
+    def status(self) -> BackendStatus:
+        return BackendStatus(upstreams=[upstream.state for upstream in self.group.upstreams])
 
     @property
     def alive(self) -> bool:

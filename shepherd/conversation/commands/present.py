@@ -62,7 +62,7 @@ async def _context(conversation: Conversation, argument: str) -> Lines:
         rows = part_rows(parts, backend.info.context_size)
         return [Row(*row) for row in rows] or ["The model has no tools."]
     use = await measure_context(conversation.session, backend)
-    return [Row(*row) for row in (*context_rows(use), *cache_rows(backend.cache_tiers))]
+    return [Row(*row) for row in (*context_rows(use), *cache_rows(backend.status.cache_tiers))]
 
 
 async def _skills(conversation: Conversation, _argument: str) -> Lines:

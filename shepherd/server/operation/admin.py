@@ -155,9 +155,9 @@ def _state(context: ServerContext) -> JsonObject:
                 "name": model.name,
                 "memory_bytes": model.memory.ram,
                 "vram_bytes": model.memory.vram,
-                "waiting": model.backend.waiting_requests,
+                "waiting": model.backend.status.waiting_requests,
                 "context_size": model.backend.info.context_size,
-                "upstreams": [asdict(state) for state in model.backend.upstreams],
+                "upstreams": [asdict(state) for state in model.backend.status.upstreams],
             }
             for model in context.models.loaded()
         ],
@@ -216,7 +216,7 @@ def stats_router(context: ServerContext) -> APIRouter:
         They are those of the default model. `loaded` names the models that are loaded. 503 with the
         same body if `/health` is 503.
         """
-        tiers = [asdict(tier) for tier in context.backend.cache_tiers]
+        tiers = [asdict(tier) for tier in context.backend.status.cache_tiers]
         reachable = await context.backend.reachable()
         served = context.models.served()
         loaded = [model.info.id for model in served if model.state is ModelState.LOADED]

@@ -187,7 +187,7 @@ class _State(Collector):
         queue, memory, vram = dict[str, float](), dict[str, float](), dict[str, float]()
         for model in models:
             label = self._metrics.label(model.name)
-            waiting = model.backend.waiting_requests
+            waiting = model.backend.status.waiting_requests
             for values, value in (
                 (queue, waiting),
                 (memory, model.memory.ram),
@@ -208,7 +208,7 @@ class _State(Collector):
             for field, name, text in metrics:
                 values = dict[tuple[str, ...], float]()
                 for model in models:
-                    for tier in model.backend.cache_tiers:
+                    for tier in model.backend.status.cache_tiers:
                         place = self._metrics.label(model.name), tier.name
                         values[place] = values.get(place, 0) + getattr(tier, field)
                 yield _filled(kind(name, text, labels=places), values)
@@ -218,7 +218,7 @@ class _State(Collector):
         states = {
             (self._metrics.label(model.name), state.url): state
             for model in models
-            for state in model.backend.upstreams
+            for state in model.backend.status.upstreams
         }
         up = {labels: int(state.health is Health.UP) for labels, state in states.items()}
         text = "Whether a server of a provider that has several takes requests."
@@ -245,7 +245,7 @@ class _State(Collector):
         ):
             yield CounterMetricFamily(f"llamacpp:{name}", text, value=value)
         others = max(0, self._metrics.running - 1)  # without the request for these numbers
-        waiting = sum(model.backend.waiting_requests for model in models)
+        waiting = sum(model.backend.status.waiting_requests for model in models)
         for name, text, value in (
             ("requests_processing", "Requests that are being answered.", others),
             ("requests_deferred", "Requests without a sequence.", waiting),

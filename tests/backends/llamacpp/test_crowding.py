@@ -41,7 +41,7 @@ async def ask(backend: LlamaCppBackend, session: Session) -> tuple[str, int, int
 
 def entries(backend: LlamaCppBackend) -> tuple[int, int]:
     """Conversations in memory and in host memory."""
-    held = {tier.name: tier.entries for tier in backend.cache_tiers}
+    held = {tier.name: tier.entries for tier in backend.status.cache_tiers}
     return held["memory"], held["host"]
 
 

@@ -67,7 +67,7 @@ async def test_answers_are_the_same_alone_in_company_and_after_a_restart(tmp_pat
     together = await _load(tmp_path)
     second = await asyncio.gather(*(_answer(together, text) for text in reversed(QUESTIONS)))
     again = [await _answer(together, text) for text in QUESTIONS]
-    restored = next(tier.hits for tier in together.cache_tiers if tier.name == "disk")
+    restored = next(tier.hits for tier in together.status.cache_tiers if tier.name == "disk")
     await together.aclose()
     assert first == second[::-1] == again
     assert restored > 0

@@ -360,6 +360,6 @@ async def test_a_backend_that_is_opened_again_goes_on_warm(tmp_path: Path) -> No
         session.messages.clear()
         session.add(Message.user(prompt))
         generation = await backend.generate_from_session(session, Recorder(), 5)
-        assert [tier.hits for tier in backend.cache_tiers] == [0, 0, 1]
+        assert [tier.hits for tier in backend.status.cache_tiers] == [0, 0, 1]
     stats = generation.stats
     assert stats.restored_tokens == stats.cached_tokens == stats.prompt_tokens - 1

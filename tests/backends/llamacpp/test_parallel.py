@@ -12,7 +12,7 @@ from tests.backends.llamacpp.tiny import write_mamba
 
 
 def sequences(backend: LlamaCppBackend) -> int:
-    return next(tier.entries for tier in backend.cache_tiers if tier.name == "memory")
+    return next(tier.entries for tier in backend.status.cache_tiers if tier.name == "memory")
 
 
 async def hold(backend: LlamaCppBackend, count: int) -> None:

@@ -383,7 +383,7 @@ async def test_images_of_many_conversations_do_not_mix(seeing: Path) -> None:
                 assert same(result, cold)
                 talk.append(Message.assistant("Yes."))
         assert encoder(backend).encoded <= len(images)
-        assert sum(tier.hits for tier in backend.cache_tiers) > 3
+        assert sum(tier.hits for tier in backend.status.cache_tiers) > 3
 
 
 async def test_an_image_moves_up_after_an_eviction(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def trio() -> tuple[Server, Server, Server]:
 
 
 def health(backend: UpstreamsBackend) -> list[Health]:
-    return [state.health for state in backend.upstreams]
+    return [state.health for state in backend.status.upstreams]
 
 
 async def test_a_conversation_stays_with_one_server(tmp_path: Path) -> None:
@@ -44,9 +44,9 @@ async def test_a_conversation_stays_with_one_server(tmp_path: Path) -> None:
                 answers.add(answer)
                 texts += [answer, f"and {turn}?"]
             assert len(answers) == 1
-        assert sum(state.requests for state in backend.upstreams) == 36
+        assert sum(state.requests for state in backend.status.upstreams) == 36
         assert min(len(server.answered) for server in servers) > 0
-        assert [state.cached_tokens for state in backend.upstreams] == [
+        assert [state.cached_tokens for state in backend.status.upstreams] == [
             5 * len(server.answered) for server in servers
         ]
 
@@ -59,12 +59,12 @@ async def test_a_busy_server_leaves_conversations_to_others(tmp_path: Path) -> N
         owner.held = asyncio.Event()
         running = asyncio.create_task(ask(backend, "hello", first, "wait"))
         await until(lambda: len(owner.answered) == 2)
-        assert [state.running for state in backend.upstreams if state.running] == [1]
+        assert [state.running for state in backend.status.upstreams if state.running] == [1]
         assert await ask(backend, "hello", first, "now") != first
         owner.held.set()
         assert await running == first
         assert await ask(backend, "hello", first, "wait", first, "then") == first
-    assert all(state.running == 0 for state in backend.upstreams)
+    assert all(state.running == 0 for state in backend.status.upstreams)
 
 
 @pytest.mark.parametrize("failure", [GONE, FAILING, BUSY], ids=["gone", "failing", "busy"])
@@ -85,7 +85,7 @@ async def test_a_request_goes_elsewhere_and_the_server_gets_no_others(
         for number in range(9):
             assert await ask(backend, f"other {number}") != first
         assert len(owner.answered) == refused
-        [state] = [s for s in backend.upstreams if s.url == owner.url]
+        [state] = [s for s in backend.status.upstreams if s.url == owner.url]
         assert (state.health is Health.UP, state.failures) == (False, 1)
         assert ("slow down" if failure is BUSY else "") in state.error
 
@@ -117,7 +117,7 @@ async def test_an_answer_that_breaks_ends_there_and_the_next_request_is_elsewher
         assert (generation.message.content, generation.finish_reason) == (first, FinishReason.ERROR)
         assert generation.broken
         assert sum(len(server.answered) for server in servers) == 2
-        assert [state.failures for state in backend.upstreams if state.failures] == [1]
+        assert [state.failures for state in backend.status.upstreams if state.failures] == [1]
         await until(lambda: set(health(backend)) == {Health.UP})
 
 
@@ -132,7 +132,7 @@ async def test_a_request_that_is_wrong_is_wrong_everywhere(
         with pytest.raises(error):
             await ask(backend, "hello")
         assert sum(len(server.answered) for server in servers) == 1
-        assert all(state.running == 0 for state in backend.upstreams)
+        assert all(state.running == 0 for state in backend.status.upstreams)
 
 
 async def test_all_servers_are_tried_in_each_round_before_the_error(tmp_path: Path) -> None:
@@ -185,10 +185,10 @@ async def test_a_cancelled_request_frees_its_server(tmp_path: Path) -> None:
         await until(lambda: bool(server.answered))
         task.cancel()
         await asyncio.wait([task])
-        assert [state.running for state in backend.upstreams] == [0, 0]
+        assert [state.running for state in backend.status.upstreams] == [0, 0]
         stopped = await backend.generate_from_session(conversation("hello"), Events(stop_at=0))
         assert stopped.finish_reason is FinishReason.CANCELLED
-        assert [(s.running, s.failures) for s in backend.upstreams] == [(0, 0), (0, 0)]
+        assert [(s.running, s.failures) for s in backend.status.upstreams] == [(0, 0), (0, 0)]
 
 
 async def test_no_request_is_lost_while_one_server_works(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ async def test_no_request_is_lost_while_one_server_works(tmp_path: Path) -> None
             prompts = [f"{chance.randrange(5)} {turn}" for _ in range(4)]
             answers = await asyncio.gather(*(ask(backend, prompt) for prompt in prompts))
             assert set(answers) <= {"a", "b", "c"}
-        assert all(state.running == 0 for state in backend.upstreams)
+        assert all(state.running == 0 for state in backend.status.upstreams)
 
 
 async def test_nothing_is_asked_of_a_closed_provider(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ async def test_a_connection_that_breaks_once_is_made_again(tmp_path: Path) -> No
         owner = next(server for server in servers if server.name == first)
         owner.broken = 1
         assert await ask(backend, "hello", first, "again") == first
-        assert [state.failures for state in backend.upstreams] == [0, 0, 0]
+        assert [state.failures for state in backend.status.upstreams] == [0, 0, 0]
         assert len(owner.answered) == 3
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shepherd.backends.base import Backend, ModelInfo
+from shepherd.backends.base import Backend, BackendStatus, CacheTier, ModelInfo
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.keys import KeyStore
@@ -196,10 +196,10 @@ class Cached(ScriptedBackend):
     """A backend with caches."""
 
     @property
-    def cache_tiers(self) -> Any:
-        from shepherd.backends.base import CacheTier
-
-        return (CacheTier("memory", 1, 2, 3, 4, 5), CacheTier("disk", 6, 7, 8, 9, 10))
+    def status(self) -> BackendStatus:
+        return BackendStatus(
+            (CacheTier("memory", 1, 2, 3, 4, 5), CacheTier("disk", 6, 7, 8, 9, 10))
+        )
 
 
 def test_caches_are_counted_by_tier() -> None:

@@ -229,7 +229,7 @@ def test_ollama_keeps_models_as_long_as_a_request_says(
         load("team/tiny", 1e300)
         load("pup", 0)
         assert load("team/tiny", 0).json()["done_reason"] == "unload"
-        server.until(lambda: not server.backend.default.cache_tiers)
+        server.until(lambda: not server.backend.default.status.cache_tiers)
         assert http.get("/health").status_code == 200
         assert "team/tiny" not in running()
         assert "pup" not in running()

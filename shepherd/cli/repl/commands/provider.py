@@ -109,7 +109,7 @@ class ProviderCommands:
         book = self._context.conversation.providers
         rows = [[(self._marked(p.name), summary(p, book))] for p in providers]
         backend = self._context.conversation.slot.loaded_backend
-        states = [] if backend is None else [state.describe() for state in backend.upstreams]
+        states = [] if backend is None else [state.describe() for state in backend.status.upstreams]
         for provider, lines in zip(providers, rows, strict=True):
             if provider.name == self._current:
                 lines += [("", state) for state in states]
