@@ -16,7 +16,7 @@ from shepherd.messages import Message, ToolSpec
 from shepherd.server.access.audit import AuditedTools, AuditLog
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.agent.rounds import HiddenRounds
-from shepherd.server.agent.tasks import Accounts, TaskLimits, TaskRounds, running, tasks_of_turn
+from shepherd.server.agent.tasks import Accounts, TaskRounds, running, tasks_of_turn
 from shepherd.server.agent.text import AnswerText
 from shepherd.server.agent.turn import ReportedTools, TurnPrompt, TurnRounds, total
 from shepherd.session import Session, TokenLedger
@@ -125,7 +125,7 @@ class AgentTurn(Observer):
     ) -> Generation:
         """Run the turn; `max_tokens` limits all its rounds together."""
         if not isinstance(prompt, TurnPrompt):
-            raise TypeError("the prompt is another source's")
+            raise TypeError("the prompt was not made by a turn")
         text = AnswerText(callback, self.agent.show)
 
         def listen(event: Event) -> bool:
@@ -154,8 +154,10 @@ class AgentTurn(Observer):
         rounds = TaskRounds(
             backend, self.accounts, lambda: self.accounts.budget.give_back(prompt.done())
         )
-        own = TaskLimits(limits, self.agent.max_tasks)
-        tasks = tasks_of_turn(self.session, rounds, own, self.agent.offer, self.client_tools)
+        agent = self.agent
+        tasks = tasks_of_turn(
+            self.session, rounds, limits, agent.max_tasks, agent.offer, self.client_tools
+        )
         try:
             with running(tasks):
                 yield

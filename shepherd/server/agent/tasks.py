@@ -198,34 +198,27 @@ class _TaskObserver(Observer):
         return generation
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLimits:
-    """The limits of each sub-agent, and how many work at the same time."""
-
-    turn: TurnLimits
-    max_tasks: int
-
-
 def tasks_of_turn(
     session: Session,
     rounds: TaskRounds,
-    limits: TaskLimits,
+    limits: TurnLimits,
+    max_tasks: int,
     offer: Callable[[ModelInfo], Sequence[ToolSpec]],
     client_tools: frozenset[str],
 ) -> Tasks:
     """The sub-agents of the turn that answers `session`; `offer` selects the tools for a model.
 
-    The limits of the answer hold for each of them. What only the client's answer needs, such as its
-    stop texts, does not.
+    `max_tasks` of them work at once. The limits of the answer hold for each of them. What only the
+    client's answer needs, such as its stop texts, does not.
     """
     sampling = replace(session.sampling, stop=None, logprobs=None)
     return Tasks(
         session=lambda: replace(session, sampling=sampling, archive=None),
-        limits=lambda: replace(limits.turn, evicts=True, observer=_TaskObserver(rounds)),
+        limits=lambda: replace(limits, evicts=True, observer=_TaskObserver(rounds)),
         backend=rounds.open_backend,
         backends=rounds,
         offer=partial(_offered, offer),
-        slots=asyncio.Semaphore(limits.max_tasks),
+        slots=asyncio.Semaphore(max_tasks),
         client_tools=client_tools,
     )
 
