@@ -10,6 +10,7 @@ from shepherd.backends.base import Backend, Generation, Prefilled
 from shepherd.errors import ShepherdError
 from shepherd.events import Event, EventCallback, Notice, TextEvent, Topic
 from shepherd.logprobs import TokenLogprob
+from shepherd.messages import Message
 from shepherd.sampling import Sampling
 from shepherd.session import Session
 
@@ -62,6 +63,21 @@ class FailoverBackend(Backend):
     """Several backends as one; a request moves on if its backend fails before the answer."""
 
     _pending_warning = ""
+
+    @property
+    @abstractmethod
+    def current(self) -> Backend:
+        """One that answers now; it counts tokens for all."""
+
+    @property
+    def count_error(self) -> float | None:
+        return self.current.count_error
+
+    async def count_message_tokens(self, session: Session, message: Message) -> int:
+        return await self.current.count_message_tokens(session, message)
+
+    async def count_session_tokens(self, session: Session) -> int:
+        return await self.current.count_session_tokens(session)
 
     @abstractmethod
     def route(self, session: Session) -> Route:

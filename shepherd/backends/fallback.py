@@ -12,7 +12,6 @@ from shepherd.backends.failover import FailoverBackend, Route
 from shepherd.backends.text_model import TextModel
 from shepherd.errors import ShepherdError, UnreachableError
 from shepherd.events import EventCallback, Notice, Topic
-from shepherd.messages import Message
 from shepherd.session import Session
 
 MovesOn: TypeAlias = Callable[[ShepherdError], bool]
@@ -114,19 +113,9 @@ class FallbackBackend(FailoverBackend):
         """The current one's: another model's vectors can't be compared with its vectors."""
         return self._current.embedder
 
-    @property
-    def count_error(self) -> float | None:
-        return self._current.count_error
-
     def route(self, session: Session) -> Route:
         del session  # all requests go to the current one
         return _Current(self)
-
-    async def count_message_tokens(self, session: Session, message: Message) -> int:
-        return await self._current.count_message_tokens(session, message)
-
-    async def count_session_tokens(self, session: Session) -> int:
-        return await self._current.count_session_tokens(session)
 
     async def aclose(self) -> None:
         for backend in [*self._left, self._current]:
@@ -134,7 +123,6 @@ class FallbackBackend(FailoverBackend):
 
     @property
     def current(self) -> Backend:
-        """The backend that answers now."""
         return self._current
 
     async def move_on(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from shepherd.backends.base import Backend, Generation, Observer, Prefilled
 from shepherd.events import (
@@ -34,9 +34,6 @@ from shepherd.session import Session
 from shepherd.tasks import end_tasks
 
 logger = logging.getLogger(__name__)
-
-TextPiece: TypeAlias = tuple[CallbackEvent, str]
-
 
 MAX_PROMPTS_AT_ONCE = 4
 """Prompts of one request that are worked on beside its first."""
@@ -257,22 +254,6 @@ def _joined(pieces: Iterable[ChoicePiece]) -> ChoicePiece:
     return first._replace(text="".join(piece.text for piece in every), logprobs=logprobs)
 
 
-class GenerationStream:
-    """One generation: its text events while it runs, then its result; iterate it once."""
-
-    def __init__(self, choices: Choices) -> None:
-        self._choices = choices
-
-    async def __aiter__(self) -> AsyncIterator[TextPiece]:
-        async for piece in self._choices:
-            if piece.event is not None:
-                yield piece.event, piece.text
-
-    async def result(self) -> Generation:
-        """The generation; raises the error of the backend."""
-        return await self._choices.result(0)
-
-
 @asynccontextmanager
 async def open_choices(
     answering: Answering,
@@ -293,15 +274,6 @@ async def open_choices(
             yield choices
         finally:
             await choices.aclose()
-
-
-@asynccontextmanager
-async def open_generation(
-    backend: Backend, session: Session, max_tokens: int
-) -> AsyncGenerator[GenerationStream]:
-    """`open_choices` of one."""
-    async with open_choices(Answering(backend, max_tokens), session) as choices:
-        yield GenerationStream(choices)
 
 
 def check_whole(generation: Generation) -> None:

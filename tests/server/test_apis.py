@@ -23,7 +23,7 @@ from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.app import APIS
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, ErrorReply, to_api_error
-from shepherd.server.generation import open_generation
+from shepherd.server.generation import Answering, Choices, open_choices
 from shepherd.server.responses import EventStreamResponse, Frames, JsonResponse
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.errors import OpenAiErrors
@@ -66,21 +66,22 @@ def echo_router(context: ServerContext) -> APIRouter:
 
         @contextlib.asynccontextmanager
         async def opened() -> AsyncGenerator[Frames]:
-            async with open_generation(context.backend, session, 0) as stream:
-                yield events(stream)
+            async with open_choices(Answering(context.backend), session) as choices:
+                yield events(choices)
 
-        async def events(stream: Any) -> Frames:
+        async def events(choices: Choices) -> Frames:
             yield frame({"text": ""}, "start")
-            async for event, text in stream:
-                assert event is CallbackEvent.CONTENT
-                yield frame({"text": text}, "delta")
-            await stream.result()
+            async for piece in choices:
+                if piece.event is not None:
+                    assert piece.event is CallbackEvent.CONTENT
+                    yield frame({"text": piece.text}, "delta")
+            await choices.result(0)
             yield frame({}, "stop")
 
         if body.stream:
             return EventStreamResponse(opened, to_api_error, context.settings.keepalive)
-        async with open_generation(context.backend, session, 0) as stream:
-            return JsonResponse({"text": (await stream.result()).message.content})
+        async with open_choices(Answering(context.backend), session) as choices:
+            return JsonResponse({"text": (await choices.result(0)).message.content})
 
     return router
 

@@ -1,6 +1,7 @@
 """A generation as a stream of text."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,7 @@ from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Text
 from shepherd.messages import Message
-from shepherd.server.generation import Answering, open_choices, open_generation
+from shepherd.server.generation import Answering, Choices, open_choices
 from shepherd.session import Session
 from tests.server.held import HeldBackend
 
@@ -25,16 +26,23 @@ def session() -> Session:
     return Session(messages=[Message.user("hi")])
 
 
+async def texts(choices: Choices) -> AsyncIterator[tuple[CallbackEvent, str]]:
+    """The text as it arrives."""
+    async for piece in choices:
+        if piece.event is not None:
+            yield piece.event, piece.text
+
+
 @pytest.mark.parametrize("turns", [0, 1, 7, 10_000])
 async def test_a_slow_reader_gets_the_same_in_larger_pieces(turns: int) -> None:
     backend = ScriptedBackend(parse_script(SCRIPT))
     pieces: list[tuple[CallbackEvent, str]] = []
-    async with open_generation(backend, session(), 0) as stream:
-        async for piece in stream:
+    async with open_choices(Answering(backend), session()) as choices:
+        async for piece in texts(choices):
             pieces.append(piece)
             for _ in range(turns):
                 await asyncio.sleep(0)
-        message = (await stream.result()).message
+        message = (await choices.result(0)).message
     thoughts = [text for event, text in pieces if event is CallbackEvent.THINKING]
     assert "".join(thoughts) == message.reasoning == "first a thought"
     assert "".join(text for _, text in pieces[len(thoughts) :]) == message.content
@@ -44,8 +52,8 @@ async def test_a_slow_reader_gets_the_same_in_larger_pieces(turns: int) -> None:
 
 async def test_leaving_early_stops_the_work() -> None:
     backend = HeldBackend(hold_generation=True)
-    async with open_generation(backend, session(), 0) as stream:
-        async for _, text in stream:
+    async with open_choices(Answering(backend), session()) as choices:
+        async for _, text in texts(choices):
             assert text == "done"
             break
         while not backend.working:
@@ -56,12 +64,12 @@ async def test_leaving_early_stops_the_work() -> None:
 async def test_failures_come_where_they_happen() -> None:
     backend = ScriptedBackend(parse_script("full: 5\n---\ntext: a\nerror: gone"))
     with pytest.raises(ContextFullError):
-        async with open_generation(backend, session(), 0):
+        async with open_choices(Answering(backend), session()):
             raise AssertionError
-    async with open_generation(backend, session(), 0) as stream:
-        assert [text async for _, text in stream] == ["a"]
+    async with open_choices(Answering(backend), session()) as choices:
+        assert [text async for _, text in texts(choices)] == ["a"]
         with pytest.raises(BackendError, match="gone"):
-            await stream.result()
+            await choices.result(0)
     assert backend.active == 0
 
 

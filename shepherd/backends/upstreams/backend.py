@@ -97,20 +97,14 @@ class UpstreamsBackend(FailoverBackend):
 
     @property
     def embedder(self) -> Embedder | None:
-        return UpstreamsEmbedder(self.group) if self._opened[0].embedder else None
+        return UpstreamsEmbedder(self.group) if self.current.embedder else None
 
     @property
-    def count_error(self) -> float | None:
-        return self._opened[0].count_error
+    def current(self) -> Backend:
+        return self._opened[0]
 
     def route(self, session: Session) -> Route:
         return UpstreamRoute(self.group, session_prefix(session))
-
-    async def count_message_tokens(self, session: Session, message: Message) -> int:
-        return await self._opened[0].count_message_tokens(session, message)
-
-    async def count_session_tokens(self, session: Session) -> int:
-        return await self._opened[0].count_session_tokens(session)
 
     async def aclose(self) -> None:
         self._closed = True
