@@ -26,11 +26,10 @@ from shepherd.server.access.keys import Admission, Keys
 from shepherd.server.access.limits import HEADER_NAMES
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH, OPEN_PATHS, PathScopes
-from shepherd.server.agent.options import EVICTED_HEADER
 from shepherd.server.errors import ApiError
 from shepherd.server.front import ID_HEADER
 from shepherd.server.operation.lifecycle import Lifecycle
-from shepherd.server.record import RequestRecord, record_of
+from shepherd.server.record import EVICTED_HEADER, RequestRecord, record_of
 from shepherd.server.responses import ErrorResponse
 from shepherd.server.settings import ServerSettings
 from shepherd.tasks import end_tasks

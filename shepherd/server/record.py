@@ -1,4 +1,4 @@
-"""What the server notes of a request while it serves it, for errors, logs and measurements.
+"""What the server notes of a request while it serves it, and what the request's headers say.
 
 The record stands in the scope of the request for the layers around the application, and in a
 context variable for the code that has no scope: limits, the audit, backends. Tasks that a request
@@ -6,14 +6,16 @@ starts have its record too, as a response in the background.
 """
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from starlette.requests import Request
 from starlette.types import Scope
 
+from shepherd.messages import Message
 from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import Admission
 from shepherd.server.errors import ApiError, ErrorReply, ErrorShape
@@ -23,6 +25,15 @@ HUNG_UP = 499
 
 SERVER = "server"
 """The wire of the paths that belong to no API, such as `/health`."""
+
+TRUNCATION_HEADER = "x-shepherd-truncation"
+"""`auto`: the oldest turns leave if the conversation does not fit; `disabled` refuses it."""
+
+TOOLS_HEADER = "x-shepherd-tools"
+"""`off`: the server runs no tools for this request."""
+
+EVICTED_HEADER = "x-shepherd-evicted"
+"""In the response: how many of the oldest messages have left."""
 
 _KEY = "record"
 
@@ -145,3 +156,41 @@ def calling_for(model: str) -> Generator[None]:
         yield
     finally:
         _calling.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """What the headers of a request say on every API.
+
+    `owner` is the name of its key, "" without keys. `response_headers` grow until the response
+    begins.
+    """
+
+    owner: str = ""
+    truncates: bool = False
+    uses_tools: bool = True
+    response_headers: dict[str, str] = field(default_factory=dict[str, str])
+
+    def note_evicted(self, messages: Sequence[Message]) -> None:
+        """Count messages that have left."""
+        count = int(self.response_headers.get(EVICTED_HEADER, "0")) + len(messages)
+        self.response_headers[EVICTED_HEADER] = str(count)
+
+
+def options_of(request: Request) -> RequestOptions:
+    """The options of a request; raises ApiError for a value that a header does not have."""
+    return RequestOptions(
+        owner=record_of(request.scope).owner,
+        truncates=_switch(
+            request, TRUNCATION_HEADER, {"auto": True, "disabled": False}, "disabled"
+        ),
+        uses_tools=_switch(request, TOOLS_HEADER, {"on": True, "off": False}, "on"),
+    )
+
+
+def _switch(request: Request, name: str, values: Mapping[str, bool], default: str) -> bool:
+    value = request.headers.get(name, default).strip().lower()
+    if value not in values:
+        choices = " or ".join(values)
+        raise ApiError(400, f"{name}: must be {choices}", "invalid_value", name)
+    return values[value]

@@ -24,7 +24,6 @@ from shepherd.events import EventCallback
 from shepherd.messages import JsonObject, Message
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.meter import Budget, Work
-from shepherd.server.agent.options import RequestOptions, options_of
 from shepherd.server.agent.tasks import Accounts
 from shepherd.server.errors import ApiError, log_failure, to_api_error, unsupported
 from shepherd.server.exchange import Exchange
@@ -36,7 +35,7 @@ from shepherd.server.generation import (
     log_warnings,
     open_choices,
 )
-from shepherd.server.record import key_has
+from shepherd.server.record import RequestOptions, key_has, options_of
 from shepherd.server.responses import (
     EventStreamResponse,
     Frames,

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
-from shepherd.server.agent.options import RequestOptions
 from shepherd.server.api import Api
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, ErrorReply, invalid, invalid_body, to_api_error
@@ -26,7 +25,7 @@ from shepherd.server.openai_responses.record import (
 from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.store import ResponseStore, StoredResponse, responses_in
 from shepherd.server.openai_responses.to_session import Translator
-from shepherd.server.record import record_of
+from shepherd.server.record import RequestOptions, record_of
 from shepherd.server.responses import SERVER_SENT_EVENTS, EventStreamResponse, JsonResponse
 from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext
