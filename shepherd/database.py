@@ -97,7 +97,12 @@ class DatabaseFile:
         make_private_directory(self.path.parent)
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would use 0644
         self._identity = _identity(self.path)
-        connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+        connection = sqlite3.connect(
+            self.path,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,  # garbage is closed by the thread that finds it
+        )
         try:
             self._prepare(connection)
         except BaseException:

@@ -292,9 +292,13 @@ def responses_in(server: PostgresServer) -> PostgresDatabase:
 
 
 def _close(thread: ThreadPoolExecutor, database: Database) -> None:
-    """Close the database in its own thread, which then ends."""
-    thread.submit(database.close)
+    """End the thread, which has no work any more, and close the database.
+
+    This can run within any `submit`, when garbage is collected there: it must not submit anything,
+    because all thread pools share one lock for that.
+    """
     thread.shutdown(wait=False)
+    database.close()
 
 
 def _log_damage(error: Exception, aside: Path) -> None:

@@ -1,5 +1,8 @@
 """Limits of keys: never more than allowed, in any period, at any parallelism."""
 
+import concurrent.futures.thread
+import gc
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -66,6 +69,25 @@ KEY = ApiKey("k", "", "a" * 64, datetime(2031, 1, 1, tzinfo=UTC))
 
 def limited(**limits: int) -> Callable[[ApiKey], ApiKey]:
     return lambda key: replace(key, limits=KeyLimits(**limits))
+
+
+def test_a_store_becomes_garbage_while_another_one_starts_a_thread(tmp_path: Path) -> None:
+    """Garbage is collected anywhere, also within the lock that all thread pools share."""
+    store = UsageStore(tmp_path / "usage.db", 9)
+    store.note_use("k", 1)
+    store.flush()
+    cycle: list[Any] = [store]
+    cycle.append(cycle)
+    del store, cycle
+
+    def collect() -> None:
+        with concurrent.futures.thread._global_shutdown_lock:  # pyright: ignore[reportPrivateUsage]
+            gc.collect()
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_the_day_survives_a_restart_and_a_clock_that_went_back(tmp_path: Path) -> None:
