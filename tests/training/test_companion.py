@@ -148,7 +148,7 @@ def logits(path: Path, *adapters: Adapter) -> list[float]:
     model = NativeModel(path, model_params(settings(), {}))
     on_model = NativeAdapters(model, adapters)
     context = NativeContext(model, context_params(settings(), 1, model.traits))
-    on_model.apply(context)
+    on_model.apply(context.handle)
     context.decode([Span(0, 0, PROMPT, wants_logits=True)])
     found = context.logits(len(PROMPT) - 1, model.vocab.size)
     context.close()
