@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shepherd.backends.base import ONE, Backend, Concurrency
+from shepherd.backends.fallback import Candidate, FallbackBackend
+from shepherd.backends.scripted import ScriptedBackend, load_script
 from shepherd.config.choices import Effort
 from shepherd.config.paths import Paths
 from shepherd.config.provider import PROVIDER_TYPES, Provider
@@ -39,7 +41,6 @@ async def open_backend(
     chosen = book.pick(config.model.provider)
     if not config.model.fallback:
         return await open_provider(chosen, book, config, parallel=parallel)
-    from shepherd.backends.fallback import Candidate, FallbackBackend
 
     order = [chosen, *(p for p in book.all() if p.name != chosen.name)]
     return await FallbackBackend.open(
@@ -154,8 +155,6 @@ async def _open_embedding_model(path: Path, config: Config, pooling: "Pooling") 
 
 
 def _open_script(name: str) -> Backend:
-    from shepherd.backends.scripted import ScriptedBackend, load_script
-
     path = Path(name.removeprefix(SCRIPT_PREFIX)).expanduser()
     return ScriptedBackend(load_script(path), name=path.stem)
 

@@ -10,7 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from shepherd.cli.batch.oneshot import (
+    print_command,
+    question_command,
+    read_piped,
+    run_oneshot,
+    with_context,
+)
 from shepherd.cli.request import Launch, load_settings
+from shepherd.cli.terminal.attachments import load_images
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import open_conversation
@@ -92,15 +100,6 @@ async def _frontend(conversation: Conversation, request: Launch) -> int:
 
 
 async def _answer(conversation: Conversation, request: Launch) -> int:
-    from shepherd.cli.batch.oneshot import (
-        print_command,
-        question_command,
-        read_piped,
-        run_oneshot,
-        with_context,
-    )
-    from shepherd.cli.terminal.attachments import load_images
-
     images = load_images(request.images)
     if request.prompt is not None and request.prompt.lstrip().startswith("/") and not images:
         command = question_command(conversation, request.prompt)

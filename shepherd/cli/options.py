@@ -11,6 +11,7 @@ from typer.main import get_command, get_group
 
 from shepherd.cli.commands.arguments import PlainErrors, with_option_groups
 from shepherd.cli.commands.providers.parsing import ephemeral_provider, model_overrides
+from shepherd.cli.launch import launch
 from shepherd.cli.option_groups import ConversationOptions, ModelOptions, RunOptions, ServerOptions
 from shepherd.cli.request import (
     EXECUTE_ADVICE,
@@ -172,8 +173,6 @@ def _local_name(model: ModelOptions) -> str | None:
 
 
 def _launch(request: Launch) -> int:
-    from shepherd.cli.launch import launch  # imports the frontends' common parts
-
     return launch(request)
 
 

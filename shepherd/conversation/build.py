@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from shepherd.backends import registry
 from shepherd.backends.base import Backend, Concurrency
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
@@ -56,8 +57,6 @@ def backend_opener(providers: ProviderBook, parallel: Concurrency = CONVERSATION
     """An opener for the backend of the settings; it serves `parallel` conversations."""
 
     async def open_backend(config: Config) -> Backend:
-        from shepherd.backends import registry  # imports llama.cpp or an HTTP client
-
         return await registry.open_backend(config, parallel=parallel, providers=providers)
 
     return open_backend

@@ -25,6 +25,7 @@ from shepherd.conversation.session_start import (
 )
 from shepherd.conversation.toolbox import Workspace, archive_of, offered_tools
 from shepherd.errors import SessionError
+from shepherd.mcp.hub import hub_of
 from shepherd.memory import Place
 from shepherd.messages import Message
 from shepherd.session import Session
@@ -242,8 +243,6 @@ class Conversation:
             self.notices.tell("The MCP servers of the editor are not used: MCP is off.")
             return
         if self.servers is None:
-            from shepherd.mcp.hub import hub_of  # most conversations have no servers
-
             self.servers = hub_of([], self.paths, self.policy, self.sandbox, self.notices.tell)
         self.servers.add(servers)
 

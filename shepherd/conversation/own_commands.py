@@ -16,6 +16,8 @@ from shepherd.own_programs import own_program
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.program import Program
 from shepherd.tools.shell.environment import safe_environment
+from shepherd.tools.shell.output import CappedOutput, LiveTail
+from shepherd.tools.shell.process import ConfinedProgram, merged
 from shepherd.tools.text import cap_text
 
 if TYPE_CHECKING:
@@ -75,9 +77,6 @@ class OwnCommands:
         `on_event` receives the last lines while it runs. Raises ToolError if there is no shell. If
         the task is cancelled, the output so far is shared, and CancelledError is raised.
         """
-        from shepherd.tools.shell.output import CappedOutput, LiveTail
-        from shepherd.tools.shell.process import ConfinedProgram, merged
-
         output, tail = CappedOutput(MAX_SHOWN, self.spill_dir), LiveTail(on_event, self.secrets)
 
         def take(data: bytes) -> bool:

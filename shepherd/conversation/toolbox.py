@@ -14,7 +14,9 @@ from shepherd.config.sections import NO_HOOKS
 from shepherd.config.settings import Config
 from shepherd.config.tools import PermissionRule
 from shepherd.conversation.session_start import Notices
+from shepherd.hooks import Hooks, accepted_hooks, joined
 from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge, load_knowledge
+from shepherd.mcp.hub import build_hub
 from shepherd.memory import ConversationArchive, Memory, Place
 from shepherd.memory.memory import MIB
 from shepherd.memory.records import OWN_TOOLS
@@ -25,12 +27,13 @@ from shepherd.session import Session
 from shepherd.tools.base import AnyTool, ToolContext
 from shepherd.tools.consent import CallStep
 from shepherd.tools.deferred import FIND_TOOLS, RESERVED_NAMES, FindTools, listed_tools
+from shepherd.tools.function import add_extensions
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, PermissionStore, Rule
 from shepherd.tools.plan import PresentPlan, UpdatePlan
-from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.registry import ToolRegistry, builtin_tools
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.shell.background import BackgroundCommands
@@ -122,11 +125,6 @@ def build_hooks(
     section = config.hooks
     if section == NO_HOOKS and project_hooks_file(cwd) is None:
         return None
-    from shepherd.hooks import (
-        Hooks,  # most users have no hooks
-        accepted_hooks,
-        joined,
-    )
 
     accepted, problem = accepted_hooks(cwd, AcceptanceStore(paths.accepted_file))
     if problem:
@@ -145,7 +143,6 @@ def build_servers(
         return None
     if not paths.mcp_file.exists() and not project_mcp_files(policy.cwd):
         return None
-    from shepherd.mcp.hub import build_hub  # most users have no servers
 
     return build_hub(paths, policy, sandbox, notices.tell)
 
@@ -203,7 +200,6 @@ def build_registry(config: Config) -> ToolRegistry:
     """The tools that are switched on."""
     if not config.model.tools:
         return ToolRegistry()
-    from shepherd.tools.registry import builtin_tools  # imports every family
 
     tools = [*builtin_tools(), UpdatePlan(), PresentPlan()]
     return ToolRegistry(t for t in tools if t.name not in config.tools.disabled)
@@ -213,8 +209,6 @@ def add_plugin_tools(registry: ToolRegistry, config: Config, warn: Callable[[str
     """Add the tools of plugins after the others; `warn` gets a sentence for each failure."""
     plugins = Plugins(config.plugins.disabled)
     if config.model.tools and plugins.of(Group.TOOLS):
-        from shepherd.tools.function import add_extensions
-
         add_extensions(registry, plugins, config.tools.disabled, warn)
 
 

@@ -12,6 +12,7 @@ import anyio
 import httpx2
 import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse
@@ -306,7 +307,6 @@ class _HttpWire:
             return streamable_http_client(
                 self._url, http_client=self._http, max_sse_event_size=MAX_MESSAGE_BYTES
             )
-        from mcp.client.sse import sse_client
 
         return sse_client(self._url, httpx_client_factory=self._own_client)
 

@@ -13,6 +13,7 @@ from shepherd.errors import ToolError
 from shepherd.events import EventCallback, ignore_events
 from shepherd.images import Image
 from shepherd.messages import ToolCall, ToolSpec
+from shepherd.tools.schema import compact_schema
 
 if TYPE_CHECKING:
     from shepherd.tools.sandbox.refusal import Refusal
@@ -254,8 +255,6 @@ class Tool(ABC, Generic[A]):
 
     def spec(self) -> ToolSpec:
         """The tool as the model sees it."""
-        from shepherd.tools.schema import compact_schema  # keeps base free of the schema code
-
         schema = compact_schema(self.arguments)
         return ToolSpec(
             self.name, self.description, schema, parallel=self.parallel, polls=self.polls

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Annotated, Any, cast
 
 from pydantic import Field
@@ -349,8 +350,6 @@ def _document(tool: ToolSpec) -> Counter[str]:
 
 
 def _similar(word: str, words: Iterable[str], limit: int) -> list[str]:
-    from difflib import get_close_matches  # rarely needed, and slow to import
-
     return get_close_matches(word, list(words), limit, MIN_SIMILARITY)
 
 

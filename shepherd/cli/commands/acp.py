@@ -5,6 +5,7 @@ from typing import cast
 
 import typer
 
+from shepherd.cli.launch import launch
 from shepherd.cli.request import PROVIDER, Launch
 from shepherd.config.provider_book import Ephemeral
 
@@ -14,8 +15,6 @@ def acp(context: typer.Context) -> None:
 
     An editor starts this command; docs/editors.md tells how. Options for the model come before it.
     """
-    from shepherd.cli.launch import launch  # imports the frontends' common parts
-
     overrides = cast(Mapping[str, object], context.obj)
     provider = cast("Ephemeral | None", context.meta.get(PROVIDER))
     raise typer.Exit(launch(Launch(overrides, provider=provider, acp=True)))

@@ -13,6 +13,7 @@ import typer
 from shepherd.backends.upstream_state import UpstreamState
 from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.terminal.secrets import STDIN, read_key
+from shepherd.config.load import load_config
 from shepherd.errors import AccessError, BackendError, UnreachableError
 from shepherd.messages import JsonObject
 
@@ -83,7 +84,6 @@ class ServerAddress:
         """The socket, or None and the address."""
         if self.socket is not None or self.url is not None:
             return self.socket, _without_api_path(self.url or "")
-        from shepherd.config.load import load_config
 
         section = load_config(Path.cwd(), os.environ).server
         if section.socket:

@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from shepherd.cli.commands.arguments import with_option_groups
+from shepherd.cli.launch import ended_by_signals
+from shepherd.cli.request import load_settings
 from shepherd.cli.terminal.sanitize import sanitize
+from shepherd.cli.terminal.secrets import read_key
+from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.paths import Paths
+from shepherd.config.settings import Config
+from shepherd.conversation.model_choice import model_of_flags
 from shepherd.errors import UsageError
+from shepherd.mcp.hub import find_server, forget_secrets, server_secrets
+from shepherd.mcp.servers import Consents, Origin, ServerStore, description, make_server
 
 if TYPE_CHECKING:
     from shepherd.mcp.servers import ServerStore
@@ -83,9 +91,6 @@ def add(
 
 
 def _add(name: str, values: Mapping[str, object], secrets: list[str], *, keyring: bool) -> None:
-    from shepherd.mcp.hub import server_secrets
-    from shepherd.mcp.servers import Origin, make_server
-
     paths, store = _user()
     if name in [server.name for server in store.all()]:
         raise UsageError(f"There is a server {name} already; remove it first.")
@@ -124,7 +129,6 @@ def show(name: Name) -> None:
 def test(context: typer.Context, name: Name) -> None:
     """Start a server, and list what it offers."""
     from shepherd.cli.commands.mcp_view import probe  # imports the SDK
-    from shepherd.cli.request import load_settings
 
     overrides = cast(Mapping[str, object], context.obj)
     config = load_settings(Path.cwd(), os.environ, overrides)
@@ -134,8 +138,6 @@ def test(context: typer.Context, name: Name) -> None:
 @mcp.command("remove")
 def remove(name: Name) -> None:
     """Remove a server and its secrets."""
-    from shepherd.mcp.hub import forget_secrets
-
     paths, store = _user()
     forget_secrets(paths, store.remove(name))
     _tell(f"The server {name} is removed.")
@@ -149,9 +151,6 @@ def secret(
     keyring: Keyring = False,
 ) -> None:
     """Store a secret of a server, which is asked for."""
-    from shepherd.mcp.hub import server_secrets
-    from shepherd.mcp.servers import Origin, make_server
-
     paths, store = _user()
     server = store.get(name)
     place = "keyring" if keyring else "file"
@@ -169,10 +168,6 @@ def accept(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Accept a server of this project, exactly as its file defines it now."""
-    from shepherd.config.acceptance import AcceptanceStore
-    from shepherd.mcp.hub import find_server
-    from shepherd.mcp.servers import Consents, Origin, description
-
     paths = Paths.from_env(os.environ)
     server = find_server(paths, Path.cwd(), name)
     if server.origin is Origin.USER:
@@ -187,9 +182,7 @@ def accept(
 @mcp.command("login")
 def login(name: Name) -> None:
     """Log in to a server that speaks HTTP, in your browser (OAuth)."""
-    from shepherd.mcp.hub import find_server, server_secrets
     from shepherd.mcp.login import Login  # imports the SDK
-    from shepherd.mcp.servers import Origin
 
     paths = Paths.from_env(os.environ)
     server = find_server(paths, Path.cwd(), name)
@@ -206,8 +199,6 @@ def login(name: Name) -> None:
 
 
 def _user() -> "tuple[Paths, ServerStore]":
-    from shepherd.mcp.servers import ServerStore
-
     paths = Paths.from_env(os.environ)
     return paths, ServerStore(paths.mcp_file)
 
@@ -223,8 +214,6 @@ def _pairs(option: str, texts: _Pairs) -> dict[str, str]:
 
 
 def _read(question: str) -> str:
-    from shepherd.cli.terminal.secrets import read_key
-
     return read_key(question)
 
 
@@ -254,11 +243,7 @@ def serve(
     Rules, sandbox and settings are those of the directory. Calls that need approval are shown to
     the other agent's user, or denied if it can't show them.
     """
-    from shepherd.cli.launch import ended_by_signals
     from shepherd.cli.mcpserver.server import McpService, serve_stdio  # imports the SDK
-    from shepherd.cli.request import load_settings
-    from shepherd.config.settings import Config
-    from shepherd.conversation.model_choice import model_of_flags
 
     overrides = cast(Mapping[str, object], context.obj)
 

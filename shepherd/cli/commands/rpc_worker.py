@@ -22,6 +22,8 @@ from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.paths import Paths
 from shepherd.errors import ConfigError, UsageError
 from shepherd.tools.program import Program
+from shepherd.tools.sandbox.profile import Limits, Profile
+from shepherd.tools.sandbox.sandbox import find_box, problems
 
 if TYPE_CHECKING:
     from shepherd.backends.llamacpp.rpc.serve import Service
@@ -111,7 +113,6 @@ def _cache_folder() -> Path:
 def _serve_in_box(service: "Service") -> int:
     """Serve in a sandbox, which only sees the cache; raises ConfigError without one."""
     from shepherd.backends.llamacpp.native.devices import gpus
-    from shepherd.tools.sandbox.sandbox import find_box, problems
 
     if gpus():
         raise ConfigError("The sandbox hides this machine's GPUs. Add --no-sandbox to use them.")
@@ -137,8 +138,6 @@ def _serve_in_box(service: "Service") -> int:
 
 def boxed_program(service: "Service", root: Path) -> "tuple[Program, Profile]":
     """The program of the worker, and what the sandbox lets it see."""
-    from shepherd.tools.sandbox.profile import Limits, Profile
-
     module = "shepherd.backends.llamacpp.rpc.serve"
     # not all of sys.path, which may hold the current directory
     libraries = [path for path in sys.path if Path(path).name in _LIBRARIES]

@@ -31,6 +31,7 @@ from shepherd.config.choices import AuthMode
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
 from shepherd.server.api import ErrorShapes
+from shepherd.server.app import APIS, OPENAI
 from shepherd.server.guard import names_this_machine
 
 NAME = "shepherd"
@@ -66,8 +67,6 @@ class Router:
     def __init__(
         self, engines: Any, arguments: Mapping[str, object], addresses: Sequence[str]
     ) -> None:
-        from shepherd.server.app import APIS, OPENAI
-
         config = read_settings(read_arguments(arguments))
         shapes = ErrorShapes(OPENAI.errors, APIS)
         replicas = _RayReplicas(engines)

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.style import Style
+from rich.syntax import Syntax
 from rich.text import Text
 
 from shepherd.cli.terminal.paint import INDENT, Glyphs, Ink, Piece, Row
@@ -244,8 +245,6 @@ class _Colours:
     """The colours of a language in a theme."""
 
     def __init__(self, language: str, theme: str) -> None:
-        from rich.syntax import Syntax  # slow to import
-
         syntax = Syntax("", language, theme=theme)
         self._lexer: Any = syntax.lexer
         self._theme = Syntax.get_theme(theme)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from io import StringIO
 
+from rich.cells import get_character_cell_size
 from rich.console import COLOR_SYSTEMS, Console, RenderableType
 from rich.style import Style
 from rich.text import Text
@@ -204,7 +205,6 @@ _EMOJI_VARIATION = "\ufe0f"
 def character_cells(character: str) -> int:
     """The cells of one character: the larger number where libraries disagree."""
     from prompt_toolkit.utils import get_cwidth  # slow to import
-    from rich.cells import get_character_cell_size
 
     if character == _EMOJI_VARIATION:  # many terminals widen the character before it
         return 1

@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from getpass import getpass
 
 from shepherd.errors import UsageError
 
@@ -15,12 +16,7 @@ def read_key(question: str, *, needed: bool = True) -> str:
 
     Raises UsageError for an empty key if `needed`.
     """
-    if sys.stdin.isatty():
-        from getpass import getpass
-
-        key = getpass(question).strip()
-    else:
-        key = sys.stdin.readline().strip()
+    key = getpass(question).strip() if sys.stdin.isatty() else sys.stdin.readline().strip()
     if needed and not key:
         raise UsageError("The key is empty; nothing was done.")
     return key

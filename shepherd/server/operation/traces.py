@@ -1,6 +1,7 @@
 """Traces with OpenTelemetry, for servers that the environment tells where to send them."""
 
 import logging
+import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -145,8 +146,6 @@ def span(name: str, **attributes: str) -> Generator[Span]:
 def _exporter(name: str, env: Mapping[str, str]) -> "SpanExporter | None":
     """The exporter of that name; None, with a line in the log, if it is not installed."""
     if name == "console":
-        import sys
-
         from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
         return ConsoleSpanExporter(out=sys.stderr)

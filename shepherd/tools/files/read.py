@@ -1,6 +1,7 @@
 """Reads text files, including huge ones."""
 
 import os
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -71,8 +72,6 @@ def _slice_text(
     max_bytes: int,
     stopped: Stopped,
 ) -> str:
-    from io import BytesIO
-
     if encoding.codec.startswith("utf-16"):
         text = encoding.decode(file.read())
         file, encoding = BytesIO(text.encode("utf-8", "replace")), Encoding("utf-8", "replace")

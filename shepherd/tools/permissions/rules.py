@@ -4,6 +4,7 @@ import json
 import os
 import re
 import stat
+import tomllib
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -103,8 +104,6 @@ class PermissionStore:
         """
         try:
             with self.path.open("rb") as file:
-                import tomllib
-
                 _check_owner(self.path, os.fstat(file.fileno()))
                 data = tomllib.load(file)
         except FileNotFoundError:

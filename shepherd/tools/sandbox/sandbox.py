@@ -11,8 +11,12 @@ from pathlib import Path
 from shepherd.config.choices import SandboxMode
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Attempt, Box
+from shepherd.tools.sandbox.boxes.macos import SandboxExec
+from shepherd.tools.sandbox.boxes.probe import probe
+from shepherd.tools.sandbox.groups import remove_stale_groups
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal, Refused, read_refusal
+from shepherd.tools.sandbox.view.private import remove_stale
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +29,6 @@ class Finding:
 
 def find_box() -> Finding:
     """Try each box in turn; takes up to a second if boxes fail."""
-    from shepherd.tools.sandbox.boxes.probe import probe
-    from shepherd.tools.sandbox.groups import remove_stale_groups
-    from shepherd.tools.sandbox.view.private import remove_stale
-
     remove_stale()
     remove_stale_groups()
     tried: list[Attempt] = []
@@ -50,8 +50,6 @@ def candidates() -> tuple[Box, ...]:
 
         return (Bubblewrap(), Landlock(), BareLandlock())
     if sys.platform == "darwin":
-        from shepherd.tools.sandbox.boxes.macos import SandboxExec
-
         return (SandboxExec(),)
     return ()
 

@@ -13,6 +13,14 @@ from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.paths import resolve_path
+from shepherd.tools.search.matches import (
+    BadPatternError,
+    MatchCollector,
+    Query,
+    search_python,
+    search_ripgrep,
+)
+from shepherd.tools.search.walk import Ignored
 
 if TYPE_CHECKING:  # each call imports the engines
     from shepherd.tools.search.matches import MatchCollector, Query
@@ -41,8 +49,6 @@ class Grep(Tool[GrepArguments]):
         return [Access(AccessKind.READ, str(resolve_path(arguments.path or ".", context.cwd)))]
 
     async def run(self, arguments: GrepArguments, context: ToolContext) -> ToolResult:
-        from shepherd.tools.search.matches import MatchCollector
-
         query = _query(arguments, context)
         collector = MatchCollector(query, context)
         ripgrep = packaged_program("rg") if self._use_ripgrep else None
@@ -58,8 +64,6 @@ class Grep(Tool[GrepArguments]):
 async def _search(
     ripgrep: str | None, query: "Query", context: ToolContext, collector: "MatchCollector"
 ) -> None:
-    from shepherd.tools.search.matches import BadPatternError, search_python, search_ripgrep
-
     try:
         if ripgrep is None or not await search_ripgrep(ripgrep, query, collector):
             await search_python(query, context, collector)
@@ -68,9 +72,6 @@ async def _search(
 
 
 def _query(arguments: GrepArguments, context: ToolContext) -> "Query":
-    from shepherd.tools.search.matches import Query
-    from shepherd.tools.search.walk import Ignored
-
     path = resolve_path(arguments.path or ".", context.cwd)
     if "\0" in arguments.pattern or "\n" in arguments.pattern:
         raise ToolError("bad pattern: it must be one line")

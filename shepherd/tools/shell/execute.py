@@ -24,8 +24,11 @@ from shepherd.tools.base import (
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.program import Program
+from shepherd.tools.shell.accesses import argv_accesses, line_accesses
 from shepherd.tools.shell.background import BackgroundCommand, BackgroundCommands
 from shepherd.tools.shell.environment import safe_environment
+from shepherd.tools.shell.output import LINES, CappedOutput, LiveTail
+from shepherd.tools.shell.process import ConfinedProgram, merged
 
 if TYPE_CHECKING:
     from shepherd.tools.shell.process import Exit
@@ -68,7 +71,6 @@ class ExecuteCommand(Tool[ExecuteArguments]):
 
     def accesses(self, arguments: ExecuteArguments, context: ToolContext) -> list[Access]:
         # the reader of command lines is large, and most conversations begin without a command
-        from shepherd.tools.shell.accesses import argv_accesses, line_accesses
 
         cwd = resolve_path(arguments.cwd or ".", context.cwd)
         command = arguments.command
@@ -95,9 +97,6 @@ class ExecuteCommand(Tool[ExecuteArguments]):
         return resolve_path(arguments.cwd or ".", context.cwd)
 
     async def run(self, arguments: ExecuteArguments, context: ToolContext) -> ToolResult:
-        from shepherd.tools.shell.output import CappedOutput, LiveTail
-        from shepherd.tools.shell.process import ConfinedProgram
-
         cwd = self.start_directory(arguments, context)
         program = Program(_argv(arguments.command), cwd, _environment(context, cwd))
         if arguments.background:
@@ -122,8 +121,6 @@ class ExecuteCommand(Tool[ExecuteArguments]):
 
 async def _start(arguments: ExecuteArguments, context: ToolContext, program: Program) -> ToolResult:
     """Start a command that goes on after its call."""
-    from shepherd.tools.shell.process import ConfinedProgram, merged
-
     if context.background is None:
         raise ToolError("there are no background commands here; run it without `background`")
     if isinstance(arguments.command, str):  # of words, a missing program would be the shell's error
@@ -222,8 +219,6 @@ async def _wait(
     commands: BackgroundCommands, command: BackgroundCommand, seconds: float, tell: EventCallback
 ) -> None:
     """Wait for the end of a command; the user sees its last lines meanwhile."""
-    from shepherd.tools.shell.output import LINES
-
     clock = asyncio.get_running_loop().time
     end, end_before, goes_on = clock() + seconds, command.read_to, True
     while command.is_running and goes_on and clock() < end:

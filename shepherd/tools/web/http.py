@@ -133,14 +133,10 @@ async def _exchanged(
 
 
 def _first_line(method: str, url: str) -> str:
-    from shepherd.tools.web.urls import parse_url
-
     return f"{method} {parse_url(url)}"
 
 
 def _accesses(text: str, context: ToolContext) -> list[Access]:
-    from shepherd.tools.web.urls import network_access, parse_url, refuse_private
-
     url = parse_url(text)
     if not context.allow_private_hosts:
         refuse_private(url.host)

@@ -3,6 +3,7 @@
 It reads the grammar from its input and writes the problem; nothing if there is none.
 """
 
+import resource
 import sys
 
 from shepherd.backends.inprocess.grammar.matcher import (
@@ -31,7 +32,6 @@ def main() -> int:
 def _limit() -> None:
     if sys.platform == "win32":
         return  # the parent process has a time limit
-    import resource
 
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS + 1))
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))

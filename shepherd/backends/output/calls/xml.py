@@ -2,6 +2,7 @@
 
 import re
 from functools import lru_cache
+from html import unescape
 from typing import NamedTuple
 
 from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
@@ -78,7 +79,6 @@ def parse_element(
     tool = catalog.known(name[1]) if name else None
     if name is None or tool is None:
         return (), 0
-    from html import unescape  # loads the names of all characters
 
     values: dict[str, str] = {}
     pos = name.end()

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from shepherd.backends.registry import open_provider
 from shepherd.cli.commands.providers.console import Console, ask_key
 from shepherd.cli.commands.providers.parsing import changed, checked, with_key
 from shepherd.cli.commands.providers.view import HOW_TO_ADD, details, key_advice, summary
@@ -230,8 +231,6 @@ def _findings(provider: Provider, examination: "Examination") -> list[str]:
 
 
 async def _test_local(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
-    from shepherd.backends.registry import open_provider  # imports httpx
-
     backend = await open_provider(provider, book, Config())
     try:
         say(f"{provider.name}: {backend.info.id} runs in this process")

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from shepherd.cli.render.renderer import Renderer
@@ -75,8 +76,6 @@ def show_lines(lines: Lines, renderer: Renderer, surface: Surface) -> None:
 
 def two_columns(rows: Iterable[tuple[str, str]]) -> "Table":
     """A table of names and their meanings."""
-    from rich.table import Table
-
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
