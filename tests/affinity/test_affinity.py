@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shepherd.affinity import (
@@ -79,16 +79,19 @@ def test_the_index_finds_the_longest_beginning_as_a_comparison_does(
 
 
 @given(st.lists(st.tuples(PARTS, st.sampled_from("xyz")), max_size=40), st.integers(1, 20))
+@example([([], "x"), (["a", "a"], "y")], 2)
 def test_the_memory_is_limited_and_beginnings_stay(
     recorded: list[tuple[list[str], str]], blocks: int
 ) -> None:
     index = PrefixIndex[str](blocks * ENTRY_BYTES)
+    joined = set[str]()
     for parts, replica in recorded:
         prefix = chain(*parts)
         index.record(prefix, replica)
+        joined.add(replica)  # it has its share of the memory, also after an empty prompt
         assert len(index) <= max(blocks, len({r for _, r in recorded}))
         kept = index.common(prefix, replica)
-        assert kept == min(len(prefix.hashes), max(1, blocks // _joined(index)))
+        assert kept == min(len(prefix.hashes), max(1, blocks // len(joined)))
 
 
 def test_each_of_many_replicas_keeps_a_conversation() -> None:
@@ -100,10 +103,6 @@ def test_each_of_many_replicas_keeps_a_conversation() -> None:
     loads = dict.fromkeys(range(20), 0.0)
     assert [router.choose(prompt, loads).replica for prompt in prompts] == list(range(20))
     assert len(router.index) == 20 * len(prompts[0].hashes)
-
-
-def _joined(index: PrefixIndex[str]) -> int:
-    return sum(index.blocks(name) > 0 for name in "xyz") or 1
 
 
 def test_the_prompt_that_was_used_last_stays() -> None:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shepherd.backends.base import Generation, Prefilled
@@ -78,6 +78,7 @@ def talker(rng: random.Random, words: int) -> Answer:
     limit=st.integers(MIN_CONTEXT, 3000),
     knows=st.sets(st.sampled_from(["limit", "usage of overflows"])),
 )
+@example(39, "exact", 10**0.5, 256, {"usage of overflows", "limit"})
 async def test_every_turn_gets_through_or_can_not(
     seed: int, style: str, ratio: float, limit: int, knows: set[str]
 ) -> None:

@@ -27,7 +27,7 @@ MAX_IMAGE_TOKENS = 1600
 FOLLOWING = 0.9
 """The weight of the earlier usages in the average shrinks by this factor with each new one."""
 
-MAX_FACTOR = 8.0
+MAX_FACTOR = 32.0
 """A usage that is off by more than this factor teaches nothing: no tokenizer is so different."""
 
 MAX_PROMPTS = 512
