@@ -369,4 +369,5 @@ def _known(**texts: str) -> JsonObject:
 
 
 def _rate(tokens: int, seconds: float) -> float:
-    return tokens / seconds if seconds > 0 else 0.0
+    # clocks count nanoseconds; a shorter time would give a speed that JSON can't hold
+    return tokens / seconds if seconds >= 1e-9 else 0.0

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shepherd.conversation.shared.updates import UpdateKind, from_event, to_event
@@ -73,6 +73,8 @@ def test_every_event_survives_the_wire(event: Event) -> None:
 
 
 @given(events | others)
+@example(Stats(0, 2**40, 0, 1e-300, 0.0))
+@example(Stats(2**40, 0, 0, 1e-300, 0.0))
 def test_every_event_survives_its_encoding(event: Event) -> None:
     assert event_from_json(json.loads(to_json(event_to_json(event)))) == event
 
