@@ -5,6 +5,7 @@ Statements have `?` or `:name` in place of values, and are SQL that both databas
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, LiteralString, Protocol, TypeAlias, TypeVar, cast
 
@@ -52,6 +53,16 @@ class Database(Protocol):
     def close(self) -> None:
         """Close the connection of this store; the next `run` opens it again."""
         ...
+
+
+def close_garbage(thread: ThreadPoolExecutor, database: Database) -> None:
+    """End the thread of a store that is garbage, which has no work any more; close its database.
+
+    This can run within any `submit`, when garbage is collected there: it must not submit anything,
+    because all thread pools share one lock for that.
+    """
+    thread.shutdown(wait=False)
+    database.close()
 
 
 _PLACE = re.compile(r"\?|%|(?<![:\w]):([a-z_]+)")

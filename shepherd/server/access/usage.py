@@ -20,7 +20,7 @@ from shepherd.server.access.key import KeyScope
 from shepherd.server.errors import ApiError
 from shepherd.server.record import current_key
 from shepherd.server.responses import JsonResponse
-from shepherd.storage.rows import Database, Rows
+from shepherd.storage.rows import Database, Rows, close_garbage
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class UsageStore:
         self._thread = ThreadPoolExecutor(1, "usage")
         self._waiting: deque[Write] = deque(maxlen=MAX_WAITING)
         self._failed = False
-        closing = weakref.finalize(self, _close, self._thread, self._database)
+        closing = weakref.finalize(self, close_garbage, self._thread, self._database)
         closing.atexit = False
 
     def load_charges(self, now: float) -> Sequence[Charge]:
@@ -215,16 +215,6 @@ def _read(rows: Rows, oldest: str, key: str | None) -> list[Usage]:
         (oldest, key, key),
     )
     return [Usage(*row) for row in used]
-
-
-def _close(thread: ThreadPoolExecutor, database: Database) -> None:
-    """End the thread, which has no work any more, and close the database.
-
-    This can run within any `submit`, when garbage is collected there: it must not submit anything,
-    because all thread pools share one lock for that.
-    """
-    thread.shutdown(wait=False)
-    database.close()
 
 
 def _log_damage(error: Exception, aside: Path) -> None:

@@ -18,7 +18,7 @@ from shepherd.errors import ShepherdError
 from shepherd.messages import JsonObject
 from shepherd.server.errors import STORE_UNAVAILABLE, ApiError
 from shepherd.storage.postgres import PostgresDatabase, PostgresServer
-from shepherd.storage.rows import Database, Rows
+from shepherd.storage.rows import Database, Rows, close_garbage
 
 MAX_CHAIN = 10_000
 """Responses in a row that a conversation may consist of."""
@@ -269,7 +269,7 @@ class ResponseStore:
         database = self._place
         if isinstance(database, Path | None):
             database = self._open_file(database)
-        closing = weakref.finalize(self, _close, self._thread, database)
+        closing = weakref.finalize(self, close_garbage, self._thread, database)
         closing.atexit = False
         return database
 
@@ -289,16 +289,6 @@ def open_responses(path: Path) -> Database:
 def responses_in(server: PostgresServer) -> PostgresDatabase:
     """The responses in PostgreSQL."""
     return server.database("responses", MIGRATIONS, ResponseStoreError)
-
-
-def _close(thread: ThreadPoolExecutor, database: Database) -> None:
-    """End the thread, which has no work any more, and close the database.
-
-    This can run within any `submit`, when garbage is collected there: it must not submit anything,
-    because all thread pools share one lock for that.
-    """
-    thread.shutdown(wait=False)
-    database.close()
 
 
 def _log_damage(error: Exception, aside: Path) -> None:
