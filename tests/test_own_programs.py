@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.cli.repl.file_list import FileList
+from shepherd.cli.repl.completion import FileList
 from shepherd.conversation.own_commands import OwnCommands
 from shepherd.events import ignore_events
 from shepherd.own_programs import path_outside
