@@ -25,9 +25,8 @@ from shepherd.cli.approval.question import Answer, Question
 from shepherd.cli.render.surface import Actions
 from shepherd.cli.repl.application import STYLE, ResizingApplication
 from shepherd.cli.repl.keys import bind, global_keys, leave_prompt_keys, prompt_keys, reading_keys
+from shepherd.cli.repl.panels import ESCAPE_SECONDS, QuestionPanel, ResultPanel
 from shepherd.cli.repl.prompt import Prompt
-from shepherd.cli.repl.question_panel import ESCAPE_SECONDS, QuestionPanel
-from shepherd.cli.repl.result_panel import ResultPanel
 from shepherd.cli.repl.scrollback import InkWriter
 from shepherd.cli.repl.terminal import (
     FOCUS_IN,
