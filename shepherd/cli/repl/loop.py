@@ -13,7 +13,6 @@ from rich.text import Text
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status, status_text
 from shepherd.cli.render.surface import Actions, View
-from shepherd.cli.repl.application import terminal_output
 from shepherd.cli.repl.commands.base import CommandTable, parse_command, show_lines
 from shepherd.cli.repl.completion import Offers, PromptCompleter
 from shepherd.cli.repl.keys import marks_pastes
@@ -21,7 +20,7 @@ from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.repl.prompt import Prompt, open_history
 from shepherd.cli.repl.queue import Steering, WaitingMessages, WorkQueue
 from shepherd.cli.repl.screen import Screen
-from shepherd.cli.repl.terminal import Attention, can_ask, read_focus_events
+from shepherd.cli.repl.terminal import Attention, can_ask, read_focus_events, terminal_output
 from shepherd.cli.repl.turns import is_own_command
 from shepherd.cli.terminal.paint import Painter, Piece
 from shepherd.cli.terminal.sanitize import one_line

@@ -23,7 +23,6 @@ from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProce
 
 from shepherd.cli.approval.question import Answer, Question
 from shepherd.cli.render.surface import Actions
-from shepherd.cli.repl.application import STYLE, ResizingApplication
 from shepherd.cli.repl.keys import bind, global_keys, leave_prompt_keys, prompt_keys, reading_keys
 from shepherd.cli.repl.panels import ESCAPE_SECONDS, QuestionPanel, ResultPanel
 from shepherd.cli.repl.prompt import Prompt
@@ -31,9 +30,11 @@ from shepherd.cli.repl.scrollback import InkWriter
 from shepherd.cli.repl.terminal import (
     FOCUS_IN,
     FOCUS_OUT,
+    STYLE,
     AnswerReader,
     Attention,
     BackgroundListener,
+    ResizingApplication,
     TerminalColours,
     read_answers,
 )
