@@ -9,8 +9,8 @@ from shepherd.cli.approval.question import Answer, approval_question
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status
 from shepherd.cli.render.surface import Actions
-from shepherd.cli.repl.approve import TerminalApprover
 from shepherd.cli.repl.plain import PlainSurface
+from shepherd.cli.repl.turns import TerminalApprover
 from shepherd.cli.terminal.paint import Painter
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind

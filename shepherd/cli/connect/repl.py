@@ -13,12 +13,12 @@ from shepherd.cli.connect.client import AGENT_UPDATES, SharedSessionClient
 from shepherd.cli.connect.remote import RemoteQuestions, RemoteSession
 from shepherd.cli.render.renderer import Renderer, show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
-from shepherd.cli.repl.approve import TerminalApprover
 from shepherd.cli.repl.commands import Command, message_command
 from shepherd.cli.repl.commands.view import help_rows
 from shepherd.cli.repl.completion import Offers, no_offers
 from shepherd.cli.repl.loop import TerminalLoop
 from shepherd.cli.repl.queue import Steering
+from shepherd.cli.repl.turns import TerminalApprover
 from shepherd.cli.terminal.attachments import described, mentioned_images
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize

@@ -10,12 +10,18 @@ from shepherd.backends.base import Backend
 from shepherd.cli.render.inline import markdown_parser
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
-from shepherd.cli.repl.approve import TerminalApprover, next_mode, note_mode
 from shepherd.cli.repl.commands import CommandContext, fill_table
 from shepherd.cli.repl.completion import Offers, no_offers
 from shepherd.cli.repl.loop import TerminalLoop
 from shepherd.cli.repl.queue import Steering
-from shepherd.cli.repl.turns import NotSentError, Turns, run_own_command
+from shepherd.cli.repl.turns import (
+    NotSentError,
+    TerminalApprover,
+    Turns,
+    next_mode,
+    note_mode,
+    run_own_command,
+)
 from shepherd.cli.repl.welcome import is_newcomer, suggestions, welcome
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.config.choices import ApproveMode

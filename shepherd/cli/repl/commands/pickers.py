@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from shepherd.cli.render.renderer import show_last_exchanges
-from shepherd.cli.repl.approve import note_mode
 from shepherd.cli.repl.commands.base import Command, CommandContext
+from shepherd.cli.repl.turns import note_mode
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.conversation.commands.command import Diff, Offer, Words, parse_words
