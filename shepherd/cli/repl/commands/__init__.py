@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable, parse_command
-from shepherd.cli.repl.commands.model import ModelCommands
+from shepherd.cli.repl.commands.model import ModelCommands, ProviderCommands
 from shepherd.cli.repl.commands.pickers import Pickers
-from shepherd.cli.repl.commands.provider import ProviderCommands
 from shepherd.cli.repl.commands.session import SessionCommands
 from shepherd.cli.repl.commands.view import ViewCommands
 from shepherd.cli.terminal.sanitize import one_line

@@ -1,16 +1,26 @@
-"""Commands about the model."""
+"""Commands about the model and its provider."""
 
+import asyncio
+import shlex
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from rich.text import Text
+
 from shepherd.backends.base import Backend
 from shepherd.catalog.model_files import models_in
+from shepherd.cli.commands.providers.view import ADD_OPTIONS, summary
 from shepherd.cli.repl.commands.base import Command, CommandContext
-from shepherd.cli.terminal.sanitize import one_line
-from shepherd.conversation.commands.command import Lines, Note
-from shepherd.errors import ShepherdError
+from shepherd.cli.terminal.paint import BLANK_LINE, Piece
+from shepherd.cli.terminal.sanitize import one_line, sanitize
+from shepherd.config.provider import LOCAL, Provider
+from shepherd.config.provider_book import ProviderBook
+from shepherd.conversation.commands.command import Lines, Note, Row
+from shepherd.errors import ConfigError, ShepherdError, UsageError
+from shepherd.validation import did_you_mean, nearest
 
 BUILT_IN = "pup"
 MAX_LISTED = 100
@@ -93,3 +103,180 @@ def local_models(directory: Path) -> list[str]:
     """Names of the models in `directory`, sorted."""
     names = (str(model.path.relative_to(directory)) for model in models_in(directory))
     return sorted(islice((name for name in names if name.isprintable()), MAX_LISTED))
+
+
+OF_ONE = ("use", "set", "show", "test", "remove")
+COMMANDS = ("add", *OF_ONE)
+"""The commands of `shepherd provider`, with the same options."""
+_WORDS = (*COMMANDS, "list", "next")
+
+_SETTINGS = [
+    name.replace("_", "-") for name in Provider.model_fields if name not in ("name", "headers")
+]
+
+
+class ProviderCommands:
+    """The command `/provider`."""
+
+    def __init__(self, context: CommandContext) -> None:
+        self._context = context
+
+    def commands(self) -> list[Command[str]]:
+        """The command."""
+        usage = f"[NAME|next|{'|'.join(COMMANDS)} …]"
+        summary = "where models come from; with a name, go on there"
+        return [Command("provider", usage, summary, self._provider, self._choices, by_words=True)]
+
+    @property
+    def _current(self) -> str:
+        return self._context.conversation.slot.provider
+
+    def _choices(self) -> list[str]:
+        """The choices that `/provider` completes."""
+        try:
+            stored = [provider.name for provider in self._context.conversation.providers.all()]
+        except ConfigError:
+            stored = []
+        commands = (f"{command} {name}" for command in OF_ONE for name in stored)
+        settings = (f"set {name} {key}" for name in stored for key in _SETTINGS)
+        return [*stored, LOCAL, "next", *COMMANDS, *commands, *settings]
+
+    async def _provider(self, argument: str) -> Lines | None:
+        try:
+            words = _words(argument)
+            if not words or words == ["list"]:
+                return await self._list()
+            if words[0] in COMMANDS:
+                return await self._do(words)
+            if len(words) > 1:
+                raise UsageError(_no_command(words[0]))
+            await self._switch(self._next() if words == ["next"] else words[0])
+        except OSError as error:  # a file that is not writable
+            raise ConfigError(str(error)) from error
+        return None
+
+    async def _switch(self, selector: str) -> None:
+        name = selector.partition("/")[0]
+        known = [LOCAL, *(provider.name for provider in self._context.conversation.providers.all())]
+        if name not in known and nearest(name, _WORDS) and not nearest(name, known):
+            raise UsageError(_no_command(name))
+        await PromptConsole(self._context).switch(selector)
+
+    async def _do(self, words: list[str]) -> Lines | None:
+        from shepherd.cli.commands.providers.options import read_command  # imports typer
+
+        action = read_command(words, "/provider")
+        if isinstance(action, str):
+            return [action.strip()]
+        if words[0] == "test":
+            self._context.renderer.activity.start(f"asking {one_line(words[1], 80)}")
+        await action(PromptConsole(self._context))
+        return None
+
+    def _next(self) -> str:
+        """The provider after the current one; the local model is the last of the cycle."""
+        providers = self._context.conversation.providers.all()
+        names = [*(provider.name for provider in providers), LOCAL]
+        current = self._current or LOCAL
+        place = names.index(current) if current in names else -1
+        return names[(place + 1) % len(names)]
+
+    async def _list(self) -> Lines:
+        conversation = self._context.conversation
+        providers = conversation.providers.all()
+        rows = await asyncio.to_thread(self._rows, providers)
+        rows.append((self._marked(LOCAL), f"llama.cpp   {conversation.config.model.name}"))
+        hint = (
+            "/provider NAME or next goes on there, with the same conversation."
+            if providers
+            else f"Add one: /provider {ADD_OPTIONS}"
+        )
+        return [*(Row(name, one_line(text, 400)) for name, text in rows), Note(hint)]
+
+    def _rows(self, providers: list[Provider]) -> list[tuple[str, str]]:
+        book = self._context.conversation.providers
+        rows = [[(self._marked(p.name), summary(p, book))] for p in providers]
+        backend = self._context.conversation.slot.loaded_backend
+        states = [] if backend is None else [state.describe() for state in backend.status.upstreams]
+        for provider, lines in zip(providers, rows, strict=True):
+            if provider.name == self._current:
+                lines += [("", state) for state in states]
+        return [line for lines in rows for line in lines]
+
+    def _marked(self, name: str) -> str:
+        return f"{'*' if name == (self._current or LOCAL) else ' '} {name}"
+
+
+def _no_command(word: str) -> str:
+    suggestion = did_you_mean(word, _WORDS) or f"; the commands are {', '.join(_WORDS)}."
+    return f"/provider has no command {one_line(word, 40)}{suggestion}"
+
+
+def _words(argument: str) -> list[str]:
+    """The words as a shell would split them; raises UsageError."""
+    try:
+        return shlex.split(argument)
+    except ValueError as error:
+        raise UsageError(f"A quotation mark is missing: {error}.") from error
+
+
+_NEEDS_NO_CONNECTION = ("priority", "ask")
+
+
+class PromptConsole:
+    """A `Console` of one command in the prompt; the conversation follows changes."""
+
+    command = "/provider"
+
+    def __init__(self, context: CommandContext) -> None:
+        self._context = context
+        self._conversation = context.conversation
+        self._has_output = False
+
+    @property
+    def book(self) -> ProviderBook:
+        return self._conversation.providers
+
+    @property
+    def can_ask(self) -> bool:
+        return sys.stdin.isatty()
+
+    def show(self, text: str) -> None:
+        lead = () if self._has_output else (BLANK_LINE,)
+        self._has_output = True
+        text = self._context.renderer.reword(text)
+        self._context.surface.show(*lead, Piece(Text(sanitize(text))))
+
+    def tell(self, text: str) -> None:
+        self.show(text)
+
+    async def read(self, question: str) -> str:
+        return await self._context.surface.ask_secret(question)
+
+    async def switch(self, selector: str) -> bool:
+        conversation = self._conversation
+        return await switch(
+            self._context, selector, lambda: conversation.slot.switch_provider(selector)
+        )
+
+    async def before_removing(self, name: str) -> None:
+        """Continue with the provider that answers now, else locally."""
+        if name == self._conversation.slot.provider:
+            await self.switch(LOCAL)
+        elif name == self._chosen:
+            await self.switch(self._conversation.slot.label)
+
+    async def after_change(self, name: str, key: str = "") -> None:
+        """Reconnect if the changed provider answers; offer the others to the model."""
+        conversation = self._conversation
+        await conversation.provider_changed(name)
+        if not key:
+            return
+        if name in (conversation.slot.provider, self._chosen) and key not in _NEEDS_NO_CONNECTION:
+            selector = name if key == "model" else conversation.config.model.provider
+            await self.switch(selector)
+
+    @property
+    def _chosen(self) -> str:
+        """The chosen provider, even if another one answers in its place."""
+        return self._conversation.config.model.provider.partition("/")[0]
