@@ -14,7 +14,7 @@ from shepherd.cli.connect.remote import RemoteQuestions, RemoteSession
 from shepherd.cli.render.renderer import Renderer, show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.commands import Command, message_command
-from shepherd.cli.repl.commands.view import help_rows
+from shepherd.cli.repl.commands.session import help_rows
 from shepherd.cli.repl.completion import Offers, no_offers
 from shepherd.cli.repl.loop import TerminalLoop
 from shepherd.cli.repl.queue import Steering

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable, parse_command
 from shepherd.cli.repl.commands.model import ModelCommands, ProviderCommands
 from shepherd.cli.repl.commands.pickers import Pickers
-from shepherd.cli.repl.commands.session import SessionCommands
-from shepherd.cli.repl.commands.view import ViewCommands
+from shepherd.cli.repl.commands.session import SessionCommands, ViewCommands
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.knowledge.commands import IMPROVE, INIT, INIT_SUMMARY
 from shepherd.plugins import Group, Plugins
