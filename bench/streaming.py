@@ -76,7 +76,7 @@ def _rows() -> Iterator[tuple[str, ...]]:
 def styled_text(text: str) -> str:
     """The text as it is shown, written at once."""
     from shepherd.cli.render.rows import RowWriter
-    from shepherd.cli.render.text_view import AnswerView
+    from shepherd.cli.render.views import AnswerView
     from shepherd.cli.terminal.paint import Painter
 
     painter = Painter()

@@ -23,7 +23,7 @@ from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.rows import RowWriter
 from shepherd.cli.render.status import Status
 from shepherd.cli.render.surface import Actions, View
-from shepherd.cli.render.text_view import AnswerView
+from shepherd.cli.render.views import AnswerView
 from shepherd.cli.repl.completion import PromptCompleter
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.screen import REDRAW_SECONDS, Screen

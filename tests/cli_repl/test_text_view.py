@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 
 from shepherd.cli.render.rows import RowWriter
-from shepherd.cli.render.text_view import AnswerView, ThinkingView
+from shepherd.cli.render.views import AnswerView, ThinkingView
 from shepherd.cli.terminal.paint import Painter
 from tests.cli_repl.texts import CUTS, HOSTILE, MARKDOWN, split
 

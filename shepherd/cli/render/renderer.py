@@ -6,11 +6,10 @@ from rich.text import Text
 
 from shepherd.agents import TASK
 from shepherd.cli.render import tool_view
-from shepherd.cli.render.live import LiveCalls, PlanView
 from shepherd.cli.render.status import Activity, Status
 from shepherd.cli.render.surface import Surface
-from shepherd.cli.render.text_view import AnswerView, ThinkingView
 from shepherd.cli.render.tool_view import ResultLog
+from shepherd.cli.render.views import AnswerView, LiveCalls, PlanView, ThinkingView
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import sanitize
