@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.cli.acp.transport import MessageError, message_line, parse_message
+from shepherd.cli.acp.serve import MessageError, message_line, parse_message
 from tests.cli.program import Program
 from tests.examples import examples
 from tests.forked import SHEPHERD, start_forked

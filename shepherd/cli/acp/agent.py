@@ -41,8 +41,8 @@ from shepherd.cli.acp.opening import (
     replay,
 )
 from shepherd.cli.acp.prompt import Block, invalid
+from shepherd.cli.acp.serve import INTERNAL_ERROR
 from shepherd.cli.acp.session import EditorAbilities, EditorSession, mode_state
-from shepherd.cli.acp.transport import INTERNAL_ERROR
 from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.config.choices import ApproveMode
 from shepherd.config.paths import Paths

@@ -1,22 +1,29 @@
-"""Serves one editor until it closes stdin."""
+"""Serves one editor over stdin and stdout, which carry nothing else, until it closes stdin."""
 
 import asyncio
+import json
 import logging
+import os
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from queue import SimpleQueue
+from typing import Any, cast
 
 from acp import run_agent
 from acp.interfaces import Agent
 
 from shepherd.cli.acp.agent import EditorAgent
 from shepherd.cli.acp.opening import SharedModels
-from shepherd.cli.acp.transport import LineTransport
 from shepherd.cli.terminal.lines import read_lines, take_streams
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
+from shepherd.json_text import is_finite
+from shepherd.messages import JsonObject
+from shepherd.tools.text import valid_json
 
 TERMINAL = "shepherd: this speaks with an editor, which starts it by itself (Ctrl+D ends it)\n"
 
@@ -59,3 +66,162 @@ class _LineHandler(logging.Handler):
 def _log_in_lines() -> None:
     """Editors show stderr to the user, and the package logs what it answers with an error."""
     logging.basicConfig(handlers=[_LineHandler()], level=logging.WARNING)
+
+
+FLUSH_SECONDS = 5.0
+"""The time at the end in which an editor can read the last messages."""
+
+
+class LineWriter:
+    """Writes lines in a thread, because an editor that does not read must not stop the turn.
+
+    `closed` is called once nothing can be written anymore.
+    """
+
+    def __init__(self, descriptor: int, closed: Callable[[], None]) -> None:
+        self._descriptor = descriptor
+        self._closed = closed
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="stdout", daemon=True)
+        self._thread.start()
+
+    def write(self, line: bytes) -> None:
+        """Write the line after those before it."""
+        self._queue.put(line)
+
+    def finish(self) -> None:
+        """Wait until all is written, for at most FLUSH_SECONDS."""
+        self._queue.put(None)
+        self._thread.join(FLUSH_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            while (line := self._queue.get()) is not None:
+                rest = memoryview(line)
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
+        except OSError:
+            self._closed()
+
+
+class LineTransport:
+    """The transport of the connection; a line that is not a message gets an error as its answer."""
+
+    def __init__(self, lines: asyncio.Queue[bytes | None], output: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._lines = lines
+
+        def end() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(lines.put_nowait, None)
+
+        self._writer = LineWriter(output, end)
+
+    def post(self, message: JsonObject) -> None:
+        """Send a message after those before it, without waiting."""
+        self._writer.write(message_line(message))
+
+    async def send(self, message: JsonObject) -> None:
+        """See `post`."""
+        self.post(message)
+
+    async def receive(self) -> JsonObject | None:
+        """The next message; None at the end of the input."""
+        while (line := await self._lines.get()) is not None:
+            if not line.strip():
+                continue
+            try:
+                return parse_message(line)
+            except MessageError as error:
+                self.post(error.response)
+        return None
+
+    async def close(self) -> None:
+        """Nothing: the last answers are written after the connection has ended."""
+
+    async def finish(self) -> None:
+        """Wait for the editor to read the last messages, for at most FLUSH_SECONDS."""
+        await asyncio.to_thread(self._writer.finish)
+
+
+PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603
+
+
+class MessageError(Exception):
+    """A line is not a message; `id` is that of the request, None if it has none."""
+
+    def __init__(self, code: int, text: str, id: str | int | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.id = id
+
+    @property
+    def response(self) -> JsonObject:
+        """The answer that reports the error."""
+        error = {"code": self.code, "message": str(self)}
+        return {"jsonrpc": "2.0", "id": self.id, "error": error}
+
+
+def parse_message(line: bytes) -> JsonObject:
+    """The checked message in `line`; raises MessageError.
+
+    Extension data (`_meta`) is left out of the parameters, because nothing here reads it.
+    """
+    try:
+        data = valid_json(json.loads(line.decode(), parse_constant=_refuse_constant))
+    except (ValueError, RecursionError) as error:
+        raise MessageError(PARSE_ERROR, f"Parse error: the line is not JSON ({error})") from error
+    if not isinstance(data, dict):
+        raise MessageError(INVALID_REQUEST, "Invalid request: a message must be a JSON object")
+    message = cast(JsonObject, data)
+    if not is_finite(message):
+        raise MessageError(INVALID_REQUEST, "Invalid request: a number is infinite")
+    return _checked(message)
+
+
+def message_line(message: JsonObject) -> bytes:
+    """The message as a line; lone surrogates become question marks."""
+    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _checked(message: JsonObject) -> JsonObject:
+    if "id" in message and not _is_id(message["id"]):
+        raise MessageError(INVALID_REQUEST, "Invalid request: the id must be a text or an integer")
+    request_id = cast("str | int | None", message.get("id"))
+    if "method" in message:
+        return _checked_call(message, request_id)
+    if "id" not in message:
+        raise MessageError(INVALID_REQUEST, "Invalid request: there is neither a method nor an id")
+    if "error" in message:
+        message["error"] = _checked_error(message["error"])
+    return message
+
+
+def _is_id(value: object) -> bool:
+    return value is None or (isinstance(value, str | int) and not isinstance(value, bool))
+
+
+def _checked_call(message: JsonObject, id: str | int | None) -> JsonObject:
+    if not isinstance(message["method"], str):
+        raise MessageError(INVALID_REQUEST, "Invalid request: the method must be a text", id)
+    params = message.get("params")
+    if params is None:
+        params = {}
+    if not isinstance(params, dict):
+        raise MessageError(INVALID_REQUEST, "Invalid request: params must be an object", id)
+    values = cast(JsonObject, params)
+    return message | {"params": {key: values[key] for key in values if key != "_meta"}}
+
+
+def _checked_error(error: object) -> dict[str, Any]:
+    """The error of a response, with a number and a text whatever the client sent."""
+    match error:
+        case {"code": int(code), "message": str(text)}:
+            return {"code": code, "message": text}
+        case _:
+            return {"code": INTERNAL_ERROR, "message": str(error)}

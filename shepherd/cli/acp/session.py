@@ -21,7 +21,7 @@ from acp.schema import (
 
 from shepherd.cli.acp.approvals import EditorApprover, EditorStep
 from shepherd.cli.acp.prompt import Block, Prompt, build_message, read_blocks
-from shepherd.cli.acp.transport import INVALID_REQUEST
+from shepherd.cli.acp.serve import INVALID_REQUEST
 from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.config.choices import ApproveMode
 from shepherd.conversation.commands.present import MODE_TEXT
