@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from shepherd.cli.acp.opening import SharedModels, can_see
-from shepherd.cli.acp.prompt import file_path, read_blocks
 from shepherd.cli.acp.serve import LineWriter
+from shepherd.cli.acp.session import file_path, read_blocks
 from shepherd.cli.acp.updates import SessionUpdates, call_locations, call_title, code_span, fenced
 from shepherd.config.load import load_config
 from shepherd.config.provider_book import ProviderBook

@@ -40,9 +40,8 @@ from shepherd.cli.acp.opening import (
     list_page,
     replay,
 )
-from shepherd.cli.acp.prompt import Block, invalid
 from shepherd.cli.acp.serve import INTERNAL_ERROR
-from shepherd.cli.acp.session import EditorAbilities, EditorSession, mode_state
+from shepherd.cli.acp.session import Block, EditorAbilities, EditorSession, invalid, mode_state
 from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.config.choices import ApproveMode
 from shepherd.config.paths import Paths

@@ -24,7 +24,7 @@ from acp.schema import (
 from pydantic import ValidationError
 
 from shepherd.backends.base import Backend, Concurrency
-from shepherd.cli.acp.prompt import invalid
+from shepherd.cli.acp.session import invalid
 from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.config.provider_book import ProviderBook
