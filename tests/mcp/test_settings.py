@@ -10,10 +10,16 @@ from shepherd.cli.batch.jsonprotocol import DecisionInput, InputError, parse_inp
 from shepherd.config.paths import Paths
 from shepherd.config.secrets import Secrets
 from shepherd.errors import ConfigError
-from shepherd.mcp.schema import MAX_SCHEMA_BYTES, arguments_model, model_schema
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Origin, ServerStore, all_servers
-from shepherd.mcp.tool import MAX_NAME, access_target, tool_names
+from shepherd.mcp.tool import (
+    MAX_NAME,
+    MAX_SCHEMA_BYTES,
+    access_target,
+    arguments_model,
+    model_schema,
+    tool_names,
+)
 from tests.cli.program import Program
 from tests.mcp.harness import paths_below, server
 
