@@ -16,7 +16,7 @@ from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderStore
 from shepherd.config.secrets import ENVIRONMENT, Secrets
 from shepherd.errors import ConfigError
-from shepherd.mcp.launcher import Launcher
+from shepherd.mcp.process import Launcher
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Consents, Server, ServerState, all_servers, description
 from shepherd.messages import ToolCall

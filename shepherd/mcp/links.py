@@ -19,9 +19,8 @@ from mcp_types import JSONRPCResponse
 
 from shepherd.errors import ConfigError
 from shepherd.mcp.connection import Connection, Host, Link, OtherTransportError, Streams
-from shepherd.mcp.launcher import Launcher
 from shepherd.mcp.login import Login
-from shepherd.mcp.process import MAX_MESSAGE_BYTES, ServerProcess
+from shepherd.mcp.process import MAX_MESSAGE_BYTES, Launcher, ServerProcess
 from shepherd.mcp.questions import Questions, Sampler
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Server

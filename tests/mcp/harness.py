@@ -14,7 +14,7 @@ from shepherd.config.paths import Paths
 from shepherd.config.secrets import Secrets
 from shepherd.events import EventCallback, ignore_events
 from shepherd.mcp.hub import Entry, ServerHub
-from shepherd.mcp.launcher import Launcher
+from shepherd.mcp.process import Launcher
 from shepherd.mcp.questions import Sampler
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Consents, Origin, Server, make_server
