@@ -40,8 +40,14 @@ from shepherd.cli.acp.opening import (
     list_page,
     replay,
 )
-from shepherd.cli.acp.serve import INTERNAL_ERROR
-from shepherd.cli.acp.session import Block, EditorAbilities, EditorSession, invalid, mode_state
+from shepherd.cli.acp.session import (
+    INTERNAL_ERROR,
+    Block,
+    EditorAbilities,
+    EditorSession,
+    invalid,
+    mode_state,
+)
 from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.config.choices import ApproveMode
 from shepherd.config.paths import Paths

@@ -17,6 +17,7 @@ from acp.interfaces import Agent
 
 from shepherd.cli.acp.agent import EditorAgent
 from shepherd.cli.acp.opening import SharedModels
+from shepherd.cli.acp.session import INTERNAL_ERROR, INVALID_REQUEST
 from shepherd.cli.terminal.lines import read_lines, take_streams
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider_book import ProviderBook
@@ -144,7 +145,7 @@ class LineTransport:
         await asyncio.to_thread(self._writer.finish)
 
 
-PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603
+PARSE_ERROR = -32700
 
 
 class MessageError(Exception):

@@ -1,4 +1,4 @@
-"""What takes the place of the live area: a question, or a whole result; the model goes on meanwhile."""
+"""The panels in place of the live area: a question, or whole results; the model goes on."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The terminal below the screen: its title, bell, colours and background, and what a resize does."""
+"""The terminal below the screen: title, bell, colours, background, and what a resize does."""
 
 import os
 import re
