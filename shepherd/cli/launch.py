@@ -42,7 +42,7 @@ def launch(request: Launch) -> int:
         providers = ProviderBook.from_env(os.environ, request.provider)
         return asyncio.run(ended_by_signals(serve_editor(config, read, providers)))
     if request.connect:
-        from shepherd.cli.connect.remote import run_connected
+        from shepherd.cli.connect.start import run_connected
 
         return asyncio.run(ended_by_signals(run_connected(config, cwd, request)))
     if request.cliserver:

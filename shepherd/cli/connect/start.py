@@ -1,0 +1,109 @@
+"""Chooses between one question and a terminal."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shepherd.cli.approval.plain_question import choose_approver
+from shepherd.cli.batch.oneshot import (
+    PlainOutput,
+    exit_code,
+    print_text,
+    read_piped,
+    with_context,
+)
+from shepherd.cli.connect.client import NoSessionError, SharedSessionClient
+from shepherd.cli.connect.remote import RemoteSession
+from shepherd.cli.request import Launch
+from shepherd.cli.terminal.attachments import load_images
+from shepherd.cli.terminal.secrets import STDIN, read_key
+from shepherd.config.paths import Paths
+from shepherd.config.settings import Config
+from shepherd.conversation.commands.table import find_command
+from shepherd.errors import AccessError, UsageError
+from shepherd.events import Event
+from shepherd.images import Image
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionViewer:
+    """Shows only the updates of the question."""
+
+    output: PlainOutput
+
+    def event(self, event: Event, *, mine: bool) -> None:
+        """Show an event of this turn."""
+        if mine:
+            self.output.receive(event)
+
+    def prompt(self, text: str) -> None:
+        """Prompts of other clients are not shown."""
+
+    def waiting(self, position: int) -> None:
+        """Show the length of the queue."""
+        self.output.note(f"shepherd: waiting; position {position} in the queue")
+
+    def ended(self, *, mine: bool) -> None:
+        """The asking task continues by itself."""
+
+    def notice(self, text: str) -> None:
+        """Show a notice."""
+        self.output.note(f"shepherd: {text}")
+
+
+async def ask_once(client: SharedSessionClient, prompt: str, images: Sequence[Image] = ()) -> int:
+    """Ask, show the answer, return the exit code; raises ShepherdError, BrokenPipeError."""
+    output = PlainOutput(live=sys.stdout.isatty())
+    remote = RemoteSession(client, QuestionViewer(output), choose_approver())
+    async with remote.following():
+        try:
+            reason = await remote.ask(prompt, images)
+        finally:
+            output.finish()
+    if output.broken:
+        raise BrokenPipeError
+    return exit_code(reason, output.denied)
+
+
+KEY_VARIABLE = "SHEPHERD_API_KEY"
+
+
+async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
+    """Talk in the conversation at `request.connect`; the exit code. Raises ShepherdError."""
+    key = request.api_key or os.environ.get(KEY_VARIABLE, "")
+    if key == STDIN:
+        key = read_key("Key: ")
+    async with SharedSessionClient(_base_url(request.connect), key) as client:
+        if request.prompt is not None or not sys.stdin.isatty():
+            images = load_images(request.images)
+            if request.prompt and not images and find_command(request.prompt) is not None:
+                print_text(await client.command(request.prompt))
+                return 0
+            prompt = with_context(request.prompt or "", read_piped())
+            if not prompt:
+                raise UsageError("There is no terminal to talk in; ask with -e, or pipe in.")
+            return await ask_once(client, prompt, images)
+        return await _terminal(client, config, cwd)
+
+
+async def _terminal(client: SharedSessionClient, config: Config, cwd: Path) -> int:
+    """The terminal on a shared session, or on the questions of a server's agent."""
+    paths = Paths.from_env(os.environ)
+    try:
+        await client.session()
+    except (NoSessionError, AccessError) as error:
+        from shepherd.cli.connect.repl import ApprovalDesk
+
+        try:
+            return await ApprovalDesk(client, config, cwd, paths).run()
+        except NoSessionError:
+            raise error from None
+    from shepherd.cli.connect.repl import RemoteRepl
+
+    return await RemoteRepl(client, config, cwd, paths).run()
+
+
+def _base_url(address: str) -> str:
+    return address if "://" in address else f"http://{address}"
