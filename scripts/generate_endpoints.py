@@ -137,7 +137,8 @@ def _section(
         own_first = sorted(model.model_fields, key=lambda name: name not in model.__annotations__)
         for name in own_first:
             field = model.model_fields[name]
-            yield f"| `{field.alias or name}`{_required(field)} | {field.description or ''} |"
+            about = " ".join((field.description or "").split())
+            yield f"| `{field.alias or name}`{_required(field)} | {about} |"
         yield ""
 
 

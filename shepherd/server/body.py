@@ -44,10 +44,17 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class RequestModel(BaseModel):
-    """The base of request bodies: immutable; unknown fields are ignored."""
+    """The base of request bodies: immutable; unknown fields are ignored.
+
+    The docstring of a field is its description in `/openapi.json`.
+    """
 
     model_config = ConfigDict(
-        extra="ignore", frozen=True, populate_by_name=True, allow_inf_nan=False
+        extra="ignore",
+        frozen=True,
+        populate_by_name=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
     )
 
 

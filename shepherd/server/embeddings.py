@@ -59,32 +59,16 @@ class EmbeddingBody(RequestModel):
     """The body of `POST /v1/embeddings` and of the paths like it."""
 
     model: ModelName = None
-    input: Annotated[
-        Any,
-        Field(
-            description="A text, a list of tokens, or a list of at most 2,048 such inputs. Each "
-            "gives a vector."
-        ),
-    ] = None
-    content: Annotated[
-        Any, Field(description="llama.cpp's name for `input`; the answer is in its shape.")
-    ] = None
-    encoding_format: Annotated[
-        Literal["float", "base64"] | None,
-        Field(description="How vectors are written; base64 has float32 in little endian."),
-    ] = None
-    dimensions: Annotated[
-        Integer,
-        Field(
-            ge=1,
-            le=_MAX_DIMENSIONS,
-            description="Only so many numbers of each vector, scaled to length 1 again.",
-        ),
-    ] = None
-    embd_normalize: Annotated[
-        Integer,
-        Field(description="llama.cpp's; only 2 (length 1) is served."),
-    ] = None
+    input: Any = None
+    """A text, a list of tokens, or a list of at most 2,048 such inputs. Each gives a vector."""
+    content: Any = None
+    """llama.cpp's name for `input`; the answer is in its shape."""
+    encoding_format: Literal["float", "base64"] | None = None
+    """How vectors are written; base64 has float32 in little endian."""
+    dimensions: Annotated[Integer, Field(ge=1, le=_MAX_DIMENSIONS)] = None
+    """Only so many numbers of each vector, scaled to length 1 again."""
+    embd_normalize: Integer = None
+    """llama.cpp's; only 2 (length 1) is served."""
 
     @model_validator(mode="before")
     @classmethod
@@ -101,35 +85,23 @@ class RerankBody(RequestModel):
     """The body of `POST /v1/rerank`."""
 
     model: ModelName = None
-    query: Annotated[str, Field(description="The text that documents are compared with.")]
+    query: str
+    """The text that documents are compared with."""
     documents: Annotated[
         list[Annotated[str, BeforeValidator(_document)]] | None,
-        Field(
-            min_length=1,
-            max_length=MAX_INPUTS,
-            fail_fast=True,
-            description="Texts, or objects with a `text`.",
-        ),
+        Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True),
     ] = None
+    """Texts, or objects with a `text`."""
     texts: Annotated[
-        list[str] | None,
-        Field(
-            min_length=1,
-            max_length=MAX_INPUTS,
-            fail_fast=True,
-            description="The documents in the format of Hugging Face's TEI; so is the answer then.",
-        ),
+        list[str] | None, Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)
     ] = None
-    top_n: Annotated[
-        Integer,
-        Field(ge=1, description="Only so many results; all without it."),
-    ] = None
-    return_documents: Annotated[
-        bool | None, Field(description="Each result has its document too.")
-    ] = None
-    return_text: Annotated[
-        bool | None, Field(description="With `texts`: each result has its text too.")
-    ] = None
+    """The documents in the format of Hugging Face's TEI; so is the answer then."""
+    top_n: Annotated[Integer, Field(ge=1)] = None
+    """Only so many results; all without it."""
+    return_documents: bool | None = None
+    """Each result has its document too."""
+    return_text: bool | None = None
+    """With `texts`: each result has its text too."""
 
     @model_validator(mode="before")
     @classmethod

@@ -42,6 +42,13 @@ class _Inputs(GenerateJsonSchema):
         is_known = "json_schema_input_schema" in schema or schema["schema"]["type"] == "model"
         return usual if is_known else {"anyOf": [usual, {}]}
 
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:
+        """A part of a schema; a field's description comes from a docstring, which has lines."""
+        part = super().generate_inner(schema)
+        if schema["type"] == "model-field" and "description" in part:
+            part["description"] = " ".join(part["description"].split())
+        return part
+
 
 def add_openapi(
     api: FastAPI, context: ServerContext, errors: ErrorShapes, *, needs_keys: bool

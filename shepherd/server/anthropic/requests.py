@@ -86,54 +86,32 @@ class PromptRequest(RequestModel):
 
     model: ModelName = None
     messages: Annotated[
-        list[WireMessage],
-        Field(
-            min_length=1,
-            fail_fast=True,
-            description="The conversation: text, images in base64, documents as text, calls and "
-            "their results, and reasoning with the signature that came with it. A message may "
-            "have the role `system`.",
-        ),
-        BeforeValidator(few_messages),
+        list[WireMessage], Field(min_length=1, fail_fast=True), BeforeValidator(few_messages)
     ]
-    system: Annotated[
-        str,
-        PlainValidator(system_text),
-        Field(description="The system prompt: a text or text blocks."),
-    ] = ""
-    tools: Annotated[
-        Tools[WireTool],
-        Field(
-            description="Tools on offer. Those that Anthropic's servers run are left out.",
-        ),
-    ] = Field(default_factory=list[WireTool])
-    tool_choice: Annotated[
-        WireToolChoice | None,
-        Field(
-            description="`auto`; `any`: the answer is calls; `tool`: one call of the tool `name`; "
-            "`none`: the tools are not offered. `disable_parallel_tool_use`: at most one call."
-        ),
-    ] = None
-    thinking: Annotated[
-        WireThinking | None,
-        Field(
-            description="`enabled` and `adaptive`: the model reasons; `disabled` and "
-            "`between_tools`: it does not. `budget_tokens` limits the reasoning. With "
-            "`display: omitted` the answer keeps the reasoning in the signature alone."
-        ),
-    ] = None
-    output_config: Annotated[
-        OutputConfig | None,
-        Field(description="`format`: JSON that fits a schema; `effort`: how much it reasons."),
-    ] = None
-    output_format: Annotated[
-        WireFormat | None, Field(description="The older place of `output_config.format`.")
-    ] = None
+    """The conversation: text, images in base64, documents as text, calls and their results, and
+    reasoning with the signature that came with it. A message may have the role `system`.
+    """
+    system: Annotated[str, PlainValidator(system_text)] = ""
+    """The system prompt: a text or text blocks."""
+    tools: Tools[WireTool] = Field(default_factory=list[WireTool])
+    """Tools on offer. Those that Anthropic's servers run are left out."""
+    tool_choice: WireToolChoice | None = None
+    """`auto`; `any`: the answer is calls; `tool`: one call of the tool `name`; `none`: the tools
+    are not offered. `disable_parallel_tool_use`: at most one call.
+    """
+    thinking: WireThinking | None = None
+    """`enabled` and `adaptive`: the model reasons; `disabled` and `between_tools`: it does not.
+    `budget_tokens` limits the reasoning. With `display: omitted` the answer keeps the reasoning in
+    the signature alone.
+    """
+    output_config: OutputConfig | None = None
+    """`format`: JSON that fits a schema; `effort`: how much it reasons."""
+    output_format: WireFormat | None = None
+    """The older place of `output_config.format`."""
     mcp_servers: NotServed = None
     container: NotServed = None
-    thread: Annotated[
-        Any, Field(description="Not served: send the whole conversation. Clients then do.")
-    ] = None
+    thread: Any = None
+    """Not served: send the whole conversation. Clients then do."""
     compaction: NotServed = None
     stream: Events = None
     stop_sequences: Annotated[
@@ -147,9 +125,8 @@ class PromptRequest(RequestModel):
     temperature: float | None = _ranged("temperature", "Randomness; 0: the likeliest token.")
     top_p: float | None = _ranged("top_p", "Keep the likeliest tokens up to this probability.")
     top_k: int | None = _ranged("top_k", "Keep the K likeliest tokens; 0: all.")
-    context_management: Annotated[
-        Any, Field(description="Accepted; no edit is applied, and the answer says so.")
-    ] = None
+    context_management: Any = None
+    """Accepted; no edit is applied, and the answer says so."""
 
     @model_validator(mode="before")
     @classmethod
@@ -161,20 +138,12 @@ class PromptRequest(RequestModel):
 class CountRequest(PromptRequest):
     """The body of `POST /v1/messages/count_tokens`, which is checked as a message is."""
 
-    max_tokens: Annotated[
-        int | None, Field(ge=0, strict=True, description="Accepted: it changes no count.")
-    ] = None
+    max_tokens: Annotated[int | None, Field(ge=0, strict=True)] = None
+    """Accepted: it changes no count."""
 
 
 class MessagesRequest(PromptRequest):
     """The body of `POST /v1/messages`."""
 
-    max_tokens: Annotated[
-        int,
-        Field(
-            ge=0,
-            strict=True,
-            description="Tokens to generate at most. 0: the prompt goes into the cache, and the "
-            "answer is empty.",
-        ),
-    ]
+    max_tokens: Annotated[int, Field(ge=0, strict=True)]
+    """Tokens to generate at most. 0: the prompt goes into the cache, and the answer is empty."""

@@ -28,16 +28,14 @@ class EmbedContentBody(GeminiModel):
     """The body of `POST /v1beta/models/{model}:embedContent`."""
 
     model: str | None = None
-    content: Annotated[
-        Instructions, BeforeValidator(as_content), Field(description="The text; nothing else.")
-    ]
-    output_dimensionality: Annotated[
-        int | None,
-        Field(ge=0, le=_MAX_DIMENSIONS, strict=True, description="Numbers of the vector."),
-    ] = None
-    auto_truncate: Annotated[
-        bool | None, Field(description="true: a text that is too long loses its end.")
-    ] = None
+    content: Annotated[Instructions, BeforeValidator(as_content)]
+    """The text; nothing else."""
+    output_dimensionality: Annotated[int | None, Field(ge=0, le=_MAX_DIMENSIONS, strict=True)] = (
+        None
+    )
+    """Numbers of the vector."""
+    auto_truncate: bool | None = None
+    """true: a text that is too long loses its end."""
 
     @model_validator(mode="before")
     @classmethod
@@ -59,14 +57,8 @@ class EmbedContentBody(GeminiModel):
 class BatchEmbedBody(GeminiModel):
     """The body of `POST /v1beta/models/{model}:batchEmbedContents`."""
 
-    requests: Annotated[
-        list[EmbedContentBody],
-        Field(
-            max_length=MAX_INPUTS,
-            fail_fast=True,
-            description="A request for each text, all of the same model and size.",
-        ),
-    ]
+    requests: Annotated[list[EmbedContentBody], Field(max_length=MAX_INPUTS, fail_fast=True)]
+    """A request for each text, all of the same model and size."""
 
 
 def embed_router(context: ServerContext, version: str) -> APIRouter:

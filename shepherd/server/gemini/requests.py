@@ -308,40 +308,27 @@ Tools: TypeAlias = Annotated[
 class PromptFields(GeminiModel):
     """The parts of a request that the prompt is made of."""
 
-    contents: Annotated[
-        Contents,
-        Field(description="The conversation; images are `inlineData`, and files are refused."),
-    ]
-    system_instruction: Annotated[
-        SystemInstruction, Field(description="Instructions to the model: a content of texts.")
-    ] = None
-    tools: Annotated[
-        Tools,
-        Field(
-            description="`functionDeclarations`, with `parameters` or `parametersJsonSchema`. "
-            "Tools that Google runs are refused."
-        ),
-    ] = Field(default_factory=list[Tool])
-    tool_config: Annotated[
-        ToolConfig | None,
-        Field(
-            description="`functionCallingConfig`: its mode `AUTO` and `VALIDATED` leave it to the "
-            "model, `ANY` demands calls, `NONE` offers no functions."
-        ),
-    ] = None
-    generation_config: Annotated[
-        GenerationConfig | None,
-        Field(
-            description="`temperature`, `topP`, `topK`, `maxOutputTokens`, `stopSequences`, "
-            "`candidateCount`, `seed`, `presencePenalty`, `frequencyPenalty`, `responseMimeType`, "
-            "`responseSchema`, `responseJsonSchema`, `thinkingConfig`, `responseLogprobs`, "
-            "`logprobs`."
-        ),
-    ] = None
-    cached_content: Annotated[
-        Any, Field(description="Not served; the server finds equal beginnings by itself.")
-    ] = None
-    continuation_token: Annotated[Any, Field(description="Not served.")] = None
+    contents: Contents
+    """The conversation; images are `inlineData`, and files are refused."""
+    system_instruction: SystemInstruction = None
+    """Instructions to the model: a content of texts."""
+    tools: Tools = Field(default_factory=list[Tool])
+    """`functionDeclarations`, with `parameters` or `parametersJsonSchema`. Tools that Google runs
+    are refused.
+    """
+    tool_config: ToolConfig | None = None
+    """`functionCallingConfig`: its mode `AUTO` and `VALIDATED` leave it to the model, `ANY` demands
+    calls, `NONE` offers no functions.
+    """
+    generation_config: GenerationConfig | None = None
+    """`temperature`, `topP`, `topK`, `maxOutputTokens`, `stopSequences`, `candidateCount`, `seed`,
+    `presencePenalty`, `frequencyPenalty`, `responseMimeType`, `responseSchema`,
+    `responseJsonSchema`, `thinkingConfig`, `responseLogprobs`, `logprobs`.
+    """
+    cached_content: Any = None
+    """Not served; the server finds equal beginnings by itself."""
+    continuation_token: Any = None
+    """Not served."""
 
     @model_validator(mode="before")
     @classmethod
@@ -362,15 +349,11 @@ class GenerateRequest(PromptFields):
 class CountRequest(GeminiModel):
     """The body of `:countTokens`: the parts of a prompt, or a whole request."""
 
-    contents: Annotated[
-        Contents | None, Field(description="The conversation, without a whole request.")
-    ] = None
-    generate_content_request: Annotated[
-        GenerateRequest | None, Field(description="A whole request, in place of the contents.")
-    ] = None
-    system_instruction: Annotated[
-        SystemInstruction, Field(description="Instructions beside the contents.")
-    ] = None
-    tools: Annotated[Tools, Field(description="Functions on offer beside the contents.")] = Field(
-        default_factory=list[Tool]
-    )
+    contents: Contents | None = None
+    """The conversation, without a whole request."""
+    generate_content_request: GenerateRequest | None = None
+    """A whole request, in place of the contents."""
+    system_instruction: SystemInstruction = None
+    """Instructions beside the contents."""
+    tools: Tools = Field(default_factory=list[Tool])
+    """Functions on offer beside the contents."""

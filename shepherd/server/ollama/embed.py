@@ -35,32 +35,35 @@ def _not_negative(value: int | None) -> int:
 class EmbedBody(RequestModel):
     """The body of `POST /api/embed`."""
 
-    model: Annotated[str, Field(min_length=1, description="The model's name.")]
+    model: Annotated[str, Field(min_length=1)]
+    """The model's name."""
     input: Annotated[
-        list[str],
-        Field(max_length=MAX_INPUTS, fail_fast=True, description="A text, or a list of texts."),
-        BeforeValidator(_one_or_more),
+        list[str], Field(max_length=MAX_INPUTS, fail_fast=True), BeforeValidator(_one_or_more)
     ] = Field(default_factory=list[str])
-    truncate: Annotated[
-        bool | None,
-        Field(description="Texts that are too long lose their end, unless it is false."),
-    ] = None
+    """A text, or a list of texts."""
+    truncate: bool | None = None
+    """Texts that are too long lose their end, unless it is false."""
     dimensions: Annotated[
-        int | None,
-        Field(ge=0, le=65_536, strict=True, description="Only so many numbers of each vector."),
-        AfterValidator(_not_negative),
+        int | None, Field(ge=0, le=65536, strict=True), AfterValidator(_not_negative)
     ] = None
-    options: Annotated[Any, Field(description="Accepted without effect.")] = None
-    keep_alive: Annotated[Any, Field(description="Accepted without effect.")] = None
+    """Only so many numbers of each vector."""
+    options: Any = None
+    """Accepted without effect."""
+    keep_alive: Any = None
+    """Accepted without effect."""
 
 
 class EmbeddingsBody(RequestModel):
     """The body of `POST /api/embeddings`."""
 
-    model: Annotated[str, Field(min_length=1, description="The model's name.")]
-    prompt: Annotated[str | None, Field(description="The text.")] = None
-    options: Annotated[Any, Field(description="Accepted without effect.")] = None
-    keep_alive: Annotated[Any, Field(description="Accepted without effect.")] = None
+    model: Annotated[str, Field(min_length=1)]
+    """The model's name."""
+    prompt: str | None = None
+    """The text."""
+    options: Any = None
+    """Accepted without effect."""
+    keep_alive: Any = None
+    """Accepted without effect."""
 
 
 def embed_router(context: ServerContext) -> APIRouter:

@@ -118,48 +118,30 @@ class Options(SamplingFields):
 class OllamaRequest(RequestModel):
     """The fields that chat and generate share."""
 
-    model: Annotated[
-        str, Field(min_length=1, description="A model on offer, which answers under this name.")
-    ]
-    stream: Annotated[
-        bool | None, Field(description="Answer in lines of JSON, unless it is false.")
-    ] = None
-    think: Annotated[
-        Annotated[bool | str | None, PlainValidator(_think)],
-        Field(description="Whether the model reasons; `low` to `max`: how much."),
-    ] = None
-    format: Annotated[
-        Annotated[JsonObject | None, PlainValidator(_format)],
-        Field(description="`json`: the answer is an object; a JSON schema: it fits the schema."),
-    ] = None
-    options: Annotated[
-        Options | None,
-        Field(
-            description="`num_predict` (tokens to generate at most), `stop`, `seed`, `temperature` "
-            "and the other sampling parameters. Those that load a model, such as `num_ctx`, have "
-            "no effect."
-        ),
-    ] = None
+    model: Annotated[str, Field(min_length=1)]
+    """A model on offer, which answers under this name."""
+    stream: bool | None = None
+    """Answer in lines of JSON, unless it is false."""
+    think: Annotated[bool | str | None, PlainValidator(_think)] = None
+    """Whether the model reasons; `low` to `max`: how much."""
+    format: Annotated[JsonObject | None, PlainValidator(_format)] = None
+    """`json`: the answer is an object; a JSON schema: it fits the schema."""
+    options: Options | None = None
+    """`num_predict` (tokens to generate at most), `stop`, `seed`, `temperature` and the other
+    sampling parameters. Those that load a model, such as `num_ctx`, have no effect.
+    """
     keep_alive: Annotated[
-        float | None,
-        PlainValidator(_seconds, json_schema_input_type=float | str | None),
-        Field(
-            description="How long the model stays loaded afterwards: seconds, or a text such as "
-            "`5m`; 0 = it is unloaded, -1 = until its memory is needed."
-        ),
+        float | None, PlainValidator(_seconds, json_schema_input_type=float | str | None)
     ] = None
-    logprobs: Annotated[
-        bool | None, Field(description="Tell the log probability of each token of the content.")
-    ] = None
+    """How long the model stays loaded afterwards: seconds, or a text such as `5m`; 0 = it is
+    unloaded, -1 = until its memory is needed.
+    """
+    logprobs: bool | None = None
+    """Tell the log probability of each token of the content."""
     top_logprobs: Annotated[
-        int | None,
-        Field(
-            ge=_LOGPROBS.low,
-            le=_LOGPROBS.high,
-            description="Tell so many of the likeliest tokens too; `logprobs` must be true.",
-        ),
-        BeforeValidator(no_boolean),
+        int | None, Field(ge=_LOGPROBS.low, le=_LOGPROBS.high), BeforeValidator(no_boolean)
     ] = None
+    """Tell so many of the likeliest tokens too; `logprobs` must be true."""
 
     @model_validator(mode="before")
     @classmethod
@@ -180,46 +162,35 @@ class OllamaRequest(RequestModel):
 class ChatRequest(OllamaRequest):
     """The body of `POST /api/chat`."""
 
-    messages: Annotated[
-        list[WireMessage],
-        Field(
-            fail_fast=True,
-            description="The conversation; images are in base64. Without messages the model is "
-            "only loaded.",
-        ),
-        BeforeValidator(_few),
-    ] = Field(default_factory=list[WireMessage])
-    truncate: Annotated[
-        bool | None,
-        Field(
-            description="true: if the conversation does not fit, its oldest turns leave, and the "
-            "answer says how many messages did in `truncated_messages`. Otherwise it is refused."
-        ),
-    ] = None
-    tools: Annotated[
-        Tools[WireTool],
-        Field(description="Functions on offer."),
-    ] = Field(default_factory=list[WireTool])
+    messages: Annotated[list[WireMessage], Field(fail_fast=True), BeforeValidator(_few)] = Field(
+        default_factory=list[WireMessage]
+    )
+    """The conversation; images are in base64. Without messages the model is only loaded."""
+    truncate: bool | None = None
+    """true: if the conversation does not fit, its oldest turns leave, and the answer says how many
+    messages did in `truncated_messages`. Otherwise it is refused.
+    """
+    tools: Tools[WireTool] = Field(default_factory=list[WireTool])
+    """Functions on offer."""
 
 
 class GenerateRequest(OllamaRequest):
     """The body of `POST /api/generate`."""
 
-    prompt: Annotated[
-        str | None,
-        Field(description="The user's message; without one the model is only loaded."),
-    ] = None
-    system: Annotated[str | None, Field(description="Instructions to the model.")] = None
-    images: Annotated[Images, Field(description="Images in base64.")] = ()
-    raw: Annotated[
-        bool | None,
-        Field(description="The prompt goes to the model as it is, without a chat template."),
-    ] = None
-    suffix: Annotated[
-        str | None, Field(description="The text behind the answer, if the model can fill gaps.")
-    ] = None
-    template: Annotated[str | None, Field(description="Not served.")] = None
-    context: Annotated[Any, Field(description="Not served; send the conversation to chat.")] = None
+    prompt: str | None = None
+    """The user's message; without one the model is only loaded."""
+    system: str | None = None
+    """Instructions to the model."""
+    images: Images = ()
+    """Images in base64."""
+    raw: bool | None = None
+    """The prompt goes to the model as it is, without a chat template."""
+    suffix: str | None = None
+    """The text behind the answer, if the model can fill gaps."""
+    template: str | None = None
+    """Not served."""
+    context: Any = None
+    """Not served; send the conversation to chat."""
     width: NotServed = None
     height: NotServed = None
     steps: NotServed = None
@@ -228,14 +199,8 @@ class GenerateRequest(OllamaRequest):
 class ShowRequest(RequestModel):
     """The body of `POST /api/show`."""
 
-    model: Annotated[
-        str,
-        Field(
-            min_length=1,
-            description="The model's name.",
-            validation_alias=AliasChoices("model", "name"),
-        ),
-    ]
+    model: Annotated[str, Field(min_length=1, validation_alias=AliasChoices("model", "name"))]
+    """The model's name."""
 
 
 def plain_name(name: str, models: Models) -> str:

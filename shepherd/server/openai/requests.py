@@ -57,12 +57,9 @@ class TemplateOptions(RequestModel):
     model_config = ConfigDict(extra="allow")
 
     enable_thinking: Annotated[
-        bool | None,
-        Field(
-            validation_alias=AliasChoices("enable_thinking", "thinking"),
-            description="Whether the model reasons.",
-        ),
+        bool | None, Field(validation_alias=AliasChoices("enable_thinking", "thinking"))
     ] = None
+    """Whether the model reasons."""
 
     @property
     def values(self) -> dict[str, object]:
@@ -83,106 +80,75 @@ class ChatRequest(SamplingFields, GrammarFields):
 
     model: ModelName = None
     messages: Annotated[
-        list[WireMessage],
-        Field(
-            min_length=1,
-            fail_fast=True,
-            description="The conversation; system messages are merged, images are `data:` URLs.",
-        ),
-        BeforeValidator(few_messages),
+        list[WireMessage], Field(min_length=1, fail_fast=True), BeforeValidator(few_messages)
     ]
-    tools: Annotated[
-        Tools[WireTool],
-        Field(description="Functions and custom tools on offer."),
-    ] = Field(default_factory=list[WireTool])
-    tool_choice: Annotated[
-        Any,
-        Field(
-            description="`auto`; `none`: the tools are not offered; `required`: the answer is "
-            "calls; a tool's name: it is one call of it; `allowed_tools`: only these are offered."
-        ),
-    ] = None
-    parallel_tool_calls: Annotated[
-        bool | None, Field(description="false: at most one call in an answer.")
-    ] = None
+    """The conversation; system messages are merged, images are `data:` URLs."""
+    tools: Tools[WireTool] = Field(default_factory=list[WireTool])
+    """Functions and custom tools on offer."""
+    tool_choice: Any = None
+    """`auto`; `none`: the tools are not offered; `required`: the answer is calls; a tool's name: it
+    is one call of it; `allowed_tools`: only these are offered.
+    """
+    parallel_tool_calls: bool | None = None
+    """false: at most one call in an answer."""
     stream: Events = None
-    stream_options: Annotated[
-        StreamOptions | None,
-        Field(description="`include_usage`: a stream ends with a chunk that has the usage."),
-    ] = None
-    max_completion_tokens: Annotated[
-        TokenLimit, Field(description="Tokens to generate at most; none or -1: as many as fit.")
-    ] = None
+    stream_options: StreamOptions | None = None
+    """`include_usage`: a stream ends with a chunk that has the usage."""
+    max_completion_tokens: TokenLimit = None
+    """Tokens to generate at most; none or -1: as many as fit."""
     max_tokens: Annotated[
-        TokenLimit,
-        Field(
-            validation_alias=AliasChoices("max_tokens", "n_predict"),
-            description="The older name of the same, also `n_predict`.",
-        ),
+        TokenLimit, Field(validation_alias=AliasChoices("max_tokens", "n_predict"))
     ] = None
-    reasoning_effort: Annotated[
-        str | None,
-        Field(
-            description="`none`: the model does not reason; `minimal` to `xhigh`: how much it does."
-        ),
-    ] = None
+    """The older name of the same, also `n_predict`."""
+    reasoning_effort: str | None = None
+    """`none`: the model does not reason; `minimal` to `xhigh`: how much it does."""
     thinking_budget_tokens: Annotated[
         int | None,
         Field(
             ge=-1,
             validation_alias=AliasChoices("thinking_budget_tokens", "reasoning_budget_tokens"),
-            description="The most tokens of reasoning, also `reasoning_budget_tokens`; -1: no "
-            "limit.",
         ),
     ] = None
-    chat_template_kwargs: Annotated[
-        TemplateOptions | None,
-        Field(
-            description="`enable_thinking`: whether the model reasons; outweighs the effort. Other "
-            "names are variables of the chat template of a model in this process."
-        ),
-    ] = None
-    n: Annotated[
-        int | None,
-        Field(ge=1, description="Answers to give, each with its own seed; `server.max_choices`."),
-    ] = None
-    response_format: Annotated[
-        Any,
-        Field(
-            description="`text`; `json_object`: any JSON object; `json_schema`: JSON that fits the "
-            "schema, with `strict` refused if a part of it can't be enforced."
-        ),
-    ] = None
-    continue_final_message: Annotated[
-        bool | Literal["content", "reasoning_content"] | None,
-        Field(
-            description="The answer continues the last message, which is the assistant's. Only "
-            "models in this process can."
-        ),
-    ] = None
-    add_generation_prompt: Annotated[
-        bool | None, Field(description="false: only with `continue_final_message`.")
-    ] = None
-    return_progress: Annotated[
-        bool | None, Field(description="A stream tells in `prompt_progress` how far the prompt is.")
-    ] = None
-    timings_per_token: Annotated[
-        bool | None, Field(description="Each chunk of a stream has `timings`.")
-    ] = None
-    verbose: Annotated[
-        bool | None, Field(description="`__verbose.prompt` is the prompt as the model reads it.")
-    ] = None
-    service_tier: Annotated[
-        str | None, Field(description="Accepted; the answer says `default`.")
-    ] = None
-    prediction: Annotated[Any, Field(description="Accepted; drafts come from the prompt.")] = None
-    verbosity: Annotated[Any, Field(description="Accepted.")] = None
-    metadata: Annotated[Any, Field(description="Accepted.")] = None
-    functions: Annotated[Any, Field(description="Not served; use `tools`.")] = None
-    function_call: Annotated[Any, Field(description="Not served; use `tool_choice`.")] = None
-    modalities: Annotated[Any, Field(description='Only `["text"]`.')] = None
+    """The most tokens of reasoning, also `reasoning_budget_tokens`; -1: no limit."""
+    chat_template_kwargs: TemplateOptions | None = None
+    """`enable_thinking`: whether the model reasons; outweighs the effort. Other names are variables
+    of the chat template of a model in this process.
+    """
+    n: Annotated[int | None, Field(ge=1)] = None
+    """Answers to give, each with its own seed; `server.max_choices`."""
+    response_format: Any = None
+    """`text`; `json_object`: any JSON object; `json_schema`: JSON that fits the schema, with
+    `strict` refused if a part of it can't be enforced.
+    """
+    continue_final_message: bool | Literal["content", "reasoning_content"] | None = None
+    """The answer continues the last message, which is the assistant's. Only models in this process
+    can.
+    """
+    add_generation_prompt: bool | None = None
+    """false: only with `continue_final_message`."""
+    return_progress: bool | None = None
+    """A stream tells in `prompt_progress` how far the prompt is."""
+    timings_per_token: bool | None = None
+    """Each chunk of a stream has `timings`."""
+    verbose: bool | None = None
+    """`__verbose.prompt` is the prompt as the model reads it."""
+    service_tier: str | None = None
+    """Accepted; the answer says `default`."""
+    prediction: Any = None
+    """Accepted; drafts come from the prompt."""
+    verbosity: Any = None
+    """Accepted."""
+    metadata: Any = None
+    """Accepted."""
+    functions: Any = None
+    """Not served; use `tools`."""
+    function_call: Any = None
+    """Not served; use `tool_choice`."""
+    modalities: Any = None
+    """Only `["text"]`."""
     audio: NotServed = None
-    web_search_options: Annotated[Any, Field(description="Not served; use `tools`.")] = None
+    web_search_options: Any = None
+    """Not served; use `tools`."""
 
     @model_validator(mode="before")
     @classmethod

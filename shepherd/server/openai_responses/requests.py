@@ -101,65 +101,41 @@ class ResponsesRequest(SamplingFields):
     """The body of `POST /v1/responses`."""
 
     model: ModelName = None
-    input: Annotated[
-        Any, Field(description="A text, or a list of items: messages, calls, results, reasoning.")
-    ] = None
-    instructions: Annotated[
-        str | None, Field(description="System message before all others; not kept for later.")
-    ] = None
-    previous_response_id: Annotated[
-        str | None, Field(description="A stored response, whose conversation is continued.")
-    ] = None
-    tools: Annotated[
-        Tools[JsonObject],
-        Field(
-            description="`function`, `custom`, and `namespace` with some of both; tools that only "
-            "OpenAI runs are left out.",
-        ),
-    ] = Field(default_factory=list[JsonObject])
-    tool_choice: Annotated[
-        Any,
-        Field(
-            description="`auto`, `none`, `required`, one function or custom tool, or "
-            "`allowed_tools`."
-        ),
-    ] = None
-    parallel_tool_calls: Annotated[
-        bool | None, Field(description="false: at most one call in an answer.")
-    ] = None
-    text: Annotated[
-        TextOptions | None,
-        Field(description="`format`: `text`, `json_object` or `json_schema`."),
-    ] = None
-    reasoning: Annotated[
-        Reasoning | None,
-        Field(
-            description="`effort`: `none`, the model does not reason; anything else: it does. "
-            "`summary`: the reasoning comes as a summary, in full."
-        ),
-    ] = None
-    truncation: Annotated[
-        Literal["auto", "disabled"] | None,
-        Field(description="`auto`: the oldest turns leave when the conversation does not fit."),
-    ] = None
+    input: Any = None
+    """A text, or a list of items: messages, calls, results, reasoning."""
+    instructions: str | None = None
+    """System message before all others; not kept for later."""
+    previous_response_id: str | None = None
+    """A stored response, whose conversation is continued."""
+    tools: Tools[JsonObject] = Field(default_factory=list[JsonObject])
+    """`function`, `custom`, and `namespace` with some of both; tools that only OpenAI runs are left
+    out.
+    """
+    tool_choice: Any = None
+    """`auto`, `none`, `required`, one function or custom tool, or `allowed_tools`."""
+    parallel_tool_calls: bool | None = None
+    """false: at most one call in an answer."""
+    text: TextOptions | None = None
+    """`format`: `text`, `json_object` or `json_schema`."""
+    reasoning: Reasoning | None = None
+    """`effort`: `none`, the model does not reason; anything else: it does. `summary`: the reasoning
+    comes as a summary, in full.
+    """
+    truncation: Literal["auto", "disabled"] | None = None
+    """`auto`: the oldest turns leave when the conversation does not fit."""
     conversation: NotServed = None
     prompt: NotServed = None
     moderation: NotServed = None
     context_management: NotServed = None
     stream: Events = None
-    max_output_tokens: Annotated[
-        int | None, Field(ge=1, description="Tokens to generate at most; none: as many as fit.")
-    ] = None
-    max_tool_calls: Annotated[
-        int | None, Field(ge=1, description="Accepted: no tool runs on the server.")
-    ] = None
-    store: Annotated[
-        bool | None,
-        Field(description="false: the response can't be used later."),
-    ] = None
-    background: Annotated[
-        bool | None, Field(description="Answer at once, and generate while no client waits.")
-    ] = None
+    max_output_tokens: Annotated[int | None, Field(ge=1)] = None
+    """Tokens to generate at most; none: as many as fit."""
+    max_tool_calls: Annotated[int | None, Field(ge=1)] = None
+    """Accepted: no tool runs on the server."""
+    store: bool | None = None
+    """false: the response can't be used later."""
+    background: bool | None = None
+    """Answer at once, and generate while no client waits."""
     include: Annotated[
         ListOrNull[str],
         AfterValidator(_known_includes),
@@ -169,15 +145,16 @@ class ResponsesRequest(SamplingFields):
             f"probabilities; `{ENCRYPTED_REASONING}` always comes.",
         ),
     ] = Field(default_factory=list[str])
-    metadata: Annotated[
-        dict[str, str] | None,
-        AfterValidator(_short_metadata),
-        Field(description="Up to 16 texts, which come back with the response."),
-    ] = None
-    prompt_cache_key: Annotated[str | None, Field(description="Comes back; has no effect.")] = None
-    safety_identifier: Annotated[str | None, Field(description="Comes back.")] = None
-    service_tier: Annotated[str | None, Field(description="Comes back as `default`.")] = None
-    user: Annotated[str | None, Field(description="Comes back.")] = None
+    metadata: Annotated[dict[str, str] | None, AfterValidator(_short_metadata)] = None
+    """Up to 16 texts, which come back with the response."""
+    prompt_cache_key: str | None = None
+    """Comes back; has no effect."""
+    safety_identifier: str | None = None
+    """Comes back."""
+    service_tier: str | None = None
+    """Comes back as `default`."""
+    user: str | None = None
+    """Comes back."""
 
     @model_validator(mode="before")
     @classmethod

@@ -52,44 +52,25 @@ def raw_token_limit(requested: int | None, default: int) -> int:
 class CompletionRequest(RawRequest):
     """The body of `POST /v1/completions`."""
 
-    prompt: Annotated[
-        Any,
-        Field(
-            description="A text, a list of tokens, or a list of either. Only models in this "
-            "process take it."
-        ),
-    ]
-    suffix: Annotated[
-        str | None,
-        Field(description="The text behind the gap, for models with tokens for that."),
-    ] = None
+    prompt: Any
+    """A text, a list of tokens, or a list of either. Only models in this process take it."""
+    suffix: str | None = None
+    """The text behind the gap, for models with tokens for that."""
     max_tokens: Annotated[
-        int | None,
-        Field(
-            ge=-1,
-            validation_alias=AliasChoices("max_tokens", "n_predict"),
-            description="Tokens to generate at most; none or -1: as many as fit; 0: none.",
-        ),
+        int | None, Field(ge=-1, validation_alias=AliasChoices("max_tokens", "n_predict"))
     ] = None
-    echo: Annotated[
-        bool | None,
-        Field(description="The text begins with the prompt, whose tokens `logprobs` has too."),
-    ] = None
+    """Tokens to generate at most; none or -1: as many as fit; 0: none."""
+    echo: bool | None = None
+    """The text begins with the prompt, whose tokens `logprobs` has too."""
     logprobs: int | None = ranged(
         "logprobs", "Tell the log probabilities of the tokens, and of so many likeliest ones."
     )
-    n: Annotated[
-        int | None,
-        Field(ge=1, description="Answers to each prompt, at most `server.max_choices`."),
-    ] = None
-    best_of: Annotated[
-        int | None,
-        Field(ge=1, description="Generate so many answers and keep the `n` most likely ones."),
-    ] = None
-    stream_options: Annotated[
-        StreamOptions | None,
-        Field(description="`include_usage`: a stream ends with a chunk that has the usage."),
-    ] = None
+    n: Annotated[int | None, Field(ge=1)] = None
+    """Answers to each prompt, at most `server.max_choices`."""
+    best_of: Annotated[int | None, Field(ge=1)] = None
+    """Generate so many answers and keep the `n` most likely ones."""
+    stream_options: StreamOptions | None = None
+    """`include_usage`: a stream ends with a chunk that has the usage."""
 
     @model_validator(mode="before")
     @classmethod
@@ -126,45 +107,30 @@ class LlamaRequest(RawRequest):
 
     n_predict: Annotated[
         int | None,
-        Field(
-            validation_alias=AliasChoices("n_predict", "max_tokens", "max_completion_tokens"),
-            description="Tokens to generate at most; none or negative: as many as fit; 0: none.",
-        ),
+        Field(validation_alias=AliasChoices("n_predict", "max_tokens", "max_completion_tokens")),
     ] = None
-    n_cmpl: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            validation_alias=AliasChoices("n_cmpl", "n"),
-            description="Answers to each prompt, at most `server.max_choices`.",
-        ),
-    ] = None
+    """Tokens to generate at most; none or negative: as many as fit; 0: none."""
+    n_cmpl: Annotated[int | None, Field(ge=1, validation_alias=AliasChoices("n_cmpl", "n"))] = None
+    """Answers to each prompt, at most `server.max_choices`."""
     n_probs: int | None = ranged(
         "logprobs", "Tell so many of the likeliest tokens at each place.", "n_probs", "logprobs"
     )
-    return_tokens: Annotated[bool | None, Field(description="Tell the answer's tokens.")] = None
-    response_fields: Annotated[
-        list[str] | None,
-        Field(max_length=MAX_FIELDS, description="The fields to send; `a/b` is nested."),
-    ] = None
-    return_progress: Annotated[
-        bool | None, Field(description="A stream tells in `prompt_progress` how far the prompt is.")
-    ] = None
-    timings_per_token: Annotated[
-        bool | None, Field(description="Each event of a stream has `timings`.")
-    ] = None
-    n_indent: Annotated[
-        int | None,
-        Field(description="The answer ends before a line with fewer blanks at its beginning."),
-    ] = None
-    t_max_predict_ms: Annotated[
-        int | None,
-        Field(description="The answer ends at the first new line after so many milliseconds."),
-    ] = None
-    cache_prompt: Annotated[
-        bool | None, Field(description="Accepted: the cache is used where it can be.")
-    ] = None
-    id_slot: Annotated[int | None, Field(description="Accepted: the scheduler chooses.")] = None
+    return_tokens: bool | None = None
+    """Tell the answer's tokens."""
+    response_fields: Annotated[list[str] | None, Field(max_length=MAX_FIELDS)] = None
+    """The fields to send; `a/b` is nested."""
+    return_progress: bool | None = None
+    """A stream tells in `prompt_progress` how far the prompt is."""
+    timings_per_token: bool | None = None
+    """Each event of a stream has `timings`."""
+    n_indent: int | None = None
+    """The answer ends before a line with fewer blanks at its beginning."""
+    t_max_predict_ms: int | None = None
+    """The answer ends at the first new line after so many milliseconds."""
+    cache_prompt: bool | None = None
+    """Accepted: the cache is used where it can be."""
+    id_slot: int | None = None
+    """Accepted: the scheduler chooses."""
 
     @property
     def lines(self) -> LineLimits:
@@ -175,13 +141,10 @@ class LlamaRequest(RawRequest):
 class CompletionBody(LlamaRequest):
     """The body of `POST /completion`."""
 
-    prompt: Annotated[
-        Any,
-        Field(
-            description="A text, tokens, both in one list, or a list of such prompts. Only models "
-            "in this process take it."
-        ),
-    ]
+    prompt: Any
+    """A text, tokens, both in one list, or a list of such prompts. Only models in this process take
+    it.
+    """
 
     @property
     def prompts(self) -> Prompts:
@@ -199,12 +162,16 @@ class InfillFile(RequestModel):
 class InfillBody(LlamaRequest):
     """The body of `POST /infill`."""
 
-    input_prefix: Annotated[str, Field(description="The text before the gap.")]
-    input_suffix: Annotated[str, Field(description="The text behind the gap.")]
-    prompt: Annotated[str, Field(description="The beginning of what stands in the gap.")] = ""
-    input_extra: Annotated[
-        list[InfillFile], Field(max_length=MAX_FILES, description="Other files, with their names.")
-    ] = Field(default_factory=list[InfillFile])
+    input_prefix: str
+    """The text before the gap."""
+    input_suffix: str
+    """The text behind the gap."""
+    prompt: str = ""
+    """The beginning of what stands in the gap."""
+    input_extra: Annotated[list[InfillFile], Field(max_length=MAX_FILES)] = Field(
+        default_factory=list[InfillFile]
+    )
+    """Other files, with their names."""
 
     @property
     def infill(self) -> Infill:
@@ -217,20 +184,19 @@ class TokenizeBody(RequestModel):
     """The body of `POST /tokenize`."""
 
     model: str | None = None
-    content: Annotated[Any, Field(description="A text, or a list of texts and tokens.")] = ""
-    add_special: Annotated[
-        bool | None, Field(description="Begin with the model's token for that.")
-    ] = None
-    parse_special: Annotated[
-        bool | None, Field(description="false: texts of control tokens are plain.")
-    ] = None
-    with_pieces: Annotated[bool | None, Field(description="Tell the text of each token.")] = None
+    content: Any = ""
+    """A text, or a list of texts and tokens."""
+    add_special: bool | None = None
+    """Begin with the model's token for that."""
+    parse_special: bool | None = None
+    """false: texts of control tokens are plain."""
+    with_pieces: bool | None = None
+    """Tell the text of each token."""
 
 
 class DetokenizeBody(RequestModel):
     """The body of `POST /detokenize`."""
 
     model: str | None = None
-    tokens: Annotated[list[int], Field(description="The numbers of tokens.")] = Field(
-        default_factory=list[int]
-    )
+    tokens: list[int] = Field(default_factory=list[int])
+    """The numbers of tokens."""

@@ -61,20 +61,17 @@ ModelName: TypeAlias = Annotated[
 class StreamOptions(RequestModel):
     """Extra parts of a stream."""
 
-    include_usage: Annotated[
-        bool | None, Field(description="One last chunk, without choices, with the usage.")
-    ] = None
+    include_usage: bool | None = None
+    """One last chunk, without choices, with the usage."""
 
 
 class GrammarFields(RequestModel):
     """The format of an answer, as llama.cpp's clients ask for it."""
 
-    grammar: Annotated[
-        str | None, Field(description="A grammar in llama.cpp's GBNF that the answer fits.")
-    ] = None
-    json_schema: Annotated[
-        Any, Field(description="A JSON schema that the answer fits, as llama.cpp takes it.")
-    ] = None
+    grammar: str | None = None
+    """A grammar in llama.cpp's GBNF that the answer fits."""
+    json_schema: Any = None
+    """A JSON schema that the answer fits, as llama.cpp takes it."""
 
     def plain_format(self) -> OutputFormat | None:
         """The format, None for free text; raises ApiError."""

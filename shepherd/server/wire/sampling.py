@@ -154,9 +154,8 @@ else:  # a field for each number of `Sampling`
 class DecodingFields(_Numbers):
     """The sampling parameters of a request; the settings supply missing ones."""
 
-    dry_sequence_breakers: Annotated[
-        list[str] | None, Field(description="Texts across which DRY sees no repetition.")
-    ] = None
+    dry_sequence_breakers: list[str] | None = None
+    """Texts across which DRY sees no repetition."""
     samplers: Annotated[
         list[str] | None,
         BeforeValidator(_sampler_names),
@@ -165,25 +164,21 @@ class DecodingFields(_Numbers):
             f"{', '.join((*SAMPLERS, *EXTRA_SAMPLERS))}."
         ),
     ] = None
-    seed: Annotated[
-        int | None, Field(description="Random seed; taken modulo 2^32, -1: another one each time.")
-    ] = None
+    seed: int | None = None
+    """Random seed; taken modulo 2^32, -1: another one each time."""
     stop: Annotated[
         Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)] | None,
         BeforeValidator(_stop_strings),
         Field(description=f"A text, or up to {MAX_STOP_STRINGS}, that end the answer."),
     ] = None
-    logit_bias: Annotated[
-        tuple[tuple[int | str, float], ...] | None,
-        BeforeValidator(_biases),
-        Field(
-            description="Added to the logits of tokens, named by number (as OpenAI does) or text: "
-            "from -100, a ban, to 100."
-        ),
-    ] = None
-    ignore_eos: Annotated[
-        bool | None, Field(description="Go on to the limit: the model can't end its answer.")
-    ] = None
+    logit_bias: Annotated[tuple[tuple[int | str, float], ...] | None, BeforeValidator(_biases)] = (
+        None
+    )
+    """Added to the logits of tokens, named by number (as OpenAI does) or text: from -100, a ban, to
+    100.
+    """
+    ignore_eos: bool | None = None
+    """Go on to the limit: the model can't end its answer."""
 
     @model_validator(mode="before")
     @classmethod
@@ -223,9 +218,8 @@ class DecodingFields(_Numbers):
 class SamplingFields(DecodingFields):
     """The sampling parameters, and OpenAI's log probabilities."""
 
-    logprobs: Annotated[
-        bool | None, Field(description="Tell the log probability of each token of the content.")
-    ] = None
+    logprobs: bool | None = None
+    """Tell the log probability of each token of the content."""
     top_logprobs: int | None = ranged(
         "logprobs", "Tell so many of the likeliest tokens too; `logprobs` must be true."
     )
