@@ -6,18 +6,14 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING
 
-from shepherd.backends.upstream_state import UpstreamState
+from shepherd.backends.embedding import Embedder
+from shepherd.backends.text_model import TextModel
 from shepherd.events import EventCallback, FinishReason, Stats
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
 from shepherd.sampling import Sampling, choice_seed
 from shepherd.session import Session
-
-if TYPE_CHECKING:
-    from shepherd.backends.embedding import Embedder
-    from shepherd.backends.text_model import TextModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +48,41 @@ class CacheTier:
     hits: int
     tokens: int
     evictions: int
+
+
+class Health(StrEnum):
+    """Whether an upstream gets requests: a busy one later, one that is down after a check."""
+
+    UP = "up"
+    BUSY = "busy"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamState:
+    """One upstream: its health, and its counts since the provider was opened.
+
+    `requests` includes the `failures`, and those that are `running`. `cached_tokens` of the
+    `prompt_tokens` came from its cache. `error` is the reason why it is not up, else "".
+    """
+
+    url: str
+    health: Health = Health.UP
+    running: int = 0
+    requests: int = 0
+    failures: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    error: str = ""
+
+    def describe(self) -> str:
+        """The state in a line."""
+        share = self.cached_tokens / max(self.prompt_tokens, 1)
+        cached = f", {share:.0%} cached" * bool(self.prompt_tokens)
+        failed = f", {self.failures} failed" * bool(self.failures)
+        reason = f": {self.error}" * bool(self.error)
+        counts = f"{self.running} running, {self.requests} requests{failed}{cached}"
+        return f"{self.url} {self.health} ({counts}){reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +128,12 @@ class ModelInfo:
     The model was trained on them, and others make it worse. `vision`: whether it sees images, None
     if that is unknown. `raw_prompts`: whether it accepts raw prompts and grammars, and continues
     messages. `checks_calls`: whether it enforces the schemas of tools in its calls. `kind` is what
-    it makes; a provider's is not known, and counts as text.
+    it makes; a provider's is not known, and counts as text. `selector` names it in the form of
+    `model.provider` if another model may take over, else it is "".
+
+    `count_error` is the mean relative error of token counts: None if they are exact, 1.0 for
+    estimates that were not compared with exact counts yet. `embedder` is None for a model that only
+    writes text, `text_model` for one that does not run in this process.
     """
 
     id: str
@@ -109,6 +145,29 @@ class ModelInfo:
     raw_prompts: bool = False
     checks_calls: bool = False
     kind: ModelKind = ModelKind.TEXT
+    selector: str = ""
+    count_error: float | None = None
+    embedder: Embedder | None = None
+    text_model: TextModel | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of the CPU's memory and of the GPUs' own."""
+
+    ram: int = 0
+    vram: int = 0
+
+    def __add__(self, other: "Memory") -> "Memory":
+        return Memory(self.ram + other.ram, self.vram + other.vram)
+
+    def __sub__(self, other: "Memory") -> "Memory":
+        """The rest, at least 0 each."""
+        return Memory(max(0, self.ram - other.ram), max(0, self.vram - other.vram))
+
+    def fits(self, limit: "Memory") -> bool:
+        """Whether both are at most those of `limit`."""
+        return self.ram <= limit.ram and self.vram <= limit.vram
 
 
 def _ignore() -> None:
@@ -185,11 +244,6 @@ class Backend(ABC):
         """Whether it would answer now; an API backend sends a request every few seconds."""
         return self.alive
 
-    @property
-    def selector(self) -> str:
-        """The current model in the form of `model.provider`, if it may change; else ""."""
-        return ""
-
     def when_moved(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` from now on each time that another model takes over.
 
@@ -209,24 +263,6 @@ class Backend(ABC):
     def status(self) -> BackendStatus:
         """Its caches, its servers and its queue."""
         return BackendStatus()
-
-    @property
-    def text_model(self) -> "TextModel | None":
-        """The text side of a model in this process; None for all others."""
-        return None
-
-    @property
-    def embedder(self) -> "Embedder | None":
-        """Makes vectors of texts; None for a model that only writes text."""
-        return None
-
-    @property
-    def count_error(self) -> float | None:
-        """The mean relative error of its token counts; None if they are exact.
-
-        1.0 for estimates that were not compared with exact counts yet.
-        """
-        return None
 
     @abstractmethod
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:

@@ -69,10 +69,6 @@ class FailoverBackend(Backend):
     def current(self) -> Backend:
         """One that answers now; it counts tokens for all."""
 
-    @property
-    def count_error(self) -> float | None:
-        return self.current.count_error
-
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         return await self.current.count_message_tokens(session, message)
 

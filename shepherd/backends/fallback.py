@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
 from shepherd.backends.base import Backend, BackendStatus, Generation, ModelInfo
-from shepherd.backends.embedding import Embedder
 from shepherd.backends.failover import FailoverBackend, Route
-from shepherd.backends.text_model import TextModel
 from shepherd.errors import ShepherdError, UnreachableError
 from shepherd.events import EventCallback, Notice, Topic
 from shepherd.session import Session
@@ -82,7 +80,7 @@ class FallbackBackend(FailoverBackend):
 
     @property
     def info(self) -> ModelInfo:
-        return self._current.info
+        return replace(self._current.info, selector=self._label)
 
     @property
     def alive(self) -> bool:
@@ -92,10 +90,6 @@ class FallbackBackend(FailoverBackend):
         """As the current one; while other candidates remain, True."""
         return self.alive and (bool(self._waiting) or await self._current.reachable())
 
-    @property
-    def selector(self) -> str:
-        return self._label
-
     def when_moved(self, listener: Callable[[], None]) -> Callable[[], None]:
         self._listeners.append(listener)
         return partial(self._listeners.remove, listener)
@@ -103,15 +97,6 @@ class FallbackBackend(FailoverBackend):
     @property
     def status(self) -> BackendStatus:
         return self._current.status
-
-    @property
-    def text_model(self) -> TextModel | None:
-        return self._current.text_model
-
-    @property
-    def embedder(self) -> Embedder | None:
-        """The current one's: another model's vectors can't be compared with its vectors."""
-        return self._current.embedder
 
     def route(self, session: Session) -> Route:
         del session  # all requests go to the current one

@@ -29,7 +29,7 @@ class ContextUse:
     """The parts, their sum `used`, the tokens that the model has `read`, and its `size`.
 
     `read` also counts while a prompt is being read. `size` is 0 if it is unknown. `error`: see
-    `Backend.count_error`; None means that all numbers are exact.
+    `ModelInfo.count_error`; None means that all numbers are exact.
     """
 
     parts: tuple[ContextPart, ...]
@@ -63,7 +63,7 @@ async def measure_context(session: Session, backend: Backend) -> ContextUse:
     rest = used - sum(part.tokens for part in parts)
     parts = [*_reduced(parts, -rest), ContextPart(TEMPLATE, max(0, rest))]
     read = session.ledger.context_used
-    return ContextUse(tuple(parts), used, read, backend.info.context_size, backend.count_error)
+    return ContextUse(tuple(parts), used, read, backend.info.context_size, backend.info.count_error)
 
 
 async def measure_tools(session: Session, backend: Backend) -> list[ContextPart]:

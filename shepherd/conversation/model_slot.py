@@ -96,11 +96,11 @@ class ModelSlot:
     def label(self) -> str:
         """The user's name for the model that answers; a fallback may have changed it."""
         backend = self.loaded_backend
-        return (backend.selector if backend is not None else "") or self.config.model.label
+        return (backend.info.selector if backend is not None else "") or self.config.model.label
 
     def provider_of(self, backend: Backend | None) -> str:
         """The provider behind a backend, or the one of the settings."""
-        selector = backend.selector if backend is not None else ""
+        selector = backend.info.selector if backend is not None else ""
         return (selector or self.config.model.provider).partition("/")[0]
 
     def start(self) -> asyncio.Task[Backend]:

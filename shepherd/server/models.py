@@ -6,8 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from shepherd.backends.base import Backend, ModelInfo
-from shepherd.backends.device_memory import Memory
+from shepherd.backends.base import Backend, Memory, ModelInfo
 from shepherd.server.errors import ApiError
 from shepherd.server.record import current_key
 

@@ -37,7 +37,7 @@ async def message_counts(session: Session, backend: Backend) -> list[int]:
     Estimates are repeated, because they improve.
     """
     counts = session.ledger.counts
-    estimated = backend.count_error is not None
+    estimated = backend.info.count_error is not None
     for i, message in enumerate(session.messages):
         if counts[i] is None or estimated:
             counts[i] = await backend.count_message_tokens(session, message)
@@ -99,7 +99,7 @@ def _missing(backend: Backend, prompt_tokens: int) -> int:
 
 async def _scale(session: Session, backend: Backend, full: ContextFullError) -> float:
     """The backend's tokens per estimated token; 1.0 without estimates or the backend's count."""
-    if backend.count_error is None or not full.prompt_tokens:
+    if backend.info.count_error is None or not full.prompt_tokens:
         return 1.0
     return full.prompt_tokens / max(1, await backend.count_session_tokens(session))
 
@@ -111,7 +111,7 @@ def _is_hopeless(
         return True
     if stated is None:
         return False
-    tolerance = COUNT_TOLERANCE if backend.count_error is None else ESTIMATE_TOLERANCE
+    tolerance = COUNT_TOLERANCE if backend.info.count_error is None else ESTIMATE_TOLERANCE
     return _freeable(session, counts) * scale * tolerance < stated
 
 

@@ -258,7 +258,7 @@ async def test_one_notice_names_the_one_that_answers(late: bool) -> None:  # noq
         "first can't be reached. number 2 was skipped: There is no key. "
         "number 3 can't be reached either. Going on with number 4."
     )
-    assert backend.selector == "number 4"
+    assert backend.info.selector == "number 4"
     await backend.aclose()
 
 

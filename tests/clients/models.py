@@ -11,7 +11,6 @@ from typing import Any
 import gguf
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
-from shepherd.backends.embedding import Embedder
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.scripted import Script, ScriptedBackend, parse_script
 from shepherd.config.llamacpp import LlamaCppSection
@@ -108,11 +107,8 @@ class PlayedModel(Backend):
     @property
     def info(self) -> ModelInfo:
         size = ENGINE_CONTEXT if self._engine else CONTEXT
-        return ModelInfo("played", "played", size, raw_prompts=True)
-
-    @property
-    def embedder(self) -> Embedder:
-        return self._embedding.embedder
+        embedder = self._embedding.info.embedder
+        return ModelInfo("played", "played", size, raw_prompts=True, embedder=embedder)
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         script = parse_script(f"context: {CONTEXT}\n{self.answer(session)}")

@@ -80,12 +80,13 @@ class Guessing(Backend):
 
     @property
     def info(self) -> ModelInfo:
-        return ModelInfo("guess", "guessing", self.limit if self.knows_limit else 0)
-
-    @property
-    def count_error(self) -> float | None:
         error = self.estimator.error
-        return 1.0 if error is None else error
+        return ModelInfo(
+            "guess",
+            "guessing",
+            self.limit if self.knows_limit else 0,
+            count_error=1.0 if error is None else error,
+        )
 
     def true_tokens(self, session: Session, messages: list[Message]) -> int:
         texts = [session.system_message, *map(_text, messages)]

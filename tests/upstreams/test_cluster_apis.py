@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.base import Generation
-from shepherd.backends.upstream_state import Health
+from shepherd.backends.base import Generation, Health
 from shepherd.backends.upstreams.backend import UpstreamsBackend, open_upstreams, single_opener
 from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider

@@ -50,7 +50,7 @@ async def test_text_comes_in_pieces_and_is_counted(kind: str, llama: LlamaServer
     assert 0 < again.stats.completion_tokens <= FEW
     assert again.stats.prompt_tokens == first.stats.prompt_tokens > 0
     assert 0 < again.stats.cached_tokens <= again.stats.prompt_tokens
-    assert (backend.count_error or 0) < 1
+    assert (backend.info.count_error or 0) < 1
 
 
 @each_kind

@@ -150,4 +150,6 @@ async def test_a_conversation_never_ends(kind: str) -> None:
     if turns == ALL:
         assert talk.objects[3] < talk.objects[2] + turns // QUARTERS
     figures = (vendor.requests, vendor.overflows, talk.evictions, talk.afresh, talk.longest)
-    sys.stderr.write(f"{kind}: {figures} {talk.objects} {talk.work[-1]} {backend.count_error}\n")
+    sys.stderr.write(
+        f"{kind}: {figures} {talk.objects} {talk.work[-1]} {backend.info.count_error}\n"
+    )

@@ -31,7 +31,6 @@ from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.api.stream.reading import Reading
 from shepherd.backends.api.window import Window, ask_window
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
-from shepherd.backends.embedding import Embedder
 from shepherd.backends.text_model import refuse_raw
 from shepherd.errors import ContextFullError, InvalidRequestError
 from shepherd.events import EventCallback, Notice, Stats, Topic
@@ -114,16 +113,16 @@ class ApiBackend(Backend):
 
     @property
     def info(self) -> ModelInfo:
-        traits, size = self._traits, self.window.size
+        traits, size, api = self._traits, self.window.size, self.adapter.embeddings
         return ModelInfo(
-            traits.id, self.adapter.name, size, self.endpoint.label, vision=traits.vision
+            traits.id,
+            self.adapter.name,
+            size,
+            self.endpoint.label,
+            vision=traits.vision,
+            count_error=1.0 if self.estimator.error is None else self.estimator.error,
+            embedder=ApiEmbedder(self.client, api, traits.id) if api else None,
         )
-
-    @property
-    def embedder(self) -> Embedder | None:
-        """The provider's embeddings with this model's name."""
-        api = self.adapter.embeddings
-        return None if api is None else ApiEmbedder(self.client, api, self._traits.id)
 
     @property
     def traits(self) -> ModelTraits:
@@ -136,11 +135,6 @@ class ApiBackend(Backend):
 
     async def reachable(self) -> bool:
         return self.alive and await self._contact.there()
-
-    @property
-    def count_error(self) -> float | None:
-        error = self.estimator.error
-        return 1.0 if error is None else error
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         """Builds the request; raises InvalidRequestError for a feature that the API lacks."""

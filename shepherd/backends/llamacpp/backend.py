@@ -57,7 +57,7 @@ class LlamaCppBackend(Backend):
         self._context_size = engine.context.size
         self._capacity = engine.context.sequences + engine.max_queue
         self._jobs: set[Job] = set()
-        self._text_model = LlamaText(
+        self.text_model = LlamaText(
             engine, self._prompts, text, self._requests.defaults, self._jobs
         )
         self._notices = engine.notices()
@@ -104,11 +104,8 @@ class LlamaCppBackend(Backend):
             vision=self._images is not None,
             raw_prompts=True,
             checks_calls=self._requests.checks_calls,
+            text_model=self.text_model,
         )
-
-    @property
-    def text_model(self) -> TextModel:
-        return self._text_model
 
     @property
     def alive(self) -> bool:

@@ -155,11 +155,14 @@ class ScriptedBackend(Backend):
     @property
     def info(self) -> ModelInfo:
         size, vision = self.script.context_size, self.script.vision
-        return ModelInfo(self.name, "scripted", size, vision=vision, raw_prompts=True)
-
-    @property
-    def embedder(self) -> Embedder:
-        return ScriptedEmbedder(self.script.context_size)
+        return ModelInfo(
+            self.name,
+            "scripted",
+            size,
+            vision=vision,
+            raw_prompts=True,
+            embedder=ScriptedEmbedder(size),
+        )
 
     async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
         if self.script.vision is False:

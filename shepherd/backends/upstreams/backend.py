@@ -17,7 +17,7 @@ from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.estimate import TokenEstimator
 from shepherd.backends.api.http.failures import Failure
 from shepherd.backends.api.http.retry import Gate, RateLimiter, RateLimits, RetryPolicy, Timing
-from shepherd.backends.base import Backend, BackendStatus, Generation, ModelInfo
+from shepherd.backends.base import Backend, BackendStatus, Generation, Health, ModelInfo
 from shepherd.backends.connect import connect
 from shepherd.backends.embedding import (
     Embedder,
@@ -27,7 +27,6 @@ from shepherd.backends.embedding import (
     RankingInput,
 )
 from shepherd.backends.failover import FailoverBackend, Route
-from shepherd.backends.upstream_state import Health
 from shepherd.backends.upstreams.upstream import CheckPolicy, Router, Upstream, UpstreamGroup
 from shepherd.config.provider import Provider
 from shepherd.config.provider_book import ProviderBook
@@ -77,7 +76,8 @@ class UpstreamsBackend(FailoverBackend):
         """The model, with the smallest of the context sizes."""
         infos = [backend.info for backend in self._opened]
         sizes = [info.context_size for info in infos if info.context_size]
-        return replace(infos[0], context_size=min(sizes, default=0))
+        embedder = UpstreamsEmbedder(self.group) if infos[0].embedder else None
+        return replace(infos[0], context_size=min(sizes, default=0), embedder=embedder)
 
     @property
     def status(self) -> BackendStatus:
@@ -94,10 +94,6 @@ class UpstreamsBackend(FailoverBackend):
         upstreams = self.group.upstreams
         is_up = any(upstream.health is not Health.DOWN for upstream in upstreams)
         return is_up or any(await asyncio.gather(*(upstream.check() for upstream in upstreams)))
-
-    @property
-    def embedder(self) -> Embedder | None:
-        return UpstreamsEmbedder(self.group) if self.current.embedder else None
 
     @property
     def current(self) -> Backend:
@@ -162,9 +158,10 @@ class UpstreamsEmbedder(Embedder):
 
 
 def _embedder(backend: Backend) -> Embedder:
-    if backend.embedder is None:
-        raise InvalidRequestError(f"{backend.info.id} makes no embeddings.", "model")
-    return backend.embedder
+    info = backend.info
+    if info.embedder is None:
+        raise InvalidRequestError(f"{info.id} makes no embeddings.", "model")
+    return info.embedder
 
 
 class UpstreamRoute(Route):

@@ -9,8 +9,7 @@ from shepherd.affinity import Choice, Prefix
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Contact
 from shepherd.backends.api.http.retry import RetryPolicy, Timing
-from shepherd.backends.base import Backend
-from shepherd.backends.upstream_state import Health, UpstreamState
+from shepherd.backends.base import Backend, Health, UpstreamState
 from shepherd.errors import ShepherdError, UnreachableError
 from shepherd.events import Stats
 

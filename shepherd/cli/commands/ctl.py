@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from shepherd.backends.upstream_state import UpstreamState
+from shepherd.backends.base import UpstreamState
 from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.load import load_config

@@ -57,8 +57,8 @@ def prompt_router(context: ServerContext) -> APIRouter:
     ) -> Response:
         """The prompt of a chat request as text; only for models that run in this process."""
         async with context.models.lease(body.model) as backend:
-            info, text = backend.info, backend.text_model
-            if text is None:
+            info = backend.info
+            if (text := info.text_model) is None:
                 message = f"{info.id} does not run in this process: its template is not known."
                 raise unsupported("model", message)
             answer = body.add_generation_prompt is not False

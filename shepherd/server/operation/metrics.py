@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from shepherd.backends.upstream_state import Health
+from shepherd.backends.base import Health
 from shepherd.server.access.paths import METRICS_PATH
 from shepherd.server.models import LoadedModel
 from shepherd.server.record import RequestRecord

@@ -10,8 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeAlias
 
-from shepherd.backends.base import Backend, ModelInfo, ModelKind
-from shepherd.backends.device_memory import Memory
+from shepherd.backends.base import Backend, Memory, ModelInfo, ModelKind
 from shepherd.catalog.model_files import SUFFIX, ModelFile, model_name, models_in
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.provider import Provider, missing_type

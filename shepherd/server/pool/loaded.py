@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 
-from shepherd.backends.base import Backend
-from shepherd.backends.device_memory import Memory
+from shepherd.backends.base import Backend, Memory
 from shepherd.durations import FOREVER
 from shepherd.errors import BusyError, ModelLoadError
 from shepherd.server.models import ModelState

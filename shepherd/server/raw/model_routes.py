@@ -80,7 +80,7 @@ def model_router(context: ServerContext) -> APIRouter:
 async def _text_model(context: ServerContext, name: str | None) -> AsyncGenerator[TextModel]:
     """The text side of a model; raises ApiError for one that does not run in this process."""
     async with context.models.lease(name) as backend:
-        text = backend.text_model
+        text = backend.info.text_model
         if text is None:
             message = f"{backend.info.id} does not run in this process: its tokens are not known."
             raise unsupported("model", message)

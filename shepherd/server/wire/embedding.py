@@ -70,7 +70,7 @@ async def _work(
 ) -> tuple[T, ModelInfo]:
     leasing = context.monitor.leased(context.models, model)
     async with leasing as backend, _reporting(backend, param):
-        embedder = backend.embedder
+        embedder = backend.info.embedder
         if embedder is None:
             raise no_embedder(backend.info)
         count = partial(embedder.count, inputs)

@@ -55,8 +55,8 @@ async def test_vectors_come_from_the_provider(
 ) -> None:
     async with Upstream([Reply(answer)]) as up:
         backend = backend_at(up, adapter)
-        assert backend.embedder is not None
-        result = await backend.embedder.embed(BOTH)
+        assert backend.info.embedder is not None
+        result = await backend.info.embedder.embed(BOTH)
         await backend.aclose()
     [received] = up.requests
     assert (received.path, received.json) == (path, body)
@@ -67,18 +67,18 @@ async def test_vectors_come_from_the_provider(
 async def test_tokens_go_only_where_they_are_understood() -> None:
     async with Upstream([Reply({"data": [{"index": 0, "embedding": [1.0]}]})]) as up:
         backend = backend_at(up, OpenAIChatAdapter())
-        assert backend.embedder is not None
-        result = await backend.embedder.embed(EmbeddingInput([(1, 2, 3)]))
+        assert backend.info.embedder is not None
+        result = await backend.info.embedder.embed(EmbeddingInput([(1, 2, 3)]))
         assert up.requests[0].json["input"] == [[1, 2, 3]]
         assert result.tokens == 3
         with pytest.raises(InvalidRequestError):
-            await backend.embedder.embed(EmbeddingInput([(1, "dog")]))
+            await backend.info.embedder.embed(EmbeddingInput([(1, "dog")]))
         await backend.aclose()
         for adapter in (OllamaAdapter(), GeminiAdapter()):
             other = backend_at(up, adapter)
-            assert other.embedder is not None
+            assert other.info.embedder is not None
             with pytest.raises(InvalidRequestError, match="texts only"):
-                await other.embedder.embed(EmbeddingInput([(1, 2)]))
+                await other.info.embedder.embed(EmbeddingInput([(1, 2)]))
             await other.aclose()
 
 
@@ -89,8 +89,8 @@ async def test_many_inputs_are_divided() -> None:
 
     async with Upstream(answer) as up:
         backend = backend_at(up, OllamaAdapter())
-        assert backend.embedder is not None
-        result = await backend.embedder.embed(EmbeddingInput([(str(i),) for i in range(300)]))
+        assert backend.info.embedder is not None
+        result = await backend.info.embedder.embed(EmbeddingInput([(str(i),) for i in range(300)]))
         await backend.aclose()
     assert [vector[0] for vector in result.vectors] == list(range(300))
     assert result.tokens == len(up.requests) == 3
@@ -108,9 +108,9 @@ BROKEN: list[dict[str, Any]] = [
 async def test_an_answer_without_vectors_is_an_error(body: dict[str, Any]) -> None:
     async with Upstream([Reply(body)]) as up:
         backend = backend_at(up, OpenAIChatAdapter())
-        assert backend.embedder is not None
+        assert backend.info.embedder is not None
         with pytest.raises(BackendError, match="2 inputs"):
-            await backend.embedder.embed(BOTH)
+            await backend.info.embedder.embed(BOTH)
         await backend.aclose()
 
 
@@ -119,22 +119,22 @@ async def test_documents_are_ranked_by_the_provider() -> None:
     bodies = [{"results": results, "usage": {"total_tokens": 9}}, {"results": results[:1]}]
     async with Upstream([Reply(body) for body in bodies]) as up:
         backend = backend_at(up, OpenAIChatAdapter())
-        assert backend.embedder is not None
-        ranking = await backend.embedder.rank("dog", ["a", "b"])
+        assert backend.info.embedder is not None
+        ranking = await backend.info.embedder.rank("dog", ["a", "b"])
         with pytest.raises(BackendError, match="score"):
-            await backend.embedder.rank("dog", ["a", "b"])
+            await backend.info.embedder.rank("dog", ["a", "b"])
         await backend.aclose()
         assert up.requests[0].json == {"model": "m1", "query": "dog", "documents": ["a", "b"]}
         assert (list(ranking.scores), ranking.tokens) == ([-0.5, 0.9], 9)
         other = backend_at(up, OllamaAdapter())
-        assert other.embedder is not None
+        assert other.info.embedder is not None
         with pytest.raises(InvalidRequestError, match="rerank"):
-            await other.embedder.rank("dog", ["a"])
+            await other.info.embedder.rank("dog", ["a"])
         await other.aclose()
 
 
 async def test_an_api_without_embeddings_has_no_embedder() -> None:
     async with Upstream() as up:
         backend = backend_at(up, AnthropicAdapter())
-        assert backend.embedder is None
+        assert backend.info.embedder is None
         await backend.aclose()

@@ -56,7 +56,7 @@ async def test_it_answers_as_llama_cpp_does_with_the_same_model() -> None:
             assert recorder.kinds()[-len(kinds) :] == kinds
             count = await backend.count_session_tokens(session)
             assert count == result.stats.prompt_tokens
-            assert backend.count_error is None
+            assert backend.info.count_error is None
 
 
 async def test_history_comes_back_as_the_same_tokens() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.upstream_state import Health
+from shepherd.backends.base import Health
 from shepherd.backends.upstreams.backend import UpstreamsBackend
 from shepherd.errors import AccessError, BusyError, InvalidRequestError, UnreachableError
 from shepherd.events import CallbackEvent, FinishReason

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from shepherd.backends.base import Backend
-from shepherd.backends.device_memory import Memory
+from shepherd.backends.base import Backend, Memory
 from shepherd.backends.scripted import ScriptedBackend, parse_script
 from shepherd.durations import FOREVER
 from shepherd.errors import ModelLoadError

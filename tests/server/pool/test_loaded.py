@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.backends.device_memory import Memory
+from shepherd.backends.base import Memory
 from shepherd.errors import BusyError, ModelLoadError
 from shepherd.server.models import ModelState
 from shepherd.server.pool.loaded import MAX_IDLE_CONNECTIONS, Limits, LoadedModels, OpenableModel

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shepherd.backends.device_memory import Memory
+from shepherd.backends.base import Memory
 from shepherd.backends.llamacpp.native import fitting
 from shepherd.backends.llamacpp.native.devices import Device, DeviceKind
 from shepherd.config.llamacpp import LlamaCppSection

@@ -210,7 +210,7 @@ class LlamaEmbeddingBackend(Backend):
         self._queue = EmbeddingQueue(
             self._vectors, context.batch_size, context.sequences, context.sequences + max_queue
         )
-        self._embedder = LlamaEmbedder(name, engine, self._queue, text)
+        self.embedder = LlamaEmbedder(name, engine, self._queue, text)
         self._shut_down = weakref.finalize(self, _shut_down, text, compute, engine)
 
     @classmethod
@@ -235,12 +235,15 @@ class LlamaEmbeddingBackend(Backend):
 
     @property
     def info(self) -> ModelInfo:
-        kind = kind_of(self.engine.context.pooling)
-        return ModelInfo(self._name, "llamacpp", self.engine.context.size, vision=False, kind=kind)
-
-    @property
-    def embedder(self) -> Embedder:
-        return self._embedder
+        context = self.engine.context
+        return ModelInfo(
+            self._name,
+            "llamacpp",
+            context.size,
+            vision=False,
+            kind=kind_of(context.pooling),
+            embedder=self.embedder,
+        )
 
     @property
     def running(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from shepherd.backends.device_memory import Memory
+from shepherd.backends.base import Memory
 from shepherd.backends.llamacpp.native.devices import Device, available_memory, gpus, has_gpu
 from shepherd.backends.llamacpp.native.gguf import GgufHeader
 from shepherd.backends.llamacpp.native.model import MemoryShortageError
