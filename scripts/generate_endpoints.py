@@ -9,7 +9,8 @@ from pydantic import BaseModel, RootModel
 from pydantic.fields import FieldInfo
 
 from shepherd.backends.base import Backend
-from shepherd.backends.scripted import Script, ScriptedBackend
+from shepherd.backends.script import Script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.conversation.shared.session import SessionActions, SharedSession
 from shepherd.errors import SessionError
 from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge

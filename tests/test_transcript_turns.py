@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.events import Event, EventCallback, FinishReason, ignore_events
 from shepherd.messages import Role, ToolCall
 from shepherd.session import Session

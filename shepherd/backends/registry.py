@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shepherd.backends.base import ONE, Backend, Concurrency
 from shepherd.backends.fallback import Candidate, FallbackBackend
-from shepherd.backends.scripted import ScriptedBackend, load_script
+from shepherd.backends.script import load_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.choices import Effort
 from shepherd.config.paths import Paths
 from shepherd.config.provider import PROVIDER_TYPES, Provider

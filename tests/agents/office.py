@@ -7,7 +7,8 @@ from pathlib import Path
 
 from shepherd.agents import Asking, AskProvider, DelegateBackends
 from shepherd.backends.base import Backend, ModelInfo
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.choices import ApproveMode
 from shepherd.config.provider import make_provider
 from shepherd.events import CallbackEvent, Event

@@ -10,7 +10,8 @@ import pytest
 
 from shepherd.agents.ask import MAX_ROUNDS
 from shepherd.agents.progress import LAST_ROUND
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.choices import ApproveMode
 from shepherd.errors import AccessError, UnreachableError
 from shepherd.events import CallbackEvent, Event, Topic

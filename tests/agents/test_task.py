@@ -11,7 +11,8 @@ from shepherd.agents import DelegateBackends, RunTask, Tasks
 from shepherd.agents.progress import LAST_ROUND
 from shepherd.agents.task import MAX_ROUNDS, PROMPT
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.choices import ApproveMode
 from shepherd.config.settings import Config
 from shepherd.conversation.toolbox import offered_tools

@@ -15,7 +15,8 @@ from shepherd.backends.connect import endpoint_of, examine
 from shepherd.backends.fallback import Candidate, FallbackBackend
 from shepherd.backends.inprocess.prompt.template import CHATML
 from shepherd.backends.registry import open_backend
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider import PROVIDER_TYPES, make_provider

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.base import Generation
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.events import Event, FinishReason
 from shepherd.messages import Message
 from shepherd.sampling import Sampling

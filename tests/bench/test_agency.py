@@ -7,7 +7,8 @@ import pytest
 
 from bench.agency.run import VARIANTS, Agency, Variant, working_directory
 from bench.agency.tasks import KINDS, Task, all_tasks
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 
 TASKS = all_tasks()
 

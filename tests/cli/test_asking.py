@@ -17,7 +17,8 @@ import pytest
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.fallback import Candidate, FallbackBackend
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider

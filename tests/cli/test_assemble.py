@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.base import Backend
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.load import load_config
 from shepherd.config.provider import make_provider
 from shepherd.config.settings import Config

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from shepherd.backends.base import Backend, ModelInfo
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
 from shepherd.conversation.build import build_conversation

@@ -7,7 +7,8 @@ import pytest
 from acp.schema import TextContentBlock
 
 from shepherd.backends.base import Backend
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.cli.acp.agent import EditorAgent
 from shepherd.cli.acp.opening import SharedModels
 from shepherd.config.load import load_config

@@ -12,7 +12,8 @@ import gguf
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.scripted import Script, ScriptedBackend, parse_script
+from shepherd.backends.script import Script, parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Message, Role

@@ -9,7 +9,8 @@ import pytest
 
 import shepherd
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.conversation.compaction import SuggestedFact, compact, old_turns
 from shepherd.errors import BackendError, ContextFullError, InvalidRequestError

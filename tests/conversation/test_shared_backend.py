@@ -14,7 +14,8 @@ from starlette.requests import Request
 
 from shepherd.backends.base import Backend, ModelInfo, Prefilled
 from shepherd.backends.fallback import Candidate, FallbackBackend
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
 from shepherd.conversation.build import open_shared

@@ -4,7 +4,8 @@ import asyncio
 import warnings
 from pathlib import Path
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.conversation.shared.requests import State
 from shepherd.conversation.shared.session import SharedSession
 from shepherd.messages import Message, Role, ToolCall

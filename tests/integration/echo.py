@@ -5,9 +5,8 @@ import re
 from random import Random
 
 from shepherd.backends.base import Generation, Prefilled
-from shepherd.backends.scripted import ScriptedBackend
-from shepherd.backends.scripted.backend import ScriptedPrefilled
-from shepherd.backends.scripted.script import Script
+from shepherd.backends.script import Script
+from shepherd.backends.scripted import ScriptedBackend, ScriptedPrefilled
 from shepherd.events import EventCallback, FinishReason, Stats, Text
 from shepherd.messages import Message
 from shepherd.session import RawPrompt, Session

@@ -4,7 +4,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from shepherd.backends.base import Backend
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config
 from shepherd.conversation.build import build_conversation

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from shepherd.backends.base import ModelInfo
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.session_start import SYSTEM_MESSAGE
 from shepherd.knowledge import instructions

@@ -15,7 +15,8 @@ import openai
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from shepherd.backends.base import Backend
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.keys import Keys
 from shepherd.server.agent.agent import Agent
 from shepherd.server.api import Api

@@ -4,7 +4,8 @@ import asyncio
 from types import TracebackType
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.events import EventCallback, FinishReason, Stats, Text
 from shepherd.messages import Message
 from shepherd.session import Session

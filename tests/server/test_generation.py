@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from shepherd.backends.base import Generation, Prefilled
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.errors import BackendError, ContextFullError
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Text
 from shepherd.messages import Message

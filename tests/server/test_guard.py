@@ -7,7 +7,8 @@ import httpx
 import openai
 import pytest
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.guard import names_this_machine
 from shepherd.server.settings import ServerSettings

@@ -11,7 +11,8 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from scripts.generate_endpoints import shared_session_app
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals

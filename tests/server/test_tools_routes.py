@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.choices import ApproveMode
 from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover

@@ -1,6 +1,7 @@
 """Messages that join a session during a turn."""
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.conversation.additions import Additions
 from shepherd.events import (

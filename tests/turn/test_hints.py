@@ -1,6 +1,7 @@
 """A call that was not understood: the model is told and tries again."""
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.events import (
     CallbackEvent,
     Event,

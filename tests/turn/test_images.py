@@ -3,7 +3,8 @@
 import pytest
 
 from shepherd.backends.base import Prefilled
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.errors import ImageError, InvalidRequestError
 from shepherd.events import CallbackEvent, EventCallback
 from shepherd.messages import Message

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.events import (
     CallbackEvent,
     EventCallback,

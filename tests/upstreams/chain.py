@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from shepherd.backends.base import Backend, Prefilled
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.events import EventCallback
 from shepherd.session import Session
 from tests.forked import SHEPHERD, ForkedProgram

@@ -11,7 +11,8 @@ import pytest
 
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.base import Backend, Prefilled
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.errors import (
     AccessError,
     BackendError,

@@ -5,7 +5,8 @@ import threading
 
 from shepherd.backends.api.http.retry import Timing
 from shepherd.backends.base import Backend
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.backends.upstreams.upstream import CheckPolicy, Upstream
 from shepherd.errors import BusyError, UnreachableError
 from shepherd.tasks import end_tasks

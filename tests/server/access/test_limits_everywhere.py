@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from shepherd.backends.base import Backend
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.key import ApiKey, KeyLimits
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.settings import ServerSettings

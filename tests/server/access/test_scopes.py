@@ -12,7 +12,8 @@ from fastapi.routing import iter_route_contexts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.access.paths import OPEN_PATHS, PathScopes

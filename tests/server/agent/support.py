@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from shepherd.backends.base import Prefilled
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.choices import ApproveMode, ShowToolCalls
 from shepherd.events import EventCallback
 from shepherd.messages import Message, ToolSpec

@@ -9,7 +9,8 @@ import httpx
 import pytest
 from anthropic.types.shared.error_response import ErrorResponse
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.errors import BusyError
 from shepherd.messages import JsonObject
 from shepherd.server.access.keys import KeyStore

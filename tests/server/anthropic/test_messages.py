@@ -7,7 +7,7 @@ import anthropic
 import pytest
 from anthropic import beta_tool
 
-from shepherd.backends.scripted import parse_script
+from shepherd.backends.script import parse_script
 from shepherd.messages import Role
 from tests.server.anthropic.support import (
     HI,

@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 
 from shepherd.backends.base import Backend
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.conversation.shared.session import SessionActions, SharedSession
 from shepherd.conversation.shared.updates import UpdateLog
 from shepherd.errors import SessionError

@@ -4,7 +4,8 @@ import asyncio
 from pathlib import Path
 
 from shepherd.backends.base import Backend, Generation, Prefilled
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.errors import BackendError, ModelLoadError
 from shepherd.events import EventCallback
 from tests.server.conversation.harness import serving, until

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.database import DatabaseFile
 from shepherd.errors import ShepherdError
 from shepherd.events import Stats

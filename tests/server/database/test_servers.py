@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.key import ApiKey, KeyLimits, KeyScope
 from shepherd.server.access.keys import Keys, KeyStoreError
 from shepherd.server.access.shared import keys_in

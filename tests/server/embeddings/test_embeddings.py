@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types import CreateEmbeddingResponse
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from tests.patience import PATIENCE
 from tests.server.harness import RunningServer, Scripted, scripted
 from tests.server.held import HeldBackend

@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from shepherd.backends.base import ModelInfo
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import MAX_TEMPLATE_BYTES, session_from_request
 from tests.patience import PATIENCE

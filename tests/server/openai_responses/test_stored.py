@@ -12,7 +12,8 @@ import pytest
 from openai.types.responses.response_item_list import ResponseItemList
 from pydantic import TypeAdapter
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.openai_responses.store import DAY_SECONDS, MIB, ResponseStore, StoredResponse
 from shepherd.server.settings import ServerSettings

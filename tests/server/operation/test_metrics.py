@@ -11,7 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shepherd.backends.base import Backend, BackendStatus, CacheTier, ModelInfo
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.operation.metrics import MAX_MODELS, OTHER, Metrics

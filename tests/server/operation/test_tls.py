@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.errors import ConfigError
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.tls import ServerTls, TlsFiles

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 from shepherd.backends.base import Backend, Memory
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.durations import FOREVER
 from shepherd.errors import ModelLoadError
 from shepherd.server.pool.loaded import OpenableModel

@@ -12,7 +12,8 @@ import openai
 import pytest
 
 from shepherd.backends.base import Backend
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.settings import Config
 from shepherd.errors import AccessError, BusyError, InvalidRequestError, UnreachableError
 from shepherd.events import EventCallback

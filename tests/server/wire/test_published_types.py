@@ -16,7 +16,8 @@ from anthropic.types.beta import BetaMessage
 from google.genai import types as google
 from pydantic import BaseModel, TypeAdapter
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from tests.patience import PATIENCE
 from tests.server.harness import RunningServer, Scripted
 

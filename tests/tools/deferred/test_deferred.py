@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.choices import ApproveMode
 from shepherd.events import CallbackEvent
 from shepherd.messages import Message, ToolCall, ToolSpec

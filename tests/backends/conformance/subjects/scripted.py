@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from shepherd.backends.scripted import ScriptedBackend, parse_script
+from shepherd.backends.script import parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from tests.backends.conformance.said import Said
 from tests.backends.conformance.scenario import Scenario
 from tests.backends.conformance.subject import Room, Subject

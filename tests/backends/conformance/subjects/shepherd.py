@@ -14,7 +14,8 @@ import httpx
 from shepherd.backends.api.adapter import Adapter
 from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.base import Prefilled
-from shepherd.backends.scripted import Script, ScriptedBackend, parse_script
+from shepherd.backends.script import Script, parse_script
+from shepherd.backends.scripted import ScriptedBackend
 from shepherd.errors import BackendError, BusyError, ModelLoadError
 from shepherd.events import EventCallback
 from shepherd.server.access.keys import KeyStore

@@ -1,4 +1,4 @@
-"""Plays a script as if a model had generated it."""
+"""A backend that plays a script: for demonstrations, for tests of clients, for bug reports."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ from shepherd.backends.embedding import (
     shortened,
 )
 from shepherd.backends.output import StopMatcher
-from shepherd.backends.scripted.script import (
+from shepherd.backends.script import (
     Call,
     Chunk,
     Delay,
