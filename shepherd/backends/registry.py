@@ -79,7 +79,7 @@ async def open_provider(
 
 
 async def _open_upstreams(provider: Provider, book: ProviderBook, config: Config) -> Backend:
-    from shepherd.backends.upstreams.backend import open_upstreams, single_opener
+    from shepherd.backends.upstreams import open_upstreams, single_opener
 
     if provider.type in PROVIDER_TYPES:
         return await open_upstreams(

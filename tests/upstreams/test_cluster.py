@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from shepherd.backends.base import Backend
-from shepherd.backends.upstreams.backend import UpstreamsBackend, open_upstreams, single_opener
+from shepherd.backends.upstreams import UpstreamsBackend, open_upstreams, single_opener
 from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import ProviderBook

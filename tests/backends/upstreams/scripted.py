@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.backends.api.http.retry import RetryPolicy
-from shepherd.backends.upstreams.backend import UpstreamsBackend, open_upstreams, single_opener
-from shepherd.backends.upstreams.upstream import CheckPolicy
+from shepherd.backends.upstream import CheckPolicy
+from shepherd.backends.upstreams import UpstreamsBackend, open_upstreams, single_opener
 from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import ProviderBook

@@ -7,7 +7,7 @@ from shepherd.backends.api.http.retry import Timing
 from shepherd.backends.base import Backend
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
-from shepherd.backends.upstreams.upstream import CheckPolicy, Upstream
+from shepherd.backends.upstream import CheckPolicy, Upstream
 from shepherd.errors import BusyError, UnreachableError
 from shepherd.tasks import end_tasks
 from tests.patience import PATIENCE

@@ -8,7 +8,7 @@ import pytest
 
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.base import Health
-from shepherd.backends.upstreams.backend import UpstreamsBackend
+from shepherd.backends.upstreams import UpstreamsBackend
 from shepherd.errors import AccessError, BusyError, InvalidRequestError, UnreachableError
 from shepherd.events import CallbackEvent, FinishReason
 from tests.backends.api.support import Events

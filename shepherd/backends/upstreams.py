@@ -27,7 +27,7 @@ from shepherd.backends.embedding import (
     RankingInput,
 )
 from shepherd.backends.failover import FailoverBackend, Route
-from shepherd.backends.upstreams.upstream import CheckPolicy, Router, Upstream, UpstreamGroup
+from shepherd.backends.upstream import CheckPolicy, Router, Upstream, UpstreamGroup
 from shepherd.config.provider import Provider
 from shepherd.config.provider_book import ProviderBook
 from shepherd.errors import BusyError, InvalidRequestError, ShepherdError, UnreachableError
