@@ -37,9 +37,9 @@ class Ours(Client):
 
     def __init__(self, adapter: str, url: str) -> None:
         from shepherd.backends.api.adapter import ModelTraits
-        from shepherd.backends.api.adapters import adapter_for, base_url_for
         from shepherd.backends.api.backend import ApiBackend
         from shepherd.backends.api.http.client import Endpoint
+        from shepherd.backends.connect import adapter_for, base_url_for
         from shepherd.events import Text, Thinking
         from shepherd.messages import Message, ToolSpec
         from shepherd.session import Session

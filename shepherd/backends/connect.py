@@ -1,18 +1,24 @@
 """Connects to a provider's API, or opens the backend of a plugin."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias, cast
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from shepherd.backends.api.adapter import Adapter, ModelTraits
-from shepherd.backends.api.adapters import adapter_for, base_url_for
+from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.backends.api.backend import ApiBackend
+from shepherd.backends.api.gemini.adapter import GeminiAdapter
 from shepherd.backends.api.http.client import ApiClient, ClientOptions, Endpoint
 from shepherd.backends.api.http.retry import RateLimits, RetryPolicy
+from shepherd.backends.api.ollama.adapter import OllamaAdapter
+from shepherd.backends.api.openai import dialects
+from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter, ShepherdChatAdapter
+from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter
 from shepherd.backends.api.window import Window, lacks_list, list_models
 from shepherd.backends.base import Backend
-from shepherd.config.modeldb import ModelFacts
 from shepherd.config.provider import PROVIDER_TYPES, Provider, missing_type
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
@@ -150,7 +156,16 @@ async def _connect(provider: Provider, book: ProviderBook, options: ClientOption
     return await ApiBackend.connect(
         endpoint_of(provider, book),
         _adapter(provider),
-        replace(_traits(facts), effort=provider.effort, output_setting=provider.output_limit),
+        ModelTraits(
+            id=facts.id,
+            context_size=facts.context,
+            output_limit=facts.output,
+            thinking=facts.thinking,
+            vision=facts.vision,
+            limit_parameter=facts.limit_parameter,
+            effort=provider.effort,
+            output_setting=provider.output_limit,
+        ),
         context_size=provider.context_size,
         traits_source=facts.context_source,
         options=options,
@@ -203,12 +218,94 @@ def _adapter(provider: Provider) -> Adapter:
     return adapter_for(provider.type, url, provider.dialect, provider.model)
 
 
-def _traits(facts: ModelFacts) -> ModelTraits:
-    return ModelTraits(
-        id=facts.id,
-        context_size=facts.context,
-        output_limit=facts.output,
-        thinking=facts.thinking,
-        vision=facts.vision,
-        limit_parameter=facts.limit_parameter,
-    )
+_OPENAI_TYPES = ("openai", "openai-responses", "shepherd", "tensorrt")
+_VERSIONS = {"anthropic": ("/v1",), "gemini": ("/v1beta", "/v1"), "ollama": ("/v1", "/api")}
+"""Suffixes that users add to the address, although the adapter's own paths begin with them."""
+
+
+def adapter_for(type: str, base_url: str = "", dialect: str = "", model: str = "") -> Adapter:
+    """The adapter of a provider's type.
+
+    `dialect`, `strict` or `extended`, overrides the known dialect of the server at `base_url`.
+    OpenAI's own models that need the responses API (see `needs_responses`) get it automatically.
+    Raises ConfigError for a type without an adapter.
+    """
+    if type in _OPENAI_TYPES:
+        return _openai(type, base_url, dialect, model)
+    if type == "anthropic":
+        host = urlsplit(base_url).hostname or "api.anthropic.com"
+        is_claude = "claude" in model.lower() or f".{host}".endswith(".anthropic.com")
+        return AnthropicAdapter(claude=is_claude)
+    if type == "gemini":
+        return GeminiAdapter()
+    if type == "ollama":
+        return OllamaAdapter()
+    raise ConfigError(f"Providers of type {type} have no API.")
+
+
+def base_url_for(type: str, address: str, adapter: Adapter) -> str:
+    """The base URL of the adapter's paths, from the user's address ("" = the default one).
+
+    `/v1` is added or removed, depending on the type. A query, which Azure uses, is dropped. The
+    path of one of the type's own endpoints is dropped too. Raises ConfigError for an endpoint of
+    another type, and if only the user can know the address.
+    """
+    if type in ("shepherd", "tensorrt") and not address:
+        raise ConfigError(
+            f"Providers of type {type} need the address of their server: --base-url "
+            "http://HOST:8000/v1"
+            + (" (start it with `trtllm-serve MODEL`)" if type == "tensorrt" else "")
+        )
+    parts = urlsplit(address or adapter.default_base_url)
+    path = _without_endpoint(type, parts.path.rstrip("/"), address)
+    if type in _OPENAI_TYPES:
+        path = path or "/v1"
+    for suffix in _VERSIONS.get(type, ()):
+        path = path.removesuffix(suffix)
+    return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+
+
+_ENDPOINTS = {
+    "anthropic": re.compile(r"(?:/v\d+)?/messages(?:/count_tokens)?$", re.IGNORECASE),
+    "gemini": re.compile(r"/(?:tuned)?models/[^/]+:\w+$", re.IGNORECASE),
+    "ollama": re.compile(r"/api/(?:chat|generate|tags|show|ps|pull|version|embed)$", re.IGNORECASE),
+    "openai": re.compile(r"/(?:chat/completions|responses|embeddings)$", re.IGNORECASE),
+}
+"""Paths of requests, which documentation often gives in the place of a base URL."""
+
+_SHARED_ENDPOINTS = re.compile(r"(/v1(?:beta)?)/(?:chat|completions|models)$", re.IGNORECASE)
+"""Paths that several APIs share, or that are part of an endpoint's path."""
+
+
+def _without_endpoint(type: str, path: str, url: str) -> str:
+    """The path without that of an endpoint; raises ConfigError for another type's endpoint."""
+    own = "openai" if type in _OPENAI_TYPES else type
+    for owner, endpoint in _ENDPOINTS.items():
+        match = endpoint.search(path)
+        if match is None:
+            continue
+        if owner == own:
+            return path[: match.start()]
+        raise ConfigError(
+            f"{url} is an endpoint of type {owner}, and the provider is of type {type}: correct "
+            f"the type, or give the base URL that a server of type {type} has."
+        )
+    return _SHARED_ENDPOINTS.sub(r"\1", path)
+
+
+def _openai(type: str, base_url: str, dialect: str, model: str) -> Adapter:
+    named = {
+        "strict": dialects.PLAIN,
+        "extended": dialects.EXTENDED,
+        "shepherd": dialects.EXTENDED,
+        "tensorrt": dialects.TENSORRT,
+    }
+    known = dialects.dialect_of(base_url) if base_url else dialects.OPENAI
+    chosen = named.get(dialect) or named.get(type) or known
+    version = parse_qs(urlsplit(base_url).query).get("api-version", [""])[0]
+    if type == "openai-responses" or (
+        chosen is dialects.OPENAI and dialects.needs_responses(model)
+    ):
+        return OpenAIResponsesAdapter(chosen, version)
+    kind = ShepherdChatAdapter if type == "shepherd" else OpenAIChatAdapter
+    return kind(chosen, version)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.api.adapters import adapter_for, base_url_for
 from shepherd.backends.api.http.failures import RequestTarget, refused, unreachable
 from shepherd.backends.base import Backend, BackendStatus, CacheTier, Generation, Prefilled
-from shepherd.backends.connect import endpoint_of, examine
+from shepherd.backends.connect import adapter_for, base_url_for, endpoint_of, examine
 from shepherd.backends.fallback import Candidate, FallbackBackend
 from shepherd.backends.inprocess.prompt.template import CHATML
-from shepherd.backends.registry import open_backend
+from shepherd.backends.open import open_backend
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.load import load_config

@@ -13,15 +13,16 @@ from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
 from shepherd.backends.inprocess.sessions import SessionMemory, check_prompt_size, with_thinking
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.output import OutputFilter
-from shepherd.backends.tensorrt.engine import check_machine, load_engine
-from shepherd.backends.tensorrt.generating import Generating, Request, guide, sampling_params
-from shepherd.backends.tensorrt.model_files import Fetch, ModelFacts, read_facts
-from shepherd.backends.tensorrt.protocol import (
+from shepherd.backends.tensorrt.engine import (
     EngineSettings,
     TokenEngine,
     TokenRequest,
     TokenStream,
+    check_machine,
+    load_engine,
 )
+from shepherd.backends.tensorrt.generating import Generating, Request, guide, sampling_params
+from shepherd.backends.tensorrt.model_files import Fetch, ModelFacts, read_facts
 from shepherd.backends.text_model import refuse_raw
 from shepherd.backends.vision import refuse_images
 from shepherd.config.provider import Provider

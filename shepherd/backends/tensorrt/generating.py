@@ -12,7 +12,7 @@ from shepherd.backends.inprocess.answer import Answer, Finished, Text, Update
 from shepherd.backends.inprocess.prompt.prompt import Prompt
 from shepherd.backends.inprocess.prompt.special import Vocabulary
 from shepherd.backends.output import StopMatcher
-from shepherd.backends.tensorrt.protocol import Step, TokenRequest, TokenStream
+from shepherd.backends.tensorrt.engine import Step, TokenRequest, TokenStream
 from shepherd.errors import BackendError, InvalidRequestError
 from shepherd.events import FinishReason, Stats
 from shepherd.logprobs import TokenLogprob, TokenProbability

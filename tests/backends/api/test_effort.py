@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from shepherd.backends.api.adapter import ApiRequest, ModelTraits
-from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.parameters import EFFORTS, nearest
+from shepherd.backends.connect import adapter_for
 from shepherd.config.choices import Effort
 from shepherd.config.provider import make_provider
 from shepherd.errors import ConfigError

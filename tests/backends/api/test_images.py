@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
-from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.overflow import parse_overflow
 from shepherd.backends.api.prompt import rejects_images, visible
+from shepherd.backends.connect import adapter_for
 from shepherd.errors import ImageError, InvalidRequestError
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, ToolCall

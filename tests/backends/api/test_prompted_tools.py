@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.overflow import parse_overflow
 from shepherd.backends.api.prompt import as_counted, as_sent, rejects_tools
+from shepherd.backends.connect import adapter_for
 from shepherd.errors import InvalidRequestError
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import JsonObject, Message, Role, ToolCall

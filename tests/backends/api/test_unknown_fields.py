@@ -3,10 +3,10 @@
 import pytest
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.openai.dialects import EXTENDED, OPENAI, PLAIN, TENSORRT
+from shepherd.backends.connect import adapter_for
 from shepherd.errors import InvalidRequestError
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import Message

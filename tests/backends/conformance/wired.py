@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from shepherd.backends.api.adapter import Adapter, ModelTraits
-from shepherd.backends.api.adapters import adapter_for, base_url_for
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Endpoint
+from shepherd.backends.connect import adapter_for, base_url_for
 from shepherd.session import Session
 from tests.backends.api.support import FakeTime, options
 from tests.backends.api.upstream import Received, Reply, Upstream

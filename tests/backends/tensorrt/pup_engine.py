@@ -15,7 +15,7 @@ from shepherd.backends.llamacpp.prefilled import LlamaPrefilled
 from shepherd.backends.llamacpp.prefilled import Request as LlamaRequest
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.worker import Worker
-from shepherd.backends.tensorrt.protocol import Step, TokenRequest, TokenStream
+from shepherd.backends.tensorrt.engine import Step, TokenRequest, TokenStream
 from shepherd.events import ignore_events
 from shepherd.models import builtin_model
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling

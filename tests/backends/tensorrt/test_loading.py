@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.registry import open_provider
-from shepherd.backends.tensorrt.engine import load_engine
+from shepherd.backends.open import open_provider
+from shepherd.backends.tensorrt.engine import EngineSettings, load_engine
 from shepherd.backends.tensorrt.model_files import ModelFacts
-from shepherd.backends.tensorrt.protocol import EngineSettings
 from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import ProviderBook
@@ -98,7 +97,7 @@ def test_a_template_is_not_needed() -> None:
 
 def test_nothing_is_imported_unless_it_is_chosen() -> None:
     code = (
-        "import sys, shepherd.cli.app, shepherd.backends.registry;"
+        "import sys, shepherd.cli.app, shepherd.backends.open;"
         "print([m for m in sys.modules if 'tensorrt' in m])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

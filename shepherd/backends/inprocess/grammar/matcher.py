@@ -1,4 +1,8 @@
-"""Compiles grammars to matchers, within limits on time and memory."""
+"""Compiles grammars to matchers, within limits on time and memory.
+
+The module is also a program that tries to compile a grammar, and that its parent may kill. It reads
+the grammar from its input and writes the problem; nothing if there is none.
+"""
 
 import asyncio
 import random
@@ -44,7 +48,6 @@ MAX_KNOWN = 32
 MAX_SECONDS = 20.0
 """The limit of a trial on a busy machine; the trial itself limits its own time."""
 
-_PROGRAM = "shepherd.backends.inprocess.grammar.trial"
 _TRIALS = 2
 _SMALL = 16_384
 _COSTLY = re.compile(
@@ -185,7 +188,7 @@ class GrammarCompiler:
         async with self._trials:
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-P", "-m", _PROGRAM),
+                    *(sys.executable, "-P", "-m", __name__),
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.DEVNULL,
@@ -212,3 +215,32 @@ def _too_large() -> InvalidRequestError:
         "The schema or grammar is too large: preparing it takes more than 2 seconds or 1 GiB of "
         "memory. Make it smaller, or its counts and patterns."
     )
+
+
+MAX_CPU_SECONDS = 2
+MAX_BYTES = 1 << 30
+
+
+def main() -> int:
+    """Try the grammar within the limits."""
+    _limit_resources()
+    grammar = sys.stdin.buffer.read().decode()
+    try:
+        walk(compile_grammar(grammar, tokenizer_for(BYTES)))
+    except InvalidRequestError as error:
+        sys.stdout.buffer.write(str(error).encode())
+    return 0
+
+
+def _limit_resources() -> None:
+    if sys.platform == "win32":
+        return  # the parent process has a time limit
+    import resource  # Windows has none
+
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS + 1))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

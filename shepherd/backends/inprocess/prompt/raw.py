@@ -35,7 +35,6 @@ class RawVocabulary(Vocabulary, Protocol):
     @property
     def infill(self) -> InfillTokens | None:
         """None if the model can't write between two texts."""
-        ...
 
 
 def raw_prompt(

@@ -3,7 +3,6 @@
 import pytest
 
 from shepherd.backends.api.adapter import ModelEntry
-from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter
 from shepherd.backends.api.openai.dialects import (
     AZURE,
@@ -21,6 +20,7 @@ from shepherd.backends.api.openai.dialects import (
     parse_models,
     reasons,
 )
+from shepherd.backends.connect import adapter_for
 from shepherd.messages import JsonObject
 
 

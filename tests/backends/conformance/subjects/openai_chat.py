@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from openai import AsyncOpenAI
 
 from shepherd.backends.api.adapter import Adapter
-from shepherd.backends.api.adapters import adapter_for
+from shepherd.backends.connect import adapter_for
 from shepherd.messages import JsonObject
 from tests.backends.api.openai.official import chunk, valid_chat
 from tests.backends.api.openai.official import said as delta

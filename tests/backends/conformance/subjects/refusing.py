@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from shepherd.backends.api.adapter import Adapter
-from shepherd.backends.api.adapters import adapter_for
+from shepherd.backends.connect import adapter_for
 from shepherd.messages import JsonObject
 from tests.backends.api.upstream import Received, Reply
 from tests.backends.conformance.language import compact

@@ -12,8 +12,8 @@ from typing import ClassVar
 import httpx
 
 from shepherd.backends.api.adapter import Adapter
-from shepherd.backends.api.adapters import adapter_for
 from shepherd.backends.base import Prefilled
+from shepherd.backends.connect import adapter_for
 from shepherd.backends.script import Script, parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.errors import BackendError, BusyError, ModelLoadError

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from shepherd.backends.api.adapter import Adapter
-from shepherd.backends.api.adapters import adapter_for
+from shepherd.backends.connect import adapter_for
 from shepherd.messages import JsonObject
 from tests.backends.api.upstream import Reply
 from tests.backends.conformance.language import sse

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import ClassVar
 
 from shepherd.backends.tensorrt.backend import TensorRtBackend
-from shepherd.backends.tensorrt.protocol import Step, TokenRequest
+from shepherd.backends.tensorrt.engine import Step, TokenRequest
 from tests.backends.conformance.said import Said
 from tests.backends.conformance.scenario import Scenario
 from tests.backends.conformance.subject import Room, Subject

@@ -19,11 +19,13 @@ from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.prices import read_prices
 
 if TYPE_CHECKING:
-    from shepherd.backends.llamacpp import LlamaCppBackend
     from shepherd.backends.llamacpp.embedding.pooling import Pooling
 
 SCRIPT_PREFIX = "script:"
 """`script:FILE` as a model's name plays a script."""
+
+_BUILTIN = ("", BUILTIN_NAME)
+"""The names of the model that comes with Shepherd."""
 
 
 async def open_backend(
@@ -62,30 +64,28 @@ async def open_provider(
     if config.source("llamacpp.context_size").layer is LayerName.FLAG:
         size = config.llamacpp.context_size
         provider = provider.model_copy(update={"context_size": size})
+    prices = read_prices(config.terminal.prices)
     if len(provider.urls) > 1 and not provider.is_local:
-        return await _open_upstreams(provider, book, config)
+        from shepherd.backends.upstreams import open_upstreams, single_opener
+
+        if provider.type in PROVIDER_TYPES:
+            return await open_upstreams(provider, single_opener(book, prices))
+        return await open_upstreams(provider, partial(open_provider, book=book, config=config))
     if provider.is_local and provider.type == "tensorrt":
         from shepherd.backends.tensorrt.backend import open_tensorrt
 
-        return _thinking(await open_tensorrt(provider, config), provider)
-    if provider.is_local:
+        backend = await open_tensorrt(provider, config)
+    elif provider.is_local:
         backend = await open_local(local_config(provider, config), parallel=parallel)
-        return _thinking(backend, provider)
-    from shepherd.backends.connect import connect, open_extension
+    else:
+        from shepherd.backends.connect import connect, open_extension
 
-    if provider.type not in PROVIDER_TYPES:
-        return _thinking(await open_extension(provider, book, config), provider)
-    return await connect(provider, book, prices=read_prices(config.terminal.prices))
-
-
-async def _open_upstreams(provider: Provider, book: ProviderBook, config: Config) -> Backend:
-    from shepherd.backends.upstreams import open_upstreams, single_opener
-
-    if provider.type in PROVIDER_TYPES:
-        return await open_upstreams(
-            provider, single_opener(book, read_prices(config.terminal.prices))
-        )
-    return await open_upstreams(provider, partial(open_provider, book=book, config=config))
+        if provider.type in PROVIDER_TYPES:
+            return await connect(provider, book, prices=prices)
+        backend = await open_extension(provider, book, config)
+    if provider.effort and isinstance(backend, ThinkingBackend):
+        backend.thinking = provider.effort is not Effort.NONE  # templates know only yes and no
+    return backend
 
 
 @runtime_checkable
@@ -93,13 +93,6 @@ class ThinkingBackend(Protocol):
     """A backend with a setting for all sessions whether its model reasons."""
 
     thinking: bool | None
-
-
-def _thinking(backend: Backend, provider: Provider) -> Backend:
-    """The backend, with reasoning set by the provider's effort; templates know only yes and no."""
-    if provider.effort and isinstance(backend, ThinkingBackend):
-        backend.thinking = provider.effort is not Effort.NONE
-    return backend
 
 
 def local_config(provider: Provider, config: Config) -> Config:
@@ -117,51 +110,35 @@ async def open_local(config: Config, *, parallel: Concurrency = ONE) -> Backend:
     """
     name = config.model.name
     if name.startswith(SCRIPT_PREFIX):
-        return await asyncio.to_thread(_open_script, name)
-    engine = await asyncio.to_thread(_import_llamacpp)
-    if name in ("", BUILTIN_NAME):
-        path, name = builtin_model(), BUILTIN_NAME
-    else:
-        path = await asyncio.to_thread(_locate, name, config.llamacpp.models_dir)
-        name = path.stem
-        pooling = await asyncio.to_thread(_pooling_of, path)
-        if pooling is not None:
-            return await _open_embedding_model(path, config, pooling)
-    return await engine.load(
+        script = Path(name.removeprefix(SCRIPT_PREFIX)).expanduser()
+        return ScriptedBackend(await asyncio.to_thread(load_script, script), name=script.stem)
+    path, pooling = await asyncio.to_thread(_find_model, name, config.llamacpp.models_dir)
+    from shepherd.backends.llamacpp import LlamaCppBackend
+
+    if pooling is not None:
+        from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
+
+        return await LlamaEmbeddingBackend.load(path, config.llamacpp, pooling, name=path.stem)
+    return await LlamaCppBackend.load(
         path,
         config.llamacpp,
         config.sampling.to_sampling(),
         parallel=config.llamacpp.parallel or parallel,
-        name=name,
+        name=BUILTIN_NAME if name in _BUILTIN else path.stem,
         cache=Paths.from_env(os.environ).conversations if config.terminal.save_sessions else None,
     )
 
 
-def _import_llamacpp() -> "type[LlamaCppBackend]":
-    from shepherd.backends.llamacpp import LlamaCppBackend
+def _find_model(name: str, models_dir: str) -> "tuple[Path, Pooling | None]":
+    """The model's file, and how it makes vectors: None if it writes text.
 
-    return LlamaCppBackend
-
-
-def _pooling_of(path: Path) -> "Pooling | None":
+    It runs in a thread, because it imports the engine and reads the disk.
+    """
+    from shepherd.backends.llamacpp import locate_model
     from shepherd.backends.llamacpp.embedding.pooling import pooling_of
 
-    return pooling_of(path)
-
-
-async def _open_embedding_model(path: Path, config: Config, pooling: "Pooling") -> Backend:
-    from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
-
-    return await LlamaEmbeddingBackend.load(path, config.llamacpp, pooling, name=path.stem)
-
-
-def _open_script(name: str) -> Backend:
-    path = Path(name.removeprefix(SCRIPT_PREFIX)).expanduser()
-    return ScriptedBackend(load_script(path), name=path.stem)
-
-
-def _locate(name: str, models_dir: str) -> Path:
-    from shepherd.backends.llamacpp import locate_model
-
+    if name in _BUILTIN:
+        return builtin_model(), None
     directory = Path(models_dir).expanduser()
-    return locate_model(name, directory, cwd=directory)
+    path = locate_model(name, directory, cwd=directory)
+    return path, pooling_of(path)
