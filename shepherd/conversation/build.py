@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from shepherd.backends import open
+from shepherd.backends import opening
 from shepherd.backends.base import Backend, Concurrency
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
@@ -57,7 +57,7 @@ def backend_opener(providers: ProviderBook, parallel: Concurrency = CONVERSATION
     """An opener for the backend of the settings; it serves `parallel` conversations."""
 
     async def open_backend(config: Config) -> Backend:
-        return await open.open_backend(config, parallel=parallel, providers=providers)
+        return await opening.open_backend(config, parallel=parallel, providers=providers)
 
     return open_backend
 
@@ -85,7 +85,7 @@ async def open_borrowing(
     start: SessionStart,
     providers: ProviderBook,
 ) -> AsyncGenerator[Conversation]:
-    """`open_conversation` over a backend that other conversations use too; it stays open.
+    """`open_conversation` over a backend that other conversations use too; it stays opening.
 
     The caller calls `begin`, after it has added MCP servers of its own.
     """
@@ -132,7 +132,7 @@ async def open_shared(
     session: Session | None = None,
     providers: ProviderBook | None = None,
 ) -> AsyncGenerator[Conversation]:
-    """A conversation over a backend that others use too; it stays open, and nothing is saved.
+    """A conversation over a backend that others use too; it stays opening, and nothing is saved.
 
     `session` has the messages so far, by default none. Raises ConfigError.
     """

@@ -13,7 +13,7 @@ from shepherd.backends.base import Backend, BackendStatus, CacheTier, Generation
 from shepherd.backends.connect import adapter_for, base_url_for, endpoint_of, examine
 from shepherd.backends.fallback import Candidate, FallbackBackend
 from shepherd.backends.inprocess.prompt.template import CHATML
-from shepherd.backends.open import open_backend
+from shepherd.backends.opening import open_backend
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.load import load_config

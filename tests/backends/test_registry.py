@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.open import open_backend
+from shepherd.backends.opening import open_backend
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.sections import ModelSection
 from shepherd.config.settings import Config

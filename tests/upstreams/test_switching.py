@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.open import open_backend
+from shepherd.backends.opening import open_backend
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook

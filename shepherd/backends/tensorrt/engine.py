@@ -75,9 +75,11 @@ class TokenStream(Protocol):
 
     def steps(self) -> AsyncGenerator[Step]:
         """The steps as the engine produces them. Raises BackendError."""
+        ...
 
     def abort(self) -> None:
         """Stop the work; safe to call at any time."""
+        ...
 
 
 class TokenEngine(Protocol):
@@ -86,28 +88,35 @@ class TokenEngine(Protocol):
     @property
     def model(self) -> TemplateModel:
         """Its vocabulary and templates; used on one thread."""
+        ...
 
     @property
     def context_size(self) -> int:
         """Tokens of a prompt and its answer together."""
+        ...
 
     @property
     def unsupported(self) -> Mapping[str, str]:
         """Sampling parameters that it accepts and ignores, each with the reason."""
+        ...
 
     @property
     def guides(self) -> bool:
         """Whether it can enforce a schema or a grammar."""
+        ...
 
     @property
     def alive(self) -> bool:
         """Whether the engine still answers."""
+        ...
 
     def submit(self, request: TokenRequest) -> TokenStream:
         """Start a request; on the event loop's thread. Raises BackendError."""
+        ...
 
     def close(self) -> None:
         """Free the model; safe to call twice."""
+        ...
 
 
 _PENALTIES_SINCE = (1, 3, 24)

@@ -16,7 +16,7 @@ from typing import Annotated, cast
 
 import typer
 
-from shepherd.backends.open import SCRIPT_PREFIX
+from shepherd.backends.opening import SCRIPT_PREFIX
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.choices import SandboxMode
 from shepherd.config.load import load_config

@@ -15,7 +15,7 @@ from shepherd.backends.embedding import Embedder, EmbeddingInput, Parts
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
 from shepherd.backends.llamacpp.embedding.pooling import Pooling, pooling_of
-from shepherd.backends.open import open_local
+from shepherd.backends.opening import open_local
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.sections import ModelSection
 from shepherd.config.settings import Config

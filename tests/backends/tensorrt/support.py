@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from shepherd.backends.open import open_provider
+from shepherd.backends.opening import open_provider
 from shepherd.backends.tensorrt.backend import TensorRtBackend
 from shepherd.backends.tensorrt.model_files import byte_alphabet
 from shepherd.config.paths import Paths

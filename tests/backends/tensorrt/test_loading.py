@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.open import open_provider
+from shepherd.backends.opening import open_provider
 from shepherd.backends.tensorrt.engine import EngineSettings, load_engine
 from shepherd.backends.tensorrt.model_files import ModelFacts
 from shepherd.config.paths import Paths
@@ -97,7 +97,7 @@ def test_a_template_is_not_needed() -> None:
 
 def test_nothing_is_imported_unless_it_is_chosen() -> None:
     code = (
-        "import sys, shepherd.cli.app, shepherd.backends.open;"
+        "import sys, shepherd.cli.app, shepherd.backends.opening;"
         "print([m for m in sys.modules if 'tensorrt' in m])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

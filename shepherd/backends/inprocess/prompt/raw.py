@@ -35,6 +35,7 @@ class RawVocabulary(Vocabulary, Protocol):
     @property
     def infill(self) -> InfillTokens | None:
         """None if the model can't write between two texts."""
+        ...
 
 
 def raw_prompt(

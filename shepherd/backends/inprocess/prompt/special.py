@@ -36,27 +36,34 @@ class Vocabulary(Protocol):
     @property
     def adds_bos(self) -> bool:
         """Whether each prompt begins with `bos`, even if the template does not write it."""
+        ...
 
     @property
     def is_sentencepiece(self) -> bool:
         """Whether a space is added before a text."""
+        ...
 
     @property
     def specials(self) -> Mapping[int, int]:
         """Each control, unknown and user-defined token, with its attributes."""
+        ...
 
     @property
     def ends(self) -> Sequence[int]:
         """The tokens that end a generation."""
+        ...
 
     def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
         """The tokens of `text`; control tokens in it are text unless `parse_special`."""
+        ...
 
     def piece(self, token: int) -> bytes:
         """The token's bytes, control tokens as their text; may be a part of a character."""
+        ...
 
     def text(self, token: int) -> str:
         """The token as text, "" if there is no such token."""
+        ...
 
 
 class TemplateModel(Protocol):
@@ -67,6 +74,7 @@ class TemplateModel(Protocol):
 
     def chat_template(self, name: str | None = None) -> str:
         """The template called `name`, or the default one; "" if there is none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from shepherd.backends.open import open_provider
+from shepherd.backends.opening import open_provider
 from shepherd.cli.commands.providers.console import Console, ask_key
 from shepherd.cli.commands.providers.parsing import changed, checked, with_key
 from shepherd.cli.commands.providers.view import HOW_TO_ADD, details, key_advice, summary

@@ -21,6 +21,7 @@ from shepherd.prices import read_prices
 if TYPE_CHECKING:
     from shepherd.backends.llamacpp.embedding.pooling import Pooling
 
+
 SCRIPT_PREFIX = "script:"
 """`script:FILE` as a model's name plays a script."""
 
@@ -110,8 +111,7 @@ async def open_local(config: Config, *, parallel: Concurrency = ONE) -> Backend:
     """
     name = config.model.name
     if name.startswith(SCRIPT_PREFIX):
-        script = Path(name.removeprefix(SCRIPT_PREFIX)).expanduser()
-        return ScriptedBackend(await asyncio.to_thread(load_script, script), name=script.stem)
+        return await asyncio.to_thread(_open_script, name)
     path, pooling = await asyncio.to_thread(_find_model, name, config.llamacpp.models_dir)
     from shepherd.backends.llamacpp import LlamaCppBackend
 
@@ -127,6 +127,11 @@ async def open_local(config: Config, *, parallel: Concurrency = ONE) -> Backend:
         name=BUILTIN_NAME if name in _BUILTIN else path.stem,
         cache=Paths.from_env(os.environ).conversations if config.terminal.save_sessions else None,
     )
+
+
+def _open_script(name: str) -> Backend:
+    path = Path(name.removeprefix(SCRIPT_PREFIX)).expanduser()
+    return ScriptedBackend(load_script(path), name=path.stem)
 
 
 def _find_model(name: str, models_dir: str) -> "tuple[Path, Pooling | None]":
