@@ -53,17 +53,21 @@ from shepherd.version import __version__
 
 APIS: Sequence[Api] = (
     ANTHROPIC,
-    EMBEDDINGS,
-    EMBEDDINGS_UNPREFIXED,
     GEMINI,
     GEMINI_MODELS,
-    OLLAMA,
     OPENAI,
     OPENAI_UNPREFIXED,
     OPENAI_RESPONSES,
     COMPLETIONS,
+    EMBEDDINGS,
+    EMBEDDINGS_UNPREFIXED,
+    OLLAMA,
     LLAMACPP,
 )
+"""In the order in which paths are searched, so what is asked for most stands near the front.
+
+Routes that need a header stand before OpenAI's, which has the same paths without one.
+"""
 
 MIB = 1024 * 1024
 
@@ -115,9 +119,9 @@ def create_app(
     lifecycle = lifecycle or Lifecycle(database=settings.postgres)
     context = replace(_context(served, settings, lifecycle), agent=agent, meter=meter or Meter())
     routers = [
+        *(router for api in offer.apis for router in api.routers(context)),
         health_router(context),
         *_operation_routers(context),
-        *(router for api in offer.apis for router in api.routers(context)),
         stats_router(context),
         loading_router(context),
     ]
@@ -200,7 +204,8 @@ def _app(
         redirect_slashes=False,
     )
     for router in routers:
-        api.include_router(router)
+        # In one flat list: an included router is searched twice, which takes a fifth of a millisecond
+        api.router.routes += router.routes
     scopes = PathScopes(_include_plugins(api, context))
     add_openapi(api, context, errors, needs_keys=doors.keys is not None)
     _handle_errors(api, context)
