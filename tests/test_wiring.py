@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "shepherd"
-ROOMS = ("cli", "conversation")
+ROOMS = ("cli", "conversation", "server")
 
 
 @dataclass(frozen=True)

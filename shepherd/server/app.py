@@ -204,7 +204,7 @@ def _app(
         redirect_slashes=False,
     )
     for router in routers:
-        # In one flat list: an included router is searched twice, which takes a fifth of a millisecond
+        # one flat list, because FastAPI searches an included router twice: 0.2 ms for a request
         api.router.routes += router.routes
     scopes = PathScopes(_include_plugins(api, context))
     add_openapi(api, context, errors, needs_keys=doors.keys is not None)

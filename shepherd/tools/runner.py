@@ -64,8 +64,7 @@ class ToolRunner:
     def on_behalf_of(self, caller: str) -> CallRunner:
         """A runner for a model that a tool calls, with the same rules and the same approver.
 
-        Requests for approval name the caller. Tools that call models are left out. `wrap_nested`
-        can replace the runner.
+        Requests for approval name the caller. Tools that call models are left out.
         """
         nested = copy(self)
         nested.registry = ToolRegistry(tool for tool in self.registry if not tool.calls_models)
@@ -73,9 +72,17 @@ class ToolRunner:
         nested.caller = caller
         return nested if self.wrap_nested is None else self.wrap_nested(nested)
 
-    def observed_by(self, observer: CallObserver) -> "ToolRunner":
-        """The same runner, which tells `observer` how it is decided on its calls."""
+    def observed_by(
+        self,
+        observer: CallObserver,
+        wrap_nested: "Callable[[ToolRunner], CallRunner] | None" = None,
+    ) -> "ToolRunner":
+        """The same runner, which tells `observer` how it is decided on its calls.
+
+        With `wrap_nested`, that replaces the runners of `on_behalf_of`.
+        """
         observed = copy(self)
+        observed.wrap_nested = wrap_nested or self.wrap_nested
         observed.observer = observer
         observed.approver = ObservedApprover(self.approver, observer)
         return observed

@@ -227,7 +227,7 @@ def _add_charges(rows: Rows, charges: Mapping[str, Sequence[Charge]]) -> None:
         statement = "SELECT 1 FROM limits WHERE key = ?"
         if rows.execute(statement, (key,)).fetchone() is not None:
             continue
-        windows = shared.KeyWindows.load(rows, key, shared.database_clock)
+        windows = shared.KeyWindows(rows, key, shared.database_clock)
         for use in uses:
             windows.limiter.restore(key, Resource(use.resource), use.amount, use.moment)
         windows.save(rows)

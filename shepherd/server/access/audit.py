@@ -188,29 +188,43 @@ class AuditLog:
             self._warned = True
             logger.error("The audit of tool calls can't be written: %s", error)
 
+    @contextmanager
+    def noted(self, entry: Mapping[str, object], record: "CallRecord") -> Generator[None]:
+        """Do something with `entry` as its line; the record tells what came of it.
+
+        Entering it raises AuditError as `begin`. What is cancelled has a line too.
+        """
+        started = time.perf_counter()
+        try:
+            self.begin({"event": "begin", **entry})
+            yield
+        except AuditError:
+            record.outcome = "refused"
+            raise
+        finally:
+            seconds = round(time.perf_counter() - started, 3)
+            entry = {**entry, "event": "end", "decisions": record.decisions}
+            self.end({**entry, "seconds": seconds, "outcome": record.outcome})
+
     def _append(self, entry: Mapping[str, object]) -> None:
-        if self.path is None:
+        path = self.path
+        if path is None:
             if self.required:
                 raise FileNotFoundError("there is no file for it")
             return
         line = json.dumps(entry, ensure_ascii=True, default=str).encode() + b"\n"
-        with self._lock, exclusive(self.path):
-            if self._size() + len(line) > self.max_bytes:
-                self._rotate(self.path)
-            _append_line(self.path, line)
+        with self._lock, exclusive(path):
+            if path.exists() and path.lstat().st_size + len(line) > self.max_bytes:
+                _rotate(path)
+            _append_line(path, line)
 
-    def _size(self) -> int:
-        assert self.path is not None
-        try:
-            return self.path.lstat().st_size
-        except FileNotFoundError:
-            return 0
 
-    def _rotate(self, path: Path) -> None:
-        for number in range(OLD_FILES, 0, -1):
-            older = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
-            if older.exists():
-                older.replace(path.with_name(f"{path.name}.{number}"))
+def _rotate(path: Path) -> None:
+    """Rename FILE to FILE.1, FILE.1 to FILE.2 and so on; the oldest file is lost."""
+    for number in range(OLD_FILES, 0, -1):
+        older = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
+        if older.exists():
+            older.replace(path.with_name(f"{path.name}.{number}"))
 
 
 def _append_line(path: Path, line: bytes) -> None:
@@ -234,118 +248,64 @@ def _append_line(path: Path, line: bytes) -> None:
 
 @dataclass(slots=True)
 class CallRecord:
-    """The decisions on a call, each with its rule or reason, and whether the call has run."""
+    """The `CallObserver` of one call: the decisions on it, each with its rule or reason.
 
+    `secrets` are those that must not appear in them. `outcome` is how the call has ended.
+    """
+
+    secrets: Mapping[str, str]
     decisions: list[JsonObject] = field(default_factory=list[JsonObject])
     has_run: bool = False
+    outcome: str = "cancelled"
 
     def ruled(self, decision: Decision, cause: str) -> None:
         """See `CallObserver`."""
-        self._add(decision.value, "rules", cause)
+        self.add(decision.value, "rules", cause)
 
     def answered(self, approval: Approval) -> None:
         """See `CallObserver`."""
         if approval.by:
-            self._add(approval.choice.value, f"key {approval.by}", "")
+            self.add(approval.choice.value, f"key {approval.by}", "")
         else:
-            self._add(approval.choice.value, "nobody", approval.reason)
+            self.add(approval.choice.value, "nobody", approval.reason)
 
     def started(self) -> None:
         """See `CallObserver`."""
         self.has_run = True
 
-    def _add(self, decision: str, by: str, cause: str) -> None:
+    def add(self, decision: str, by: str, cause: str) -> None:
+        """Note a decision."""
         if len(self.decisions) < MAX_DECISIONS:
+            cause = without_secrets(cause[:MAX_TEXT], self.secrets)
             self.decisions.append({"decision": decision, "by": by, "cause": cause})
 
-    def outcome(self, result: ToolResult) -> str:
-        """How the call has ended."""
-        if result.ok:
-            return "ok"
+    def ended(self, result: ToolResult) -> None:
+        """Note the result."""
         last = self.decisions[-1]["decision"] if self.decisions else ""
-        return "denied" if last == Choice.DENY.value and not self.has_run else "failed"
+        was_denied = last == Choice.DENY.value and not self.has_run
+        self.outcome = "ok" if result.ok else "denied" if was_denied else "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedTools:
-    """A `ToolExecutor` that notes each call; `model` is the one that calls, "" for a client.
+    """Runs calls as `runner` does, and notes each; also those of models that its tools call.
 
-    `origin` tells where the call that runs comes from.
+    `model` is the one that calls, "" for a client. `origin` tells where the call that runs comes
+    from.
     """
 
-    tools: ToolRunner
+    runner: ToolRunner
     audit: AuditLog
     model: str = ""
     origin: Callable[[], CallOrigin] = current_origin
 
-    async def run(
-        self,
-        call: ToolCall,
-        output_bytes: int | None = None,
-        on_event: EventCallback = ignore_events,
-    ) -> ToolResult:
-        """The result of the call; a call that can't be noted is refused if it must be."""
-        with calling_for(self.model):
-            record, entry = CallRecord(), self._entry(call)
-            outcome, started = "cancelled", time.perf_counter()
-            try:
-                self.audit.begin({"event": "begin", **entry})
-                observed = self.tools.observed_by(record)
-                observed.wrap_nested = self._nested
-                with span("tool", gen_ai__tool__name=entry["tool"]):
-                    result = await observed.run(call, output_bytes, on_event)
-                outcome = record.outcome(result)
-            except AuditError as error:
-                outcome = "refused"
-                return ToolResult(f"Error: not run: {error}", ok=False)
-            else:
-                return result
-            finally:
-                seconds = round(time.perf_counter() - started, 3)
-                entry |= {"event": "end", "decisions": self._decisions(record)}
-                self._end({**entry, "seconds": seconds, "outcome": outcome})
-
-    def _nested(self, runner: ToolRunner) -> CallRunner:
-        """The runner of a model that a tool calls; its calls are noted too."""
-        return _NestedRunner(runner, replace(self, tools=runner))
-
-    def _entry(self, call: ToolCall) -> JsonObject:
-        known = self.tools.registry.get(call.name) is not None
-        name = call.name if known else UNKNOWN
-        origin, caller = self.origin(), self.tools.caller
-        if caller:
-            origin = replace(origin, model=caller)
-        return _entry(name, short_arguments(call.arguments, self._secrets), origin)
-
-    def _decisions(self, record: CallRecord) -> list[JsonObject]:
-        return [
-            {**entry, "cause": without_secrets(str(entry["cause"])[:MAX_TEXT], self._secrets)}
-            for entry in record.decisions
-        ]
-
-    def _end(self, entry: JsonObject) -> None:
-        self.audit.end(entry)
-        outcome = str(entry["outcome"])
-        logged = outcome if outcome in ("ok", "cancelled") else "refused or failed"
-        logger.info("Tool %s, key %s: %s", entry["tool"], entry["key"] or "-", logged)
-
-    @property
-    def _secrets(self) -> Mapping[str, str]:
-        return self.tools.context.secrets
-
-
-@dataclass(frozen=True, slots=True)
-class _NestedRunner:
-    """A `CallRunner` whose calls are noted."""
-
-    runner: ToolRunner
-    audited: AuditedTools
-
     @property
     def tools(self) -> Iterable[AnyTool]:
+        """See `CallRunner`."""
         return self.runner.tools
 
     def on_behalf_of(self, caller: str) -> CallRunner:
+        """See `CallRunner`."""
         return self.runner.on_behalf_of(caller)
 
     async def run(
@@ -354,7 +314,35 @@ class _NestedRunner:
         output_bytes: int | None = None,
         on_event: EventCallback = ignore_events,
     ) -> ToolResult:
-        return await self.audited.run(call, output_bytes, on_event)
+        """The result of the call; a call that can't be noted is refused if it must be."""
+        record = CallRecord(self.runner.context.secrets)
+        with calling_for(self.model):
+            entry = self._entry(call)
+            try:
+                with (
+                    self.audit.noted(entry, record),
+                    span("tool", gen_ai__tool__name=entry["tool"]),
+                ):
+                    runner = self.runner.observed_by(
+                        record, lambda nested: replace(self, runner=nested)
+                    )
+                    result = await runner.run(call, output_bytes, on_event)
+                    record.ended(result)
+            except AuditError as error:
+                result = ToolResult(f"Error: not run: {error}", ok=False)
+            finally:
+                is_usual = record.outcome in ("ok", "cancelled")
+                outcome = record.outcome if is_usual else "refused or failed"
+                logger.info("Tool %s, key %s: %s", entry["tool"], entry["key"] or "-", outcome)
+        return result
+
+    def _entry(self, call: ToolCall) -> JsonObject:
+        runner = self.runner
+        name = UNKNOWN if runner.registry.get(call.name) is None else call.name
+        origin = self.origin()
+        if runner.caller:
+            origin = replace(origin, model=runner.caller)
+        return _entry(name, short_arguments(call.arguments, runner.context.secrets), origin)
 
 
 @contextmanager
@@ -363,28 +351,23 @@ def noted_command(audit: AuditLog, name: str, argument: str) -> Generator[None]:
 
     Raises ApiError before the command runs if the line can't be written and must be.
     """
-    arguments = short_arguments({"argument": argument}, keys_in(os.environ))
+    record = CallRecord(keys_in(os.environ))
     tool = name if name.startswith(SIGN) else f"/{name}"
-    entry = _entry(tool, arguments, current_origin())
+    arguments = short_arguments({"argument": argument}, record.secrets)
     try:
-        audit.begin({"event": "begin", **entry})
+        with audit.noted(_entry(tool, arguments, current_origin()), record):
+            try:
+                yield
+                record.outcome = "ok"
+            except ApiError as error:
+                record.outcome = "denied"
+                record.add("deny", "scopes", error.message)
+                raise
+            except Exception:
+                record.outcome = "failed"
+                raise
     except AuditError as error:
         raise ApiError(503, f"The command is not run: {error}", "audit_unavailable") from error
-    decisions, outcome, started = list[JsonObject](), "cancelled", time.perf_counter()
-    try:
-        yield
-        outcome = "ok"
-    except ApiError as error:
-        outcome = "denied"
-        decisions.append({"decision": "deny", "by": "scopes", "cause": error.message})
-        raise
-    except Exception:
-        outcome = "failed"
-        raise
-    finally:
-        seconds = round(time.perf_counter() - started, 3)
-        entry |= {"event": "end", "decisions": decisions, "seconds": seconds, "outcome": outcome}
-        audit.end(entry)
 
 
 def _entry(name: str, arguments: object, origin: CallOrigin) -> JsonObject:

@@ -4,13 +4,13 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
-from shepherd.server.access.key import ApiKey, KeyLimits
+from shepherd.server.access.key import ApiKey
 from shepherd.server.access.usage import Charge, UsageError, UsageStore
 from shepherd.server.errors import ApiError
 
@@ -35,18 +35,13 @@ class SlidingWindow:
         self._reserved = 0
         self._latest = 0.0
 
-    @property
-    def latest(self) -> float:
-        """The latest time that was seen."""
-        return self._latest
-
     def amounts(self) -> Sequence[tuple[int, int]]:
         """The parts of the period with what was used in them."""
         return tuple(self._amounts)
 
     def restore(self, amounts: Iterable[tuple[int, int]], latest: float) -> None:
         """Replace what was used by earlier `amounts`, up to a time."""
-        self._amounts = deque(amounts)
+        self._amounts = deque((slot, used) for slot, used in amounts)
         self._used = sum(amount for _, amount in self._amounts)
         self._latest = latest
 
@@ -124,8 +119,9 @@ class Limit:
 class ProcessClock:
     """Seconds since 1970 that never go back: those at the start, and the time since then."""
 
-    def __init__(self) -> None:
-        self._start = time.time() - time.monotonic()
+    def __init__(self, now: float | None = None) -> None:
+        """`now` is the time at the start, None for this machine's."""
+        self._start = (time.time() if now is None else now) - time.monotonic()
 
     def __call__(self) -> float:
         return self._start + time.monotonic()
@@ -151,11 +147,18 @@ class Limiter:
 
     def count_request(self, key: ApiKey) -> None:
         """Count a request; raises ApiError (429) if the limit is reached."""
-        self._reserve(key, Resource.REQUESTS, 1)
-        self.settle(key.name, Resource.REQUESTS, 1, 1)
+        self._check(key, Resource.REQUESTS, 1)
+        self.settle(key.name, Resource.REQUESTS, 0, 1)
 
     def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
-        """Hold `wished` tokens, or as many as are left, but at least `needed`.
+        """Hold as many tokens as `grant_tokens` returns; raises ApiError (429)."""
+        amount = self.grant_tokens(key, needed, wished)
+        for period in PERIODS:
+            self.window(key.name, Resource.TOKENS, period).reserve(amount)
+        return amount
+
+    def grant_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
+        """`wished` tokens, or as many as are left, but at least `needed`.
 
         Raises ApiError (429) if they are not left.
         """
@@ -163,12 +166,8 @@ class Limiter:
         limits = self._limits(key, Resource.TOKENS)
         left = [limit.window.free(limit.amount, now) for limit in limits]
         amount = max(needed, min([wished, *left]))
-        self._reserve(key, Resource.TOKENS, amount)
+        self._check(key, Resource.TOKENS, amount)
         return amount
-
-    def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
-        """Replace held tokens by those that were used."""
-        self.settle(key.name, Resource.TOKENS, reserved, used)
 
     def headers(self, key: ApiKey) -> dict[str, str]:
         """The state of the limits, as OpenAI's and as Anthropic's clients read it."""
@@ -181,13 +180,12 @@ class Limiter:
                 headers |= _headers(tight, now)
         return headers
 
-    def _reserve(self, key: ApiKey, resource: Resource, amount: int) -> None:
+    def _check(self, key: ApiKey, resource: Resource, amount: int) -> None:
+        """Raise ApiError (429) if a limit has less than the amount left."""
         now = self.clock()
         for limit in self._limits(key, resource):
             if amount > limit.window.free(limit.amount, now):
                 raise _refusal(key, limit, amount, now)
-        for period in PERIODS:
-            self.window(key.name, resource, period).reserve(amount)
 
     def settle(self, key: str, resource: Resource, reserved: int, used: int) -> None:
         """Replace what is held for the key called `key` by what was used."""
@@ -196,18 +194,15 @@ class Limiter:
             self.window(key, resource, period).settle(reserved, used, now)
 
     def _limits(self, key: ApiKey, resource: Resource) -> list[Limit]:
+        limits = key.limits
+        amounts = limits.tokens_per_minute, limits.tokens_per_day
+        if resource is Resource.REQUESTS:
+            amounts = limits.requests_per_minute, limits.requests_per_day
         return [
             Limit(resource, amount, self.window(key.name, resource, period))
-            for period, amount in _amounts(key.limits, resource)
+            for period, amount in zip(PERIODS, amounts, strict=True)
             if amount is not None
         ]
-
-
-def _amounts(limits: KeyLimits, resource: Resource) -> Iterator[tuple[int, int | None]]:
-    if resource is Resource.REQUESTS:
-        yield from ((MINUTE, limits.requests_per_minute), (DAY, limits.requests_per_day))
-    else:
-        yield from ((MINUTE, limits.tokens_per_minute), (DAY, limits.tokens_per_day))
 
 
 HEADER_NAMES = (
@@ -299,7 +294,7 @@ class LocalLimits:
 
     def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
         """See `Limits`."""
-        self._limiter.settle_tokens(key, reserved, used)
+        self._limiter.settle(key.name, Resource.TOKENS, reserved, used)
         self._charge(key, Resource.TOKENS, used)
 
     def headers(self, key: ApiKey) -> dict[str, str]:

@@ -24,7 +24,7 @@ from shepherd.errors import ShepherdError
 from shepherd.server.access import shared_keys, usage
 from shepherd.server.access.key import ApiKey, KeyLimits
 from shepherd.server.access.keys import KeyStoreError
-from shepherd.server.access.limits import PERIODS, Limiter, Resource
+from shepherd.server.access.limits import PERIODS, Limiter, ProcessClock, Resource
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.shared_keys import DatabaseKeys
 from shepherd.server.access.usage import UsageError, UsageStore
@@ -64,88 +64,67 @@ def database_clock(rows: Rows) -> float:
     return float(rows.execute(statement).fetchone()[0])
 
 
-@dataclass(slots=True)
 class KeyWindows:
-    """The use of one key at a time; `held` has the tokens that each server holds, and until when.
+    """The row of one key, in a transaction that locks the key: what was used, and what is held.
 
-    All other servers' tokens are reserved in `limiter`.
+    What servers hold is reserved in `limiter`, whose clock begins with the time of the transaction.
     """
 
-    key: str
-    now: float
-    held: dict[str, tuple[int, float]]
-    limiter: Limiter = field(init=False)
-
-    @classmethod
-    def load(cls, rows: Rows, key: str, clock: Callable[[Rows], float]) -> "KeyWindows":
-        """The row of the key called `key`; the transaction must lock the key."""
+    def __init__(self, rows: Rows, key: str, clock: Callable[[Rows], float]) -> None:
         row = rows.execute("SELECT state FROM limits WHERE key = ?", (key,)).fetchone()
         state: dict[str, Any] = {} if row is None else json.loads(row[0])
-        now = max(clock(rows), state.get("latest", 0.0))
-        held = {
+        # when two servers' clocks differ, the time of the key must not go back
+        self._now = max(clock(rows), state.get("latest", 0.0))
+        self._key = key
+        self._held: dict[str, tuple[int, float]] = {
             server: (amount, until)
             for server, (amount, until) in state.get("held", {}).items()
-            if until > now
+            if until > self._now
         }
-        windows = cls(key, now, held)
-        windows._restore(state)
-        return windows
-
-    def __post_init__(self) -> None:
-        now = self.now
-        self.limiter = Limiter(lambda: now)
+        self.limiter = Limiter(ProcessClock(self._now))
+        for place, amounts in state.get("windows", {}).items():
+            resource, _, seconds = place.partition(":")
+            window = self.limiter.window(key, Resource(resource), int(seconds))
+            window.restore(amounts, self._now)
+        for amount, _ in self._held.values():
+            self._reserve(amount)
 
     def hold(self, server: str, amount: int) -> None:
-        """The tokens that a server holds from now on."""
-        before = self.held.pop(server, (0, 0.0))[0]
+        """Replace the tokens that a server holds."""
+        before, _ = self._held.pop(server, (0, 0.0))
         if amount:
-            self.held[server] = amount, self.now + LEASE_SECONDS
-        for seconds in PERIODS:
-            self.limiter.window(self.key, Resource.TOKENS, seconds).reserve(amount - before)
+            self._held[server] = amount, self._now + LEASE_SECONDS
+        self._reserve(amount - before)
 
     def save(self, rows: Rows) -> None:
         """Write the row."""
         windows = {
-            f"{resource}:{seconds}": self.limiter.window(self.key, resource, seconds).amounts()
+            f"{resource}:{seconds}": self.limiter.window(self._key, resource, seconds).amounts()
             for resource in Resource
             for seconds in PERIODS
         }
-        state = {"latest": self.now, "held": self.held, "windows": windows}
+        state = {"latest": self._now, "held": self._held, "windows": windows}
         rows.execute(
             "INSERT INTO limits VALUES (?, ?) "
             "ON CONFLICT (key) DO UPDATE SET state = excluded.state",
-            (self.key, json.dumps(state)),
+            (self._key, json.dumps(state)),
         )
 
-    def _restore(self, state: dict[str, Any]) -> None:
-        amounts = state.get("windows", {})
-        for resource in Resource:
-            for seconds in PERIODS:
-                window = self.limiter.window(self.key, resource, seconds)
-                parts = [
-                    (int(part), int(used))
-                    for part, used in amounts.get(f"{resource}:{seconds}", ())
-                ]
-                window.restore(parts, self.now)
-        for amount, _ in self.held.values():
-            for seconds in PERIODS:
-                self.limiter.window(self.key, Resource.TOKENS, seconds).reserve(amount)
-
-
-@dataclass(frozen=True, slots=True)
-class _Settled:
-    """The tokens that a request had reserved, and those that it used."""
-
-    reserved: int
-    used: int
+    def _reserve(self, amount: int) -> None:
+        for seconds in PERIODS:
+            self.limiter.window(self._key, Resource.TOKENS, seconds).reserve(amount)
 
 
 @dataclass(slots=True)
 class _KeyState:
-    """What this server holds of one key, and what is settled but not written yet."""
+    """What this server holds of one key; `renewed` is when it last confirmed that.
+
+    `settled` has the reserved and the used tokens of requests that have ended, until they are
+    written. It is a list, and no sum, because the event loop adds to it while a thread has `lock`.
+    """
 
     held: int = 0
-    settled: list[_Settled] = field(default_factory=list[_Settled])
+    settled: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     renewed: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -204,9 +183,7 @@ class SharedLimits:
             return wished
 
         def reserve(windows: KeyWindows) -> int:
-            amount = windows.limiter.reserve_tokens(key, needed, wished)
-            windows.limiter.settle(key.name, Resource.TOKENS, amount, 0)  # `hold` counts them
-            return amount
+            return windows.limiter.grant_tokens(key, needed, wished)  # `hold` reserves them
 
         return await self._do(key, reserve)
 
@@ -215,7 +192,7 @@ class SharedLimits:
         if not key.limits.counts_tokens and not reserved:
             return
         if key.name in self._seen:
-            self._seen[key.name].settle_tokens(key, reserved, used)
+            self._seen[key.name].settle(key.name, Resource.TOKENS, reserved, used)
         self._settle(key.name, reserved, used)
 
     def headers(self, key: ApiKey) -> dict[str, str]:
@@ -253,18 +230,15 @@ class SharedLimits:
         state = self._states[name]
         with state.lock:
             settled = tuple(state.settled)
-            held = state.held - sum(one.reserved for one in settled)
+            held = state.held - sum(reserved for reserved, _ in settled)
 
             def change(rows: Rows) -> tuple[int, Limiter]:
-                windows = KeyWindows.load(rows, name, self._clock)
-                used = sum(one.used for one in settled)
-                windows.limiter.settle(name, Resource.TOKENS, 0, used)
+                windows = KeyWindows(rows, name, self._clock)
+                windows.limiter.settle(name, Resource.TOKENS, 0, sum(used for _, used in settled))
                 windows.hold(self.id, held)
                 amount = work(windows)
                 windows.hold(self.id, held + amount)
                 windows.save(rows)
-                started = time.monotonic()
-                windows.limiter.clock = lambda: windows.now + time.monotonic() - started
                 return amount, windows.limiter
 
             amount, limiter = self._database.run(change, lock=name)
@@ -274,7 +248,7 @@ class SharedLimits:
             return amount, limiter
 
     def _settle(self, name: str, reserved: int, used: int) -> None:
-        self._states[name].settled.append(_Settled(reserved, used))
+        self._states[name].settled.append((reserved, used))
         self._threads.submit(self._write, name)
 
     def _release(self, key: ApiKey, work: "Future[tuple[int, Limiter]]") -> None:
