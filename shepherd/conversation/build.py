@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from shepherd.backends import opening
+from shepherd.backends import registry
 from shepherd.backends.base import Backend, Concurrency
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
@@ -26,7 +26,6 @@ from shepherd.conversation.toolbox import (
     offered_tools,
 )
 from shepherd.memory import Place
-from shepherd.session import Session
 from shepherd.tools.deferred import SearchResults
 from shepherd.transcript import SessionStore
 
@@ -57,7 +56,7 @@ def backend_opener(providers: ProviderBook, parallel: Concurrency = CONVERSATION
     """An opener for the backend of the settings; it serves `parallel` conversations."""
 
     async def open_backend(config: Config) -> Backend:
-        return await opening.open_backend(config, parallel=parallel, providers=providers)
+        return await registry.open_backend(config, parallel=parallel, providers=providers)
 
     return open_backend
 
@@ -78,19 +77,20 @@ def build_conversation(
 
 @asynccontextmanager
 async def open_borrowing(
-    backend: Backend,
+    lender: BackendOpener,
     config: Config,
     env: Mapping[str, str],
     cwd: Path,
     start: SessionStart,
     providers: ProviderBook,
 ) -> AsyncGenerator[Conversation]:
-    """`open_conversation` over a backend that other conversations use too; it stays opening.
+    """`open_conversation` over backends that other conversations use too; they stay open.
 
-    The caller calls `begin`, after it has added MCP servers of its own.
+    `lender` returns the one for the settings. The caller calls `begin`, after it has added MCP
+    servers of its own.
     """
     opener = backend_opener(providers)
-    slot = partial(ModelSlot, config, opener, providers, borrowed=backend)
+    slot = partial(ModelSlot, config, opener, providers, lender=lender)
     conversation = _build(config, env, cwd, start, providers, slot)
     try:
         await conversation.backend()
@@ -121,37 +121,6 @@ def _build(
     session.tools = offered_tools(workspace.registry, config, None)
     session.deferred = SearchResults(workspace.registry)
     return Conversation(workspace, slot, notices, current, transcript, sessions)
-
-
-@asynccontextmanager
-async def open_shared(
-    backend: Backend,
-    config: Config,
-    env: Mapping[str, str],
-    cwd: Path,
-    session: Session | None = None,
-    providers: ProviderBook | None = None,
-) -> AsyncGenerator[Conversation]:
-    """A conversation over a backend that others use too; it stays opening, and nothing is saved.
-
-    `session` has the messages so far, by default none. Raises ConfigError.
-    """
-    config = unsaved(config)
-    paths, notices = Paths.from_env(env), Notices()
-    if session is None:
-        session = begin_session(config, paths, cwd, SessionStart(), notices)[0]
-    book = providers or ProviderBook(paths, env)
-    slot = partial(ModelSlot, config, backend_opener(book), book, borrowed=backend)
-    current = CurrentSession(session)
-    workspace = build_workspace(config, paths, cwd, notices, current)
-    sessions = SessionStore(paths.sessions)
-    conversation = Conversation(workspace, slot, notices, current, None, sessions)
-    conversation.begin()
-    try:
-        await conversation.backend()
-        yield conversation
-    finally:
-        await conversation.aclose()
 
 
 def unsaved(config: Config) -> Config:

@@ -41,8 +41,8 @@ class SlotListener(Protocol):
 class ModelSlot:
     """Holds one backend, which loads on its first use or at `start`.
 
-    `config` are the settings with the model that answers or loads. A backend that is `borrowed` is
-    not closed at the end, and can't be changed; `lender` opens one again that has failed.
+    `config` are the settings with the model that answers or loads. With a `lender`, the backend
+    comes from it, belongs to others too, and can't be changed. `open_backend` opens all others.
     """
 
     def __init__(
@@ -52,14 +52,13 @@ class ModelSlot:
         providers: ProviderBook,
         listener: SlotListener,
         *,
-        borrowed: Backend | None = None,
+        lender: BackendOpener | None = None,
     ) -> None:
         self.config = config
         self.open_backend = open_backend
         self.providers = providers
         self._listener = listener
-        self._borrowed = borrowed
-        self.lender: BackendOpener | None = None
+        self._lender = lender
         self._stop_listening: Callable[[], None] = _nothing
         self._loading: asyncio.Task[Backend] | None = None
 
@@ -115,13 +114,12 @@ class ModelSlot:
         return await asyncio.shield(self.start())
 
     async def live_backend(self) -> Backend:
-        """As `backend`; one that failed for good is opened again, a borrowed one by `lender`."""
+        """As `backend`; one that failed for good is opened again, a borrowed one by its lender."""
         backend = await self.backend()
-        if backend.alive or (self._borrowed is not None and self.lender is None):
+        if backend.alive:
             return backend
-        if self.lender is None:
+        if self._lender is None:
             return await self.reload()
-        self._borrowed = await self.lender(self.config)
         self._loading = None
         return await self.backend()
 
@@ -152,7 +150,7 @@ class ModelSlot:
         """Close the backend unless it is borrowed, or stop loading it."""
         self._stop_listening()
         task, self._loading = self._loading, None
-        if self._borrowed is None:
+        if self._lender is None:
             await _end(task)
         elif task is not None:
             task.cancel()
@@ -161,11 +159,10 @@ class ModelSlot:
         async with AsyncExitStack() as stack:
             preparing = asyncio.create_task(self._listener.loading())
             stack.push_async_callback(end_tasks, preparing)
-            if self._borrowed is None:
-                backend = await self.open_backend(self.config)
+            opener = self._lender or self.open_backend
+            backend = await opener(self.config)
+            if self._lender is None:
                 stack.push_async_callback(backend.aclose)
-            else:
-                backend = self._borrowed
             _check_writes(backend.info)
             await preparing
             stack.pop_all()
@@ -180,7 +177,7 @@ class ModelSlot:
         self._listener.model_changed(backend, chosen=False)
 
     async def _switch(self, config: Config) -> Backend:
-        if self._borrowed is not None:
+        if self._lender is not None:
             raise ConfigError(
                 "This conversation shares its model with others; it can't be changed."
             )

@@ -1,39 +1,31 @@
-"""Conversations over a backend that somebody else owns, such as one for each HTTP request."""
+"""Conversations over a backend that somebody else owns, such as those of an editor."""
 
 import asyncio
 import gc
-import json
 import weakref
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-import httpx
 import pytest
-from fastapi import APIRouter
-from starlette.requests import Request
 
 from shepherd.backends.base import Backend, ModelInfo, Prefilled
 from shepherd.backends.fallback import Candidate, FallbackBackend
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.load import load_config
+from shepherd.config.paths import Paths
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
-from shepherd.conversation.build import open_shared
+from shepherd.conversation.build import open_borrowing, unsaved
 from shepherd.conversation.conversation import Conversation
+from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ConfigError, UnreachableError
 from shepherd.events import EventCallback, ignore_events
-from shepherd.messages import Message, Role
+from shepherd.messages import Role
 from shepherd.models import BUILTIN_TOOLS
-from shepherd.server.api import Api
-from shepherd.server.openai.requests import ChatRequest
-from shepherd.server.openai.to_session import session_from_request
-from shepherd.server.responses import JsonResponse
-from shepherd.server.settings import ServerContext, ServerSettings
-from shepherd.server.wire.errors import OpenAiErrors
 from shepherd.session import Session
 from shepherd.turn import run_turn
-from tests.patience import PATIENCE
-from tests.server.harness import RunningServer
 
 READ = 'call: read_file {"path": "notes.txt"}\n'
 
@@ -82,6 +74,16 @@ def files(env: Mapping[str, str]) -> list[Path]:
     return [path for path in Path(env["HOME"]).rglob("*") if path.is_file()]
 
 
+def borrowing(
+    backend: Backend, config: Config, env: Mapping[str, str], work: Path
+) -> AbstractAsyncContextManager[Conversation]:
+    async def lend(_config: Config) -> Backend:
+        return backend
+
+    book = ProviderBook(Paths.from_env(env), env)
+    return open_borrowing(lend, unsaved(config), env, work, SessionStart(), book)
+
+
 async def turn(conversation: Conversation, prompt: str) -> Session:
     backend = await conversation.backend()
     tools = conversation.tool_runner()
@@ -94,8 +96,8 @@ async def test_conversations_share_a_backend_and_keep_nothing(
 ) -> None:
     backend = Owned(f"{READ}---\n{READ}---\ntext: Buy milk.\n---\ntext: Buy milk.\n")
     async with (
-        open_shared(backend, config, env, work) as one,
-        open_shared(backend, config, env, work) as other,
+        borrowing(backend, config, env, work) as one,
+        borrowing(backend, config, env, work) as other,
     ):
         sessions = await asyncio.gather(turn(one, "what now?"), turn(other, "and now?"))
         assert one.session.id != other.session.id
@@ -107,19 +109,9 @@ async def test_conversations_share_a_backend_and_keep_nothing(
     assert files(env) == []
 
 
-async def test_a_session_of_the_caller_goes_on(
-    env: Mapping[str, str], work: Path, config: Config
-) -> None:
-    session = Session("Be short.", [Message.user("hi"), Message.assistant("hello")])
-    async with open_shared(Owned("text: fine"), config, env, work, session) as conversation:
-        assert conversation.session is session
-        await turn(conversation, "how are you?")
-    assert [m.content for m in session.messages] == ["hi", "hello", "how are you?", "fine"]
-
-
 async def test_the_model_is_not_changed(env: Mapping[str, str], work: Path, config: Config) -> None:
     backend = Owned("text: hi")
-    async with open_shared(backend, config, env, work) as conversation:
+    async with borrowing(backend, config, env, work) as conversation:
         with pytest.raises(ConfigError, match="shares its model"):
             await conversation.slot.switch_model("pup", work)
         with pytest.raises(ConfigError, match="shares its model"):
@@ -140,12 +132,12 @@ async def test_each_conversation_follows_a_fallback_until_it_ends(
         return Candidate(backend.info.id, opened)
 
     backend = await FallbackBackend.open([candidate(first), candidate(last)])
-    async with open_shared(backend, config, env, work) as ended:
+    async with borrowing(backend, config, env, work) as ended:
         forgotten = weakref.ref(ended)
     del ended
     async with (
-        open_shared(backend, config, env, work) as one,
-        open_shared(backend, config, env, work) as other,
+        borrowing(backend, config, env, work) as one,
+        borrowing(backend, config, env, work) as other,
     ):
         one.registry.remove("grep")
         first.available = False
@@ -158,37 +150,3 @@ async def test_each_conversation_follows_a_fallback_until_it_ends(
     await backend.aclose()
     assert first.closed
     assert last.closed
-
-
-def agent(config: Config, env: Mapping[str, str], work: Path) -> Api:
-    """An API whose answers come from an agent with the server's tools."""
-
-    def router(context: ServerContext) -> APIRouter:
-        routes, bodies = APIRouter(), context.bodies
-
-        @routes.post("/agent")
-        async def answer(request: Request) -> JsonResponse:
-            body = await bodies.read(request, ChatRequest)
-            session = session_from_request(body, thinking=False)
-            prompt = session.pop_last()
-            async with open_shared(context.backend, config, env, work, session) as conversation:
-                await turn(conversation, prompt.content)
-            return JsonResponse({"messages": [m.content for m in session.messages]})
-
-        return routes
-
-    return Api(("/agent",), OpenAiErrors(), lambda context: [router(context)])
-
-
-def test_an_agent_behind_an_api_opens_one_conversation_a_request(
-    env: Mapping[str, str], work: Path, config: Config
-) -> None:
-    backend = Owned(f"{READ}---\ntext: Buy milk.\n")
-    settings = ServerSettings(port=0)
-    with RunningServer(backend, settings, apis=[agent(config, env, work)]) as server:
-        for _ in range(2):
-            body = {"messages": [{"role": "user", "content": "what now?"}]}
-            answer = httpx.post(f"{server.url}/agent", json=body, timeout=PATIENCE)
-            assert "Buy milk." in json.dumps(answer.json()["messages"][2])
-            assert answer.json()["messages"][-1] == "Buy milk."
-        assert not backend.closed

@@ -247,12 +247,10 @@ class EditorAgent:
         if self.client is None:
             raise ConfigError("The editor is not connected.")
         directory, config = await asyncio.to_thread(self._place, cwd)
-        backend = await self.models.backend(config)
-        providers = self.models.providers
+        lender, providers = self.models.backend, self.models.providers
         async with AsyncExitStack() as resources:
-            opened = open_borrowing(backend, config, os.environ, directory, start, providers)
+            opened = open_borrowing(lender, config, os.environ, directory, start, providers)
             conversation = await resources.enter_async_context(opened)
-            conversation.slot.lender = self.models.backend
             await set_mode(conversation, conversation.policy.mode)
             servers, problems = convert_servers(mcp_servers or [])
             for problem in problems:
