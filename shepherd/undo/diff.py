@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from shepherd.tools.files.linediff import unified_diff
 from shepherd.tools.files.textfile import detect
 from shepherd.tools.text import pluralize
-from shepherd.undo.files import KeptFiles
+from shepherd.undo.files import Entry, FileState, KeptFiles, Kind
 from shepherd.undo.log import Conflict
-from shepherd.undo.states import Entry, FileState, Kind
 from shepherd.undo.store import Change, ChangeKind
 
 Name = Callable[[str], str]

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from shepherd.undo.files import KeptFiles, restore_order
-from shepherd.undo.states import ABSENT, Entry, FileState, Kind
+from shepherd.undo.files import ABSENT, Entry, FileState, KeptFiles, Kind, restore_order
 from shepherd.undo.store import Change, ChangeKind, UndoStore
 
 MAX_LISTED = 20

@@ -11,7 +11,7 @@ from shepherd.tools.base import AccessKind, Claim
 from shepherd.tools.consent import PreparedCall
 from shepherd.tools.text import one_line, valid_text
 from shepherd.undo.diff import change_diff, conflict_text, net_diff, preface_text
-from shepherd.undo.files import KeptFiles
+from shepherd.undo.files import Entry, FileState, KeptFiles
 from shepherd.undo.log import (
     ChangeLog,
     MoveResult,
@@ -24,7 +24,6 @@ from shepherd.undo.log import (
     undo_steps,
 )
 from shepherd.undo.scan import Scanner, TooLargeError
-from shepherd.undo.states import Entry, FileState
 from shepherd.undo.store import Change, ChangeKind, UndoLimits, UndoStore
 
 MAX_LABEL = 60

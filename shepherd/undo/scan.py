@@ -10,8 +10,7 @@ from pathlib import Path
 from shepherd.own_programs import own_program
 from shepherd.tools.search.walk import MAX_DEPTH, SKIPPED
 from shepherd.tools.shell.environment import safe_environment
-from shepherd.undo.files import KeptFiles
-from shepherd.undo.states import ABSENT, Entry, FileState, Kind, unkept
+from shepherd.undo.files import ABSENT, Entry, FileState, KeptFiles, Kind, unkept
 
 MAX_ENTRIES = 5_000
 MAX_SECONDS = 10.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shepherd.database import DatabaseFile
 from shepherd.errors import UndoError
-from shepherd.undo.states import Entry, entries_from_json, entries_to_json
+from shepherd.undo.files import Entry, entries_from_json, entries_to_json
 
 DAY = 86_400 * 10**9
 """In nanoseconds, like all times of the store."""
