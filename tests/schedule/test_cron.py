@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.errors import InvalidRequestError
-from shepherd.schedule.cron import parse_cron
+from shepherd.schedule.timers import parse_cron
 from tests.examples import examples
 
 EXPRESSIONS = {

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from shepherd.errors import ConfigError, InvalidRequestError
-from shepherd.schedule.cron import parse_cron
 from shepherd.schedule.jobs import MAX_RUNS, Job, JobStore, Run, name_for
-from shepherd.schedule.timers import Crontab, JobCommand, SystemdTimer
+from shepherd.schedule.timers import Crontab, JobCommand, SystemdTimer, parse_cron
 from tests.cli.program import Program
 
 CRONTAB = """#!/bin/sh
