@@ -12,8 +12,7 @@ from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.choices import ApproveMode
 from shepherd.config.paths import Paths
 from shepherd.errors import UsageError
-from shepherd.schedule.jobs import Job, JobStore, Run, check_name, name_for
-from shepherd.schedule.run import program, run_job
+from shepherd.schedule.jobs import Job, JobStore, Run, check_name, name_for, program, run_job
 from shepherd.schedule.timers import JobCommand, choose_timer, parse_cron
 
 MAX_PIPED = 1_048_576
