@@ -18,7 +18,7 @@ from shepherd.conversation.shared.updates import RefusalCode, UpdateKind
 from shepherd.events import Topic
 from shepherd.knowledge.commands import INIT
 from shepherd.knowledge.instructions import USE_SKILL
-from shepherd.memory.records import OWN_TOOLS
+from shepherd.memory.store import OWN_TOOLS
 from shepherd.tools.deferred import RESERVED_NAMES
 from shepherd.tools.registry import builtin_tools
 

@@ -26,7 +26,7 @@ from shepherd.images import (
     load_image,
     read_image,
 )
-from shepherd.memory.records import archived_text
+from shepherd.memory.store import archived_text
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Session
 from shepherd.tools.files.read import ReadImage

@@ -19,7 +19,7 @@ from shepherd.events import (
 )
 from shepherd.eviction import message_groups
 from shepherd.memory import Memory, Place
-from shepherd.memory.records import MAX_KEY, MAX_VALUE
+from shepherd.memory.store import MAX_KEY, MAX_VALUE
 from shepherd.messages import Message, Role
 from shepherd.session import Session, TokenLedger
 from shepherd.tools.memory import storable

@@ -19,7 +19,7 @@ from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge, load_knowledge
 from shepherd.mcp.hub import build_hub
 from shepherd.memory import ConversationArchive, Memory, Place
 from shepherd.memory.memory import MIB
-from shepherd.memory.records import OWN_TOOLS
+from shepherd.memory.store import OWN_TOOLS
 from shepherd.messages import ToolSpec
 from shepherd.models import BUILTIN_TOOLS
 from shepherd.plugins import Group, Plugins

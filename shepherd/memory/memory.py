@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from shepherd.errors import MemoryStoreError
-from shepherd.memory.records import ArchivedMessage, Counts, Fact, MemoryMatch, Place, archived_text
 from shepherd.memory.search import search_messages
 from shepherd.memory.store import (
+    ArchivedMessage,
+    Counts,
     Database,
+    Fact,
+    MemoryMatch,
+    Place,
     Work,
     add_messages,
+    archived_text,
     clear_all,
     clear_fact,
     count_all,

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from shepherd.memory.records import WHOLE_CHARACTERS, Fact, MemoryMatch, storable
-from shepherd.memory.store import Handle
+from shepherd.memory.store import WHOLE_CHARACTERS, Fact, Handle, MemoryMatch, storable
 from shepherd.messages import Role
 
 MAX_TERMS = 24

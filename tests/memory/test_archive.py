@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shepherd.eviction import message_groups
 from shepherd.memory import ConversationArchive
-from shepherd.memory.records import RESULT_CHARACTERS, archived_text
+from shepherd.memory.store import RESULT_CHARACTERS, archived_text
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from tests.examples import examples
