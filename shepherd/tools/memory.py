@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 
 from shepherd.errors import MemoryStoreError, ToolError
 from shepherd.memory import Fact, Memory, MemoryMatch, Place
-from shepherd.memory.search import search_facts
+from shepherd.memory.memory import search_facts
 from shepherd.memory.store import EVERYWHERE, MAX_KEY, MAX_VALUE, WHOLE_CHARACTERS, storable
 from shepherd.tools.base import (
     Access,
