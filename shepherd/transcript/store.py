@@ -1,17 +1,189 @@
 """Finds, lists and deletes saved conversations."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from shepherd.errors import SessionError
-from shepherd.messages import Role
-from shepherd.transcript.journal import Transcript
-from shepherd.transcript.records import Header, SavedSession, now, parse_first_line, parse_session
-from shepherd.transcript.storage import SessionFiles, SessionStorage
+from shepherd.messages import Message, Role
+from shepherd.transcript.records import (
+    VERSION,
+    Branched,
+    Change,
+    Cleared,
+    Compacted,
+    Header,
+    MessageAdded,
+    MessagesEvicted,
+    SavedSession,
+    SettingChanged,
+    change_line,
+    header_line,
+    now,
+    parse_first_line,
+    parse_session,
+    with_version,
+)
+from shepherd.transcript.storage import SessionFiles, SessionLog, SessionStorage
+
+
+class Transcript:
+    """The journal of one session; its file, or its rows, begin to exist at the first write.
+
+    Each change is one line in one write, which the storage has when the call returns. So a killed
+    process loses at most the line it was writing. The session is locked while the transcript is
+    open.
+
+    A failed write (disk full) does not end the conversation: `on_failure` is called once, and
+    nothing more is written.
+    """
+
+    def __init__(
+        self, storage: SessionStorage, header: Header, on_failure: Callable[[str], None]
+    ) -> None:
+        self.name = storage.name(header.id)
+        self.header = header
+        self._storage = storage
+        self._on_failure = on_failure
+        self._log: SessionLog | None = None
+        self._closed = False
+        self._numbers: list[int | None] = []
+        self._next = 0
+
+    @classmethod
+    def reopen(
+        cls, storage: SessionStorage, id: str, on_failure: Callable[[str], None]
+    ) -> tuple["Transcript", SavedSession]:
+        """Continue the session `id`; an incomplete last line is removed.
+
+        Raises SessionError if it is open in another process or can't be read.
+        """
+        log = storage.open(id, on_failure)
+        try:
+            data = log.read()
+            saved = parse_session(storage.name(id), data)
+            if saved.sound_bytes < len(data):
+                log.cut(saved.sound_bytes)
+        except BaseException:
+            log.release()
+            raise
+        transcript = cls(storage, saved.header, on_failure)
+        transcript.name = storage.name(id)
+        transcript._adopt(log, saved)
+        return transcript, saved
+
+    def message_added(self, message: Message) -> None:
+        self._numbers.append(self._next)
+        self._write(MessageAdded(self._next, message))
+        self._next += 1
+
+    def messages_evicted(self, ranges: Sequence[range]) -> None:
+        to_remove = {i for r in ranges for i in r}
+        evicted = tuple(n for i, n in enumerate(self._numbers) if i in to_remove and n is not None)
+        self._numbers = [n for i, n in enumerate(self._numbers) if i not in to_remove]
+        self._write(MessagesEvicted(evicted))
+
+    def cleared(self) -> None:
+        self._numbers.clear()
+        if self._log is not None:
+            self._write(Cleared())
+
+    def branched(self, number: int, messages: Sequence[int | None], resumed: int | None) -> None:
+        self._numbers, self._next = list(messages), number + 1
+        self._need_version(VERSION)
+        self._write(Branched(number, tuple(n for n in messages if n is not None), resumed))
+
+    def compacted(self, ranges: Sequence[range], summary: Message) -> None:
+        to_remove = [i for r in ranges for i in r]
+        replaced = tuple(n for i in to_remove if (n := self._numbers[i]) is not None)
+        rest = [n for i, n in enumerate(self._numbers) if i not in to_remove]
+        place = ranges[0].start
+        self._numbers = [*rest[:place], self._next, *rest[place:]]
+        self._need_version(VERSION)
+        self._write(Compacted(self._next, replaced, summary))
+        self._next += 1
+
+    def system_message_changed(self, text: str) -> None:
+        """Record that the system message has changed."""
+        self._setting_changed("system_message", text)
+
+    def model_changed(self, name: str) -> None:
+        """Record that another model answers from here on."""
+        self._setting_changed("model", name)
+
+    def close(self) -> None:
+        """Make all lines durable and release the session; nothing is written afterwards."""
+        self._closed = True
+        if self._log is None:
+            return
+        try:
+            self._log.sync()
+        except (OSError, SessionError) as error:
+            self._fail(error)
+        else:
+            self._release()
+
+    def _adopt(self, log: SessionLog, saved: SavedSession) -> None:
+        self._log = log
+        self._numbers = list(saved.numbers)
+        self._next = saved.next_number
+        if not saved.complete:
+            self._append(log, b"\n")
+
+    def _setting_changed(self, name: str, value: str) -> None:
+        if self._log is None:
+            self.header = replace(self.header, **{name: value})
+        else:
+            self._write(SettingChanged(name, value))
+
+    def _need_version(self, version: int) -> None:
+        """Raise the version in the header, so that an older Shepherd refuses the session."""
+        before, self.header = self.header, replace(self.header, version=version)
+        if self._log is None or before.version >= version:
+            return
+        try:
+            self._log.replace_header(lambda line: with_version(line, before.version, version))
+        except (OSError, SessionError) as error:
+            self._fail(error)
+
+    def _write(self, change: Change) -> None:
+        if self._closed:
+            return
+        if self._log is not None:
+            self._append(self._log, change_line(change))
+        else:
+            self._create(change_line(change))
+
+    def _create(self, first_line: bytes) -> None:
+        try:
+            self._log = self._storage.create(self.header.id, self._on_failure)
+        except (OSError, SessionError) as error:
+            self._fail(error)
+            return
+        self._append(self._log, header_line(self.header) + first_line)
+        if self._closed:
+            with suppress(SessionError):  # readers skip a session without lines
+                self._storage.delete(self.header.id)
+
+    def _append(self, log: SessionLog, data: bytes) -> None:
+        try:
+            log.append(data)
+        except (OSError, SessionError) as error:
+            self._fail(error)
+
+    def _release(self) -> None:
+        if self._log is not None:
+            self._log.release()
+            self._log = None
+
+    def _fail(self, error: Exception) -> None:
+        self._closed = True
+        self._release()
+        reason = error.strerror if isinstance(error, OSError) else error
+        self._on_failure(f"{self.name}: the session is no longer saved: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
