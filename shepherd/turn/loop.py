@@ -28,7 +28,7 @@ from shepherd.events import (
 )
 from shepherd.messages import Message
 from shepherd.session import Session, SessionAdditions
-from shepherd.turn.calls import CallRounds
+from shepherd.turn.calls import ABANDONED, RETRIED, CallRounds, HintGuard, hint
 from shepherd.turn.fitting import (
     eviction_notice,
     has_room,
@@ -42,7 +42,6 @@ from shepherd.turn.parts import (
     TurnOutcome,
     TurnStream,
 )
-from shepherd.turn.repetition import ABANDONED, RETRIED, HintGuard, hint
 
 
 async def run_turn(
