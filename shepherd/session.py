@@ -6,9 +6,33 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from shepherd.images import Image
-from shepherd.messages import Message, ToolSpec
+from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.sampling import Sampling
-from shepherd.structure import OutputFormat, ToolChoice
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """The answer must consist of tool calls; without a ToolChoice, the model decides.
+
+    `name` requires exactly one call, of this tool. `single` allows at most one call.
+    """
+
+    name: str = ""
+    single: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFormat:
+    """The answer must be JSON that fits `schema`, or text that fits `grammar` (GBNF, from `root`).
+
+    One of the two is set; the schema {"type": "object"} means any object. `strict` refuses a schema
+    that can't be enforced in full.
+    """
+
+    schema: JsonObject | None = None
+    grammar: str = ""
+    strict: bool = False
+
 
 T = TypeVar("T")
 

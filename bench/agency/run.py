@@ -15,8 +15,7 @@ from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Role, ToolSpec
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import ToolChoice
+from shepherd.session import Session, ToolChoice
 from shepherd.tools.base import ToolContext
 from shepherd.tools.deferred import FindTools, SearchResults, ToolIndex, listed_tools
 from shepherd.tools.permissions.approval import DenyingApprover

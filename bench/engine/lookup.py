@@ -24,8 +24,7 @@ from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import ignore_events
 from shepherd.messages import Message
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import OutputFormat
+from shepherd.session import OutputFormat, Session
 
 RUNS = 5
 STREAMS = 8

@@ -23,8 +23,7 @@ from shepherd.errors import (
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, Topic
 from shepherd.messages import Message
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 from shepherd.turn import TurnLimits, run_turn
 from tests.backends.api.support import Events
 from tests.server.held import HeldBackend

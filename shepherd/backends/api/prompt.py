@@ -18,8 +18,7 @@ from shepherd.backends.vision import cannot_see, new_images
 from shepherd.errors import ImageError
 from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, Role
-from shepherd.session import Session, TokenLedger
-from shepherd.structure import ToolChoice
+from shepherd.session import Session, TokenLedger, ToolChoice
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from shepherd.events import FinishReason, Stats
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import ToolSpec
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling
-from shepherd.session import Session
-from shepherd.structure import OutputFormat
+from shepherd.session import OutputFormat, Session
 
 _REASONS = {
     "stop": FinishReason.STOP,

@@ -22,8 +22,7 @@ from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.wire.content import Content
 from shepherd.server.wire.tools import NO_ARGUMENTS
 from shepherd.server.wire.translation import check_images, effort_named
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 
 logger = logging.getLogger(__name__)
 

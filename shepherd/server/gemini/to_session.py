@@ -27,8 +27,7 @@ from shepherd.server.seal import Seal
 from shepherd.server.wire.content import CallHistory
 from shepherd.server.wire.tools import NO_ARGUMENTS
 from shepherd.server.wire.translation import check_images, effort_named, logprob_count, token_budget
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 
 _MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
 _CONFIG = "generationConfig"

@@ -15,8 +15,7 @@ from shepherd.server.ollama.requests import (
 )
 from shepherd.server.wire.content import CallHistory
 from shepherd.server.wire.translation import check_images, effort_named, logprob_count
-from shepherd.session import Infill, RawPrompt, Session
-from shepherd.structure import OutputFormat
+from shepherd.session import Infill, OutputFormat, RawPrompt, Session
 
 _INSTRUCTIONS = ("system", "developer")
 _SHOWING = ("user", "tool")

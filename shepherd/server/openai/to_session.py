@@ -14,8 +14,7 @@ from shepherd.server.openai.requests import ChatRequest, WireMessage
 from shepherd.server.openai.tools import check_tools, offered_tools, tool_choice
 from shepherd.server.settings import ServerSettings
 from shepherd.server.wire.translation import check_images, choice_count, effort_named, token_budget
-from shepherd.session import Session
-from shepherd.structure import OutputFormat
+from shepherd.session import OutputFormat, Session
 
 _INSTRUCTIONS = ("system", "developer")
 _SHOWING = ("user", "tool", "function")

@@ -18,7 +18,7 @@ from shepherd.server.wire.tools import (
     custom_arguments,
     custom_spec,
 )
-from shepherd.structure import ToolChoice
+from shepherd.session import ToolChoice
 
 _KINDS = ("function", "custom")
 

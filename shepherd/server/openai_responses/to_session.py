@@ -24,8 +24,7 @@ from shepherd.server.seal import Seal, SealError
 from shepherd.server.wire.content import Content
 from shepherd.server.wire.tools import custom_arguments
 from shepherd.server.wire.translation import check_images, effort_named
-from shepherd.session import Session
-from shepherd.structure import OutputFormat
+from shepherd.session import OutputFormat, Session
 
 REASONING = "responses.reasoning"
 """The purpose of the signature of reasoning."""

@@ -21,7 +21,7 @@ from shepherd.server.wire.tools import (
     check_custom_format,
     custom_spec,
 )
-from shepherd.structure import ToolChoice
+from shepherd.session import ToolChoice
 
 _CHOICE = "tool_choice"
 _CALLED = ("function", "custom")

@@ -13,7 +13,7 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import PARAMETERS
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid, unsupported
-from shepherd.structure import OutputFormat
+from shepherd.session import OutputFormat
 
 T = TypeVar("T")
 MAX_MESSAGES = 10_000

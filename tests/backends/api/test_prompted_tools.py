@@ -16,8 +16,7 @@ from shepherd.backends.connect import adapter_for
 from shepherd.errors import InvalidRequestError
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import JsonObject, Message, Role, ToolCall
-from shepherd.session import Session
-from shepherd.structure import ToolChoice
+from shepherd.session import Session, ToolChoice
 from tests.backends.api.conversations import conversations
 from tests.backends.api.openai.official import chunk, valid_chat
 from tests.backends.api.openai.official import said as delta

@@ -11,8 +11,7 @@ from shepherd.errors import InvalidRequestError
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import Message
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import OutputFormat
+from shepherd.session import OutputFormat, Session
 from tests.backends.api.openai.official import said as delta
 from tests.backends.api.openai.official import valid_chat
 from tests.backends.api.support import LIST, Events, asking, options

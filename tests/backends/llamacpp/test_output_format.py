@@ -15,8 +15,7 @@ from shepherd.errors import InvalidRequestError
 from shepherd.events import CallbackEvent, FinishReason
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import OutputFormat
+from shepherd.session import OutputFormat, Session
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.support import PUP, Recorder, loaded
 from tests.examples import few

@@ -10,8 +10,7 @@ import pytest
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.errors import ContextFullError, InvalidRequestError
 from shepherd.messages import Message, ToolCall
-from shepherd.session import Infill, RawPrompt, Session
-from shepherd.structure import OutputFormat
+from shepherd.session import Infill, OutputFormat, RawPrompt, Session
 from tests.backends.llamacpp.support import GREEDY, Recorder, conversation, loaded
 from tests.backends.llamacpp.tiny import write_llama
 

@@ -15,8 +15,7 @@ from shepherd.errors import InvalidRequestError
 from shepherd.events import Event, FinishReason
 from shepherd.logprobs import TokenLogprob
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 from tests.backends.llamacpp.support import GREEDY, Recorder, conversation, loaded
 from tests.flat_events import TEXT_KINDS, flat
 

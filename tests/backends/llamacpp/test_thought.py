@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from shepherd.backends.llamacpp.sampling.thought import ThoughtMeter, thought_budget
 from shepherd.backends.output.style import THINK, ThinkMarkers
 from shepherd.sampling import Sampling
-from shepherd.structure import ToolChoice
+from shepherd.session import ToolChoice
 from tests.backends.llamacpp.support import Recorder, conversation, loaded
 
 BRACKETS = ThinkMarkers("[THINK]", "[/THINK]", after=0)

@@ -9,8 +9,7 @@ from shepherd.errors import InvalidRequestError
 from shepherd.events import FinishReason
 from shepherd.messages import Message, ToolSpec
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import ToolChoice
+from shepherd.session import Session, ToolChoice
 from tests.backends.llamacpp import tiny
 from tests.backends.llamacpp.support import LIST, Recorder, conversation, loaded
 from tests.examples import few

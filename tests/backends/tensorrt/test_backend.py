@@ -12,8 +12,7 @@ from shepherd.errors import ContextFullError, InvalidRequestError
 from shepherd.events import CallbackEvent, Event, FinishReason
 from shepherd.messages import Message
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 from tests.backends.llamacpp.support import GREEDY, Recorder, conversation, loaded
 from tests.backends.tensorrt.pup_engine import PupEngine
 

@@ -12,7 +12,7 @@ from shepherd.errors import (
 )
 from shepherd.events import FinishReason
 from shepherd.messages import ToolSpec
-from shepherd.structure import OutputFormat
+from shepherd.session import OutputFormat
 from tests.backends.llamacpp.support import Recorder
 from tests.backends.tensorrt.package import RequestError, installed
 from tests.backends.tensorrt.support import (

@@ -13,8 +13,7 @@ from shepherd.server.anthropic.requests import MessagesRequest
 from shepherd.server.anthropic.to_session import session_of
 from shepherd.server.errors import ApiError
 from shepherd.server.seal import Seal
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 from tests.pictures import png
 from tests.server.anthropic.support import HI, READ
 

@@ -21,8 +21,7 @@ from shepherd.server.gemini.requests import (
 from shepherd.server.gemini.schema import json_schema
 from shepherd.server.gemini.to_session import session_from_request
 from shepherd.server.seal import Seal
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 from tests.server.gemini.harness import HI
 
 SEAL = Seal()

@@ -11,8 +11,7 @@ from shepherd.sampling import Sampling
 from shepherd.server.errors import ApiError
 from shepherd.server.ollama.requests import ChatRequest, GenerateRequest, Options
 from shepherd.server.ollama.to_session import chat_session, generate_session
-from shepherd.session import Infill, RawPrompt, Session
-from shepherd.structure import OutputFormat
+from shepherd.session import Infill, OutputFormat, RawPrompt, Session
 from tests.server.ollama.harness import HI
 
 MODEL = ModelInfo("m", "test", 0, raw_prompts=True)

@@ -21,8 +21,7 @@ from shepherd.server.openai_responses.to_session import REASONING, Conversation,
 from shepherd.server.openai_responses.tools import Toolset
 from shepherd.server.seal import Seal
 from shepherd.server.wire.answers import texts_of
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 from tests.pictures import picture
 
 PNG = picture("")

@@ -19,8 +19,7 @@ from shepherd.errors import InvalidRequestError
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 
 SAMPLING_PARAMETERS = ("temperature", "top_p", "top_k")
 

@@ -13,8 +13,7 @@ from shepherd.errors import InvalidRequestError
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 
 _VERSION = re.compile(r"gemini-(\d+)")
 _SIGNATURES_SINCE = 3

@@ -41,8 +41,7 @@ from shepherd.backends.embedding import EmbeddingInput, plain_texts
 from shepherd.errors import InvalidRequestError
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
-from shepherd.session import Session
-from shepherd.structure import OutputFormat
+from shepherd.session import OutputFormat, Session
 
 DEFAULT_NUM_CTX = 8192
 """The requested size if none is known: enough for tools, and fits on most machines."""

@@ -22,8 +22,7 @@ from shepherd.backends.embedding import EmbeddingInput
 from shepherd.errors import InvalidRequestError
 from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 
 SCHEMA_NAME = "answer"
 ASK_FOR_JSON = "Answer with a JSON object."

@@ -13,8 +13,7 @@ from shepherd.backends.output import CallFormat, OutputFilter, OutputStyle
 from shepherd.backends.output.style import ThinkMarkers
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
-from shepherd.session import Session
-from shepherd.structure import OutputFormat
+from shepherd.session import OutputFormat, Session
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher

@@ -12,8 +12,7 @@ from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.backends.api.anthropic.request import enforced
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message
-from shepherd.session import Session
-from shepherd.structure import OutputFormat
+from shepherd.session import OutputFormat, Session
 from tests.backends.api.anthropic.schema import check_request
 
 NAME: JsonObject = {"type": "object", "properties": {"name": {"type": "string"}}}

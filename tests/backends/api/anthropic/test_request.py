@@ -9,8 +9,7 @@ from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import ToolChoice
+from shepherd.session import Session, ToolChoice
 from tests.backends.api.anthropic.schema import check_request
 
 OLD = ModelTraits("claude-sonnet-4-5", 200_000, 64_000, thinking=True)

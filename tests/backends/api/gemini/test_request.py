@@ -10,8 +10,7 @@ from shepherd.backends.api.gemini.adapter import GeminiAdapter
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 from tests.backends.api.gemini.official import check_body
 
 ADAPTER = GeminiAdapter()

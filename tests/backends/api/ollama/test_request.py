@@ -10,8 +10,7 @@ from shepherd.backends.api.ollama.adapter import DEFAULT_NUM_CTX, OllamaAdapter
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 from tests.backends.api.conversations import conversations, texts
 from tests.backends.api.ollama.official import check_body
 

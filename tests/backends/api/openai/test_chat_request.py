@@ -26,8 +26,7 @@ from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.openai.to_session import session_from_request
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 from tests.backends.api.openai.official import valid_chat
 from tests.backends.api.test_normalise import histories
 

@@ -17,8 +17,7 @@ from shepherd.events import CallbackEvent, Event, FinishReason
 from shepherd.messages import Message
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import ToolChoice
+from shepherd.session import Session, ToolChoice
 from tests.backends.api.openai import test_responses_decoder as responses
 from tests.backends.api.openai.official import chunk, completion, said, valid_chat, valid_responses
 from tests.backends.api.openai.test_chat_decoder import USAGE, fragment

@@ -10,8 +10,7 @@ from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, Role, ToolCall
 from shepherd.sampling import Sampling
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 from tests.backends.api.openai.official import valid_responses
 from tests.backends.api.openai.test_chat_request import CALL, HISTORY, SPEC, lost_questions
 from tests.backends.api.test_normalise import histories

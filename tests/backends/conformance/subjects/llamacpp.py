@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.events import EventCallback
 from shepherd.messages import Message, ToolSpec
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.session import OutputFormat, Session, ToolChoice
 from tests.backends.conformance.language import compact
 from tests.backends.conformance.said import Said
 from tests.backends.conformance.scenario import Scenario
