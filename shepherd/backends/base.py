@@ -10,9 +10,8 @@ from types import TracebackType
 from shepherd.backends.embedding import Embedder
 from shepherd.backends.text_model import TextModel
 from shepherd.events import EventCallback, FinishReason, Stats
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
-from shepherd.sampling import Sampling, choice_seed
+from shepherd.sampling import Sampling, TokenLogprob, choice_seed
 from shepherd.session import Session
 
 

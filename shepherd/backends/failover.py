@@ -9,9 +9,8 @@ from typing import TypeVar
 from shepherd.backends.base import Backend, Generation, Prefilled
 from shepherd.errors import ShepherdError
 from shepherd.events import Event, EventCallback, Notice, TextEvent, Topic
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
-from shepherd.sampling import Sampling
+from shepherd.sampling import Sampling, TokenLogprob
 from shepherd.session import Session
 
 T = TypeVar("T")

@@ -26,8 +26,8 @@ from shepherd.events import (
     Thinking,
     Topic,
 )
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
+from shepherd.sampling import TokenLogprob
 from shepherd.server.errors import answer_cut
 from shepherd.server.responses import Frames
 from shepherd.session import Session

@@ -14,9 +14,9 @@ from typing import ClassVar, NamedTuple, TypeAlias
 from shepherd.backends.embedding import EmbeddingInput
 from shepherd.events import FinishReason
 from shepherd.images import MEDIA_TYPES
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject
 from shepherd.prices import Price
+from shepherd.sampling import TokenLogprob
 from shepherd.session import Session
 
 

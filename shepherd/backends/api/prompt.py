@@ -16,8 +16,8 @@ from shepherd.backends.base import Prefilled
 from shepherd.backends.inprocess.prompt.conversation import Conversation, with_plain_tools
 from shepherd.backends.vision import cannot_see, new_images
 from shepherd.errors import ImageError
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, Role
+from shepherd.sampling import TokenLogprob
 from shepherd.session import Session, TokenLedger, ToolChoice
 
 

@@ -6,8 +6,8 @@ from shepherd.backends.base import Generation
 from shepherd.backends.output import ContentTokens, OutputFilter, PlainOutput
 from shepherd.errors import BackendError
 from shepherd.events import Event, EventCallback, FinishReason, Stats, Stop, TextEvent
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Message
+from shepherd.sampling import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ from shepherd.backends.llamacpp.vision.parts import ImageTokens, image_runs
 from shepherd.backends.llamacpp.worker import Worker
 from shepherd.events import CallbackEvent, EventCallback, PrefillProgress, Stats
 from shepherd.images import Image
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import Role, ToolSpec
-from shepherd.sampling import BIAS_RANGE, Sampling
+from shepherd.sampling import BIAS_RANGE, Sampling, TokenLogprob
 from shepherd.session import Session
 
 _USUAL_BYTES = 8

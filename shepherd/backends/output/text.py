@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from shepherd.events import CallbackEvent, TextEvent, Thinking, text_event
-from shepherd.logprobs import TokenLogprob
+from shepherd.sampling import TokenLogprob
 
 
 class TextSink:

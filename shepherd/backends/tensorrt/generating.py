@@ -15,9 +15,8 @@ from shepherd.backends.output import StopMatcher
 from shepherd.backends.tensorrt.engine import Step, TokenRequest, TokenStream
 from shepherd.errors import BackendError, InvalidRequestError
 from shepherd.events import FinishReason, Stats
-from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import ToolSpec
-from shepherd.sampling import DEFAULT_SAMPLING, Sampling
+from shepherd.sampling import DEFAULT_SAMPLING, Sampling, TokenLogprob, TokenProbability
 from shepherd.session import OutputFormat, Session
 
 _REASONS = {

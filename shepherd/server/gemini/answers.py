@@ -11,8 +11,8 @@ from http import HTTPStatus
 from shepherd.backends.base import Generation
 from shepherd.events import FinishReason
 from shepherd.json_text import frame, to_json
-from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject, Message
+from shepherd.sampling import TokenLogprob, TokenProbability
 from shepherd.server.errors import ApiError, ErrorReply
 from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece

@@ -8,8 +8,8 @@ from functools import partial
 from shepherd.backends.base import Generation, ModelInfo
 from shepherd.events import FinishReason
 from shepherd.json_text import frame
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, ToolCall
+from shepherd.sampling import TokenLogprob
 from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece, PromptProgress
 from shepherd.server.openai.requests import ChatRequest

@@ -9,8 +9,8 @@ from shepherd.backends.base import Generation
 from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
 from shepherd.json_text import frame
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, ToolCall
+from shepherd.sampling import TokenLogprob
 from shepherd.server.errors import ApiError
 from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece, Choices

@@ -7,9 +7,8 @@ from typing import Any, cast
 from shepherd.backends.base import Generation
 from shepherd.events import FinishReason, Stats
 from shepherd.json_text import frame
-from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
-from shepherd.sampling import BIAS_RANGE, PARAMETERS, Sampling
+from shepherd.sampling import BIAS_RANGE, PARAMETERS, Sampling, TokenLogprob, TokenProbability
 from shepherd.server.exchange import Answer
 from shepherd.server.generation import NO_TOKENS, ChoicePiece, PromptProgress
 from shepherd.server.wire.answers import progress_fields, timings

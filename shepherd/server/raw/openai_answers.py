@@ -9,8 +9,8 @@ from functools import partial
 from shepherd.backends.base import Generation
 from shepherd.events import FinishReason
 from shepherd.json_text import frame
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject
+from shepherd.sampling import TokenLogprob
 from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.wire.answers import IMPOSSIBLE, new_id, timings

@@ -7,8 +7,8 @@ from hashlib import sha256
 
 from shepherd.backends.base import Generation, ModelInfo
 from shepherd.events import CallbackEvent, Stats
-from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
+from shepherd.sampling import TokenLogprob, TokenProbability
 from shepherd.server.generation import ChoicePiece, PromptProgress
 from shepherd.version import __version__
 

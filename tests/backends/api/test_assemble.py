@@ -20,9 +20,8 @@ from shepherd.backends.api.adapter import (
 from shepherd.backends.api.stream.answer import Answer
 from shepherd.backends.base import Generation
 from shepherd.events import CallbackEvent, FinishReason, Stats
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, ToolCall
-from shepherd.sampling import Sampling
+from shepherd.sampling import Sampling, TokenLogprob
 from shepherd.session import Session
 from tests.backends.api.plain_adapter import PlainAdapter, SilentAdapter
 from tests.backends.api.support import LIST, WRITE, Events, asking

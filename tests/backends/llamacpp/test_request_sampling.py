@@ -13,8 +13,7 @@ from shepherd.backends.base import Generation
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.errors import InvalidRequestError
 from shepherd.events import Event, FinishReason
-from shepherd.logprobs import TokenLogprob
-from shepherd.sampling import Sampling
+from shepherd.sampling import Sampling, TokenLogprob
 from shepherd.session import OutputFormat, Session, ToolChoice
 from tests.backends.llamacpp.support import GREEDY, Recorder, conversation, loaded
 from tests.flat_events import TEXT_KINDS, flat

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.output import GENERIC, STYLES, ContentTokens, OutputFilter, StopMatcher
-from shepherd.logprobs import TokenLogprob
+from shepherd.sampling import TokenLogprob
 from tests.backends.output.support import TOOLS, pieces
 from tests.backends.output.test_corpus import Case, corpus, families
 

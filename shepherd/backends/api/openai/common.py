@@ -20,8 +20,8 @@ from shepherd.backends.api.embedding import (
 from shepherd.backends.api.openai.dialects import OPENAI, Dialect, parse_models
 from shepherd.backends.embedding import EmbeddingInput
 from shepherd.errors import InvalidRequestError
-from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
+from shepherd.sampling import TokenLogprob, TokenProbability
 from shepherd.session import OutputFormat, Session, ToolChoice
 
 SCHEMA_NAME = "answer"

@@ -31,8 +31,8 @@ from shepherd.events import (
     Thinking,
     Topic,
 )
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
+from shepherd.sampling import TokenLogprob
 from shepherd.session import Session
 
 FENCES_ONLY = OutputStyle("native", think=(), formats=frozenset(), separator="")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.logprobs import TokenLogprob, TokenProbability
+from shepherd.sampling import TokenLogprob, TokenProbability
 
 if TYPE_CHECKING:
     import numpy as np

@@ -22,8 +22,7 @@ from shepherd.backends.llamacpp.sampling.guard import (
 )
 from shepherd.backends.llamacpp.sampling.native_chain import NativeChain
 from shepherd.errors import InvalidRequestError
-from shepherd.logprobs import TokenLogprob
-from shepherd.sampling import DEFAULT_SAMPLING, Sampling
+from shepherd.sampling import DEFAULT_SAMPLING, Sampling, TokenLogprob
 
 NO_TOKEN = -1
 """The result if no token is possible: the answer ends."""

@@ -18,8 +18,8 @@ from shepherd.backends.api.adapter import (
 )
 from shepherd.backends.api.ollama.adapter import OllamaDecoder
 from shepherd.events import FinishReason
-from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
+from shepherd.sampling import TokenLogprob, TokenProbability
 from tests.backends.api.ollama.official import line
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from shepherd.backends.api.adapter import StopDelta, TextDelta, UsageDelta
 from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED, ChatDecoder
 from shepherd.events import FinishReason
-from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
+from shepherd.sampling import TokenLogprob, TokenProbability
 from tests.backends.api.openai.answers import Told, told
 from tests.backends.api.openai.official import chunk, completion, fed, said
 
