@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from shepherd.backends.base import Backend, Generation
+from shepherd.backends.base import Backend
 from shepherd.errors import ShepherdError
 from shepherd.events import (
     Event,
@@ -25,14 +25,12 @@ from shepherd.tasks import end_tasks
 from shepherd.tools.base import ToolResult
 from shepherd.tools.deferred import open_call
 from shepherd.turn.fitting import fit_result, result_bytes
-from shepherd.turn.parts import ToolExecutor, TurnLimits, TurnStream, batch_length
+from shepherd.turn.parts import ToolExecutor, TurnLimits, TurnStream
 
 REMINDER = (
     "[This exact call was made {count} times; its result does not change. "
     "Answer with what you know or try something else.]"
 )
-
-
 POLL_FACTOR = 4
 """Equal calls of tools that poll may come so many times as often."""
 
@@ -64,6 +62,7 @@ class RepetitionGuard:
         """The result, with a reminder once the call has been made `reminder_after` times."""
         key = _key(call)
         if (key, result) not in self._seen:
+            # the model has learned something: equal calls from before may be useful again
             self._seen.add((key, result))
             self._counts = Counter({key: self._counts[key]})
         count = self._counts[key]
@@ -77,37 +76,6 @@ class RepetitionGuard:
 
 def _key(call: ToolCall) -> str:
     return f"{call.name} {call.arguments_json}"
-
-
-HINT = (
-    "[No tool was run. {problems} Write the whole call again in the right form, "
-    "or answer in plain words if no call was meant.]"
-)
-RETRIED = "A tool call could not be understood, so the model tries again: {problems}"
-ABANDONED = "A tool call could not be understood and was not run: {problems}"
-
-
-@dataclass(slots=True)
-class HintGuard:
-    """Limits the hints of one turn about calls that were not understood."""
-
-    left: int
-
-    def needed(self, session: Session, generation: Generation) -> bool:
-        """Whether `generation` tried to call a tool, but has no valid call."""
-        ended_well = generation.finish_reason is FinishReason.STOP
-        called = bool(generation.message.tool_calls)
-        return bool(session.tools and generation.problems) and ended_well and not called
-
-    def take(self) -> bool:
-        """Use one hint; False if none is left."""
-        self.left -= 1
-        return self.left >= 0
-
-
-def hint(generation: Generation) -> Message:
-    """The message that explains the problem to the model."""
-    return Message.hint(HINT.format(problems=" ".join(generation.problems)))
 
 
 NOT_REPEATED = "Error: not run again: this exact call was made {count} times in this turn"
@@ -139,22 +107,24 @@ class CallRounds:
         """
         own = [call for call in calls if call.name not in self.client_tools]
         self.names = {call.id: call.name for call in own}
-        ended = await self._run_own_tools(tuple(open_call(c, self.client_tools) for c in own))
-        return FinishReason.TOOL_CALLS if ended is None and len(own) < len(calls) else ended
+        end_reason = await self._run_own_tools(tuple(open_call(c, self.client_tools) for c in own))
+        if end_reason is None and len(own) < len(calls):
+            return FinishReason.TOOL_CALLS  # the client runs its own calls now
+        return end_reason
 
     async def _run_own_tools(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
         parallel = {tool.name for tool in self.session.tools if tool.parallel}
         self.guard.polls = {tool.name for tool in self.session.tools if tool.polls}
         done = 0
         while done < len(calls):
-            count = batch_length(calls[done:], parallel)
-            batch = calls[done : done + count]
+            neighbours = takewhile(lambda call: call.name in parallel, calls[done:])
+            batch = tuple(neighbours) or calls[done : done + 1]  # any other call runs alone
             allowed = tuple(takewhile(lambda call: not self.guard.exhausted(call), batch))
-            ended = await self._run_batch(allowed, calls[done + len(allowed) :])
-            if ended is not None:
-                return ended
+            end_reason = await self._run_batch(allowed, calls[done + len(allowed) :])
+            if end_reason is not None:
+                return end_reason
             done += len(allowed)
-            if len(allowed) < count:
+            if len(allowed) < len(batch):
                 return self._stop_repeating(calls[done:])
         return None
 
@@ -204,6 +174,7 @@ class CallRounds:
         return await self.tools.run(call, room, send)
 
     async def _message(self, call: ToolCall, result: ToolResult) -> Message:
+        """The result as the model reads it: with a reminder, and cut to what its context holds."""
         text = self.guard.annotate(call, result.content)
         message = replace(Message.tool(call, text), images=result.images)
         if not self.backend.info.vision:  # a line for each image remains

@@ -9,9 +9,8 @@ a history without one.
 """
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
 
 from shepherd.backends.base import Backend, Generation
 from shepherd.errors import ContextFullError, InvalidRequestError, ShepherdError
@@ -28,20 +27,16 @@ from shepherd.events import (
 )
 from shepherd.messages import Message
 from shepherd.session import Session, SessionAdditions
-from shepherd.turn.calls import ABANDONED, RETRIED, CallRounds, HintGuard, hint
-from shepherd.turn.fitting import (
-    eviction_notice,
-    has_room,
-    make_room,
-    room_for_answer,
+from shepherd.turn.calls import CallRounds
+from shepherd.turn.fitting import eviction_notice, has_room, make_room, room_for_answer
+from shepherd.turn.parts import OutOfTokensError, ToolExecutor, TurnLimits, TurnOutcome, TurnStream
+
+HINT = (
+    "[No tool was run. {problems} Write the whole call again in the right form, "
+    "or answer in plain words if no call was meant.]"
 )
-from shepherd.turn.parts import (
-    OutOfTokensError,
-    ToolExecutor,
-    TurnLimits,
-    TurnOutcome,
-    TurnStream,
-)
+RETRIED = "A tool call could not be understood, so the model tries again: {problems}"
+ABANDONED = "A tool call could not be understood and was not run: {problems}"
 
 
 async def run_turn(
@@ -61,7 +56,7 @@ async def run_turn(
     an ERROR event. A prompt that can't fit, or with refused images, is removed from the session.
     """
     turn = _Turn(session, backend, tools, TurnStream(callback), limits or TurnLimits())
-    return await turn.guarded(turn.run(Message.user(prompt) if isinstance(prompt, str) else prompt))
+    return await turn.run(Message.user(prompt) if isinstance(prompt, str) else prompt)
 
 
 async def continue_turn(
@@ -79,7 +74,7 @@ async def continue_turn(
     """
     stream = TurnStream(callback, client_tools)
     turn = _Turn(session, backend, tools, stream, limits, client_tools)
-    return await turn.guarded(turn.rounds())
+    return await turn.run(None)
 
 
 @dataclass(slots=True)
@@ -92,51 +87,55 @@ class _Turn:
     client_tools: Collection[str] = ()
     stats: list[Stats] = field(default_factory=list[Stats])
     calls: CallRounds = field(init=False)
-    hints: HintGuard = field(init=False)
+    hints_left: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.calls = CallRounds(
             self.session, self.backend, self.tools, self.stream, self.limits, self.client_tools
         )
-        self.hints = HintGuard(self.limits.max_hints)
+        self.hints_left = self.limits.max_hints
 
-    async def run(self, prompt: Message) -> TurnOutcome:
-        additions = self.session.additions
-        for message in () if additions is None else await additions.before_prompt():
-            self.session.add(message)
-        self.session.add(prompt if additions is None else await additions.opening(prompt))
-        if not self.stream.send(UserPrompt(prompt.plain_text)):
-            return self._outcome(FinishReason.CANCELLED)
-        return await self.rounds()
-
-    async def guarded(self, work: Coroutine[Any, Any, TurnOutcome]) -> TurnOutcome:
-        """Await the turn, and report its failure."""
+    async def run(self, prompt: Message | None) -> TurnOutcome:
+        """The whole turn, whose failure is reported; None if the session has the prompt already."""
         try:
-            return await work
+            if prompt is not None and not await self._begin(prompt):
+                return self._outcome(FinishReason.CANCELLED)
+            return await self._rounds()
         except ShepherdError as error:
             self.stream.send(Failure(str(error), type(error).__name__))
             raise
 
-    async def rounds(self) -> TurnOutcome:
+    async def _begin(self, prompt: Message) -> bool:
+        """Add the prompt and what goes with it; False if the callback cancels."""
+        additions = self.session.additions
+        for message in () if additions is None else await additions.before_prompt():
+            self.session.add(message)
+        self.session.add(prompt if additions is None else await additions.opening(prompt))
+        return self.stream.send(UserPrompt(prompt.plain_text))
+
+    async def _rounds(self) -> TurnOutcome:
         """Generate and run tools until the turn ends."""
         for _ in range(self.limits.max_rounds):
             generation = await self._next_generation()
-            if generation is None:
+            if generation is None:  # no tokens are left, as for an answer that reached its limit
                 return self._outcome(FinishReason.LENGTH)
             if self.stream.cancelled:
                 self.calls.fill(generation.message.tool_calls)
                 return self._outcome(FinishReason.CANCELLED)
-            if self.hints.needed(self.session, generation):
-                ended = self._hint(generation)
+            if self._needs_hint(generation):
+                end_reason = self._hint(generation)
             elif generation.message.tool_calls:
-                ended = await self.calls.run(generation.message.tool_calls)
+                end_reason = await self.calls.run(generation.message.tool_calls)
             else:
-                ended = generation.finish_reason
-            if self.session.additions is not None and ended in (None, FinishReason.STOP):
-                ended = await self._join_additions(self.session.additions, ended)
-            if ended is not None:
-                return self._outcome(ended)
-        return self._stop(f"Stopped after {self.limits.max_rounds} rounds of tool calls.")
+                end_reason = generation.finish_reason
+            # messages would continue a turn; one that was cut, stopped or cancelled must end
+            if self.session.additions is not None and end_reason in (None, FinishReason.STOP):
+                end_reason = await self._join_additions(self.session.additions, end_reason)
+            if end_reason is not None:
+                return self._outcome(end_reason)
+        text = f"Stopped after {self.limits.max_rounds} rounds of tool calls."
+        self.stream.send(Failure(text, "TurnStopped"))
+        return self._outcome(FinishReason.ERROR)
 
     async def _next_generation(self) -> Generation | None:
         """The next generation, None if the limits of tokens leave no room for another one."""
@@ -145,6 +144,7 @@ class _Turn:
         try:
             return await self._generate()
         except ContextFullError:
+            # without eviction, rounds that have ended stand as the answer; a first one has failed
             if self.limits.evicts or not self.stats:
                 raise
             return None
@@ -165,6 +165,7 @@ class _Turn:
         try:
             generation = await self._generate_evicting()
         except InvalidRequestError:
+            # refused images would make each later request fail too
             if not self.stats and self.session.messages[-1].images:
                 self.session.pop_last()
             raise
@@ -197,6 +198,7 @@ class _Turn:
                         limit = self._token_limit()
                         return await observer.generate(backend, prompt, self.stream.send, limit)
             except ContextFullError as full:
+                # the user has seen a part of the answer, which another attempt would repeat
                 if self.stream.partial_message() is not None or not self.limits.evicts:
                     raise
                 await self._make_room(full, failures)
@@ -216,7 +218,7 @@ class _Turn:
         try:
             evicted = await make_room(self.session, self.backend, full, failures)
         except ContextFullError:
-            if not self.stats:
+            if not self.stats:  # the prompt itself is too long: the next one must not fail too
                 self.session.pop_last()
             raise
         self._report_evicted(evicted)
@@ -228,23 +230,31 @@ class _Turn:
             self.stream.send(Notice(text, Topic.EVICTION))
         return bool(evicted)
 
+    def _needs_hint(self, generation: Generation) -> bool:
+        """Whether it tried to call a tool, but has no valid call."""
+        ended_well = generation.finish_reason is FinishReason.STOP
+        tried = bool(self.session.tools and generation.problems)
+        return tried and ended_well and not generation.message.tool_calls
+
     def _hint(self, generation: Generation) -> FinishReason | None:
         """Report the problem to user and model; the reason to end the turn, None to go on."""
-        again = self.hints.take()
-        text = (RETRIED if again else ABANDONED).format(problems=" ".join(generation.problems))
+        tries_again = self.hints_left > 0
+        self.hints_left -= 1
+        problems = " ".join(generation.problems)
+        text = (RETRIED if tries_again else ABANDONED).format(problems=problems)
         if not self.stream.send(Notice(text, Topic.HINT)):
             return FinishReason.CANCELLED
-        if not again:
+        if not tries_again:
             return generation.finish_reason
-        self.session.add(hint(generation))
+        self.session.add(Message.hint(HINT.format(problems=problems)))
         return None
 
     async def _join_additions(
-        self, additions: SessionAdditions, ended: FinishReason | None
+        self, additions: SessionAdditions, end_reason: FinishReason | None
     ) -> FinishReason | None:
         """Add the messages that wait; the reason to end the turn, None to go on."""
-        messages = await additions.between_rounds(ending=ended is not None)
-        if not messages and ended is not None:
+        messages = await additions.between_rounds(ending=end_reason is not None)
+        if not messages and end_reason is not None:
             messages = await additions.at_end(self.session.messages[-1].content)
         for index, message in enumerate(messages):
             self.session.add(message)
@@ -255,11 +265,7 @@ class _Turn:
                 for rest in messages[index + 1 :]:
                     self.session.add(rest)
                 return FinishReason.CANCELLED
-        return None if messages else ended
-
-    def _stop(self, text: str) -> TurnOutcome:
-        self.stream.send(Failure(text, "TurnStopped"))
-        return self._outcome(FinishReason.ERROR)
+        return None if messages else end_reason
 
     def _outcome(self, reason: FinishReason) -> TurnOutcome:
         return TurnOutcome(reason, tuple(self.stats))

@@ -1,8 +1,7 @@
 """The parts of a turn beside its loop: its executor of tools, limits, outcome and events."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Protocol
 
 from shepherd.backends.base import Observer
@@ -110,12 +109,3 @@ class TurnStream:
         """The message so far, None if nothing was generated."""
         content, reasoning = "".join(self._content), "".join(self._reasoning)
         return Message.assistant(content, reasoning) if content or reasoning else None
-
-
-def batch_length(calls: Sequence[ToolCall], parallel: Collection[str]) -> int:
-    """The number of calls, from the first on, that run at the same time.
-
-    `parallel` names the tools whose calls may; any other call runs alone.
-    """
-    together = sum(1 for _ in takewhile(lambda call: call.name in parallel, calls))
-    return together or 1
