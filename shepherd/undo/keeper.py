@@ -10,9 +10,11 @@ from typing import TypeVar
 from shepherd.errors import UndoError
 from shepherd.tools.base import ToolResult
 from shepherd.tools.consent import PreparedCall
+from shepherd.undo.files import KeptFiles
 from shepherd.undo.log import MoveResult
-from shepherd.undo.recorder import Recorder, open_recorder
-from shepherd.undo.store import UndoLimits
+from shepherd.undo.recorder import Recorder
+from shepherd.undo.scan import Scanner
+from shepherd.undo.store import UndoLimits, UndoStore
 
 T = TypeVar("T")
 
@@ -55,6 +57,7 @@ class UndoKeeper:
     async def before(self, prepared: PreparedCall) -> None:
         """Keep what the call will change."""
         task = asyncio.current_task()
+        # a cancelled call never comes to `after`; without a task nobody knows, so it goes on
         is_over = task.done if task is not None else bool
         await self._try(lambda r: r.before(prepared, self._position(), is_over))
 
@@ -119,7 +122,7 @@ class UndoKeeper:
                 self._warn(f"Changes to files can't be undone: {error}")
 
     def _run(self, work: Callable[[Recorder], T]) -> T:
-        """Runs in the thread."""
+        """Do the work in the thread of the store, which serves one call after another."""
         try:
             return work(self._opened())
         except (ValueError, TypeError, KeyError, OSError) as error:  # a row of another program
@@ -127,18 +130,17 @@ class UndoKeeper:
 
     def _opened(self) -> Recorder:
         if self._recorder is None:
-            self._recorder = open_recorder(
-                self._path,
-                self._session,
-                self._cwd,
-                self._limits,
-                self._protects,
-                self._warnings.append,
-            )
+            limits = self._limits
+            store = UndoStore(self._path, limits, self._warnings.append)
+            most = min(limits.file_bytes, limits.max_bytes)
+            files = KeptFiles(store, self._session, self._protects, most)
+            budget = min(limits.command_bytes, limits.max_bytes // 2)
+            scanner = Scanner(self._cwd, files, budget) if budget else None
+            self._recorder = Recorder(store, files, self._cwd, scanner)
         return self._recorder
 
     def _close(self) -> None:
-        """Runs in the thread."""
+        """Close the store in its thread, after all work that was submitted before."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.close()

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from shepherd.undo.files import ABSENT, Entry, FileState, KeptFiles, Kind, restore_order
-from shepherd.undo.store import Change, ChangeKind, UndoStore
+from shepherd.undo.files import KeptFiles, restore_order
+from shepherd.undo.store import ABSENT, Change, ChangeKind, Entry, FileState, Kind, UndoStore
 
 MAX_LISTED = 20
 
@@ -48,6 +48,25 @@ class MoveResult:
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
     return ", ".join(names[:MAX_LISTED]) + more
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change to make: paths with their expected state (`after`) and their target (`before`)."""
+
+    kind: ChangeKind
+    label: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A path that something else has changed since; `why` says what a move would lose."""
+
+    path: str
+    why: str
+    current: FileState
+    target: FileState
 
 
 TOOLS = frozenset({ChangeKind.TOOL, ChangeKind.COMMAND})
@@ -122,7 +141,73 @@ class ChangeLog:
         """The notes since a change."""
         return [c.label for c in self.changes if c.number > number and _is_note(c)]
 
-    def entry(self, path: str, current: FileState, target: FileState) -> Entry:
+    def undo_steps(self, count: int) -> list[Step]:
+        """The steps that undo the last `count` changes; [] if there is none."""
+        changes = list(reversed(self.done[-count:])) if count > 0 else []
+        return [Step(ChangeKind.UNDO, change.label, change.entries) for change in changes]
+
+    def redo_steps(self, count: int) -> list[Step]:
+        """The steps that make the last `count` undone changes again."""
+        changes = list(reversed(self.undone[-count:])) if count > 0 else []
+        return [Step(ChangeKind.REDO, change.label, change.entries) for change in changes]
+
+    def steps_to(self, at: int) -> list[Step]:
+        """The step to the files as they were when message `at` was added; [] without a change."""
+        span = net_entries([change for change in self.changes if change.at > at])
+        entries = tuple(entry for entry in span if entry.before != entry.after)
+        return [Step(ChangeKind.MOVE, "the way to another message", entries)] if entries else []
+
+    def conflicts(self, steps: Sequence[Step]) -> list[Conflict]:
+        """The paths that the steps would overwrite although something else has changed them."""
+        states = self.files.states(entry.path for step in steps for entry in step.entries)
+        conflicts: dict[str, Conflict] = {}
+        for step in steps:
+            for entry in step.entries:
+                current, target = states[entry.path], entry.before
+                # a state that can't be restored overwrites nothing; `make` reports it
+                why = "" if self.files.obstacle(target) else _loss(current, entry)
+                if why and entry.path not in conflicts:
+                    conflicts[entry.path] = Conflict(entry.path, why, current, target)
+                if target.kind is not Kind.UNKEPT:
+                    states[entry.path] = target  # what the next step will meet
+        return list(conflicts.values())
+
+    def make(self, steps: Sequence[Step], at: int) -> MoveResult:
+        """Make the steps, one change each; a path that fails is reported and left.
+
+        A step of which no path could be changed is the last one.
+        """
+        moved = MoveResult()
+        for step in steps:
+            if not self._make(step, at, moved):
+                break
+        return moved
+
+    def _make(self, step: Step, at: int, moved: MoveResult) -> bool:
+        """Make one step; False if none of its paths could be changed."""
+        states = self.files.states(entry.path for entry in step.entries)
+        entries = {e.path: self._entry(e.path, states[e.path], e.before) for e in step.entries}
+        change = self.begin(at, step.kind, step.label, entries.values())
+        done: list[Entry] = []
+        for path, target in restore_order([(e.path, e.before) for e in step.entries]):
+            current = states[path]
+            why = "" if current == target else self.files.restore(path, target)
+            # a directory that holds other files stays, which is no failure
+            stays = current.kind is Kind.DIRECTORY and target == ABSENT
+            if why and not stays:
+                moved.failed.append((path, why))
+            elif not why:
+                done.append(entries[path])
+                if current != target and Kind.DIRECTORY not in (current.kind, target.kind):
+                    (moved.removed if target == ABSENT else moved.restored).append(path)
+        if not done and step.entries:
+            self.drop(change)
+            return False
+        self.finish(change, done)
+        moved.labels.append(step.label)
+        return True
+
+    def _entry(self, path: str, current: FileState, target: FileState) -> Entry:
         """The path's part in a change to `target`, also one that a killed program had begun."""
         begun = self._interrupted.get(path)
         if begun is not None and current == target == begun.after:
@@ -160,48 +245,6 @@ class ChangeLog:
             self.note(change.at, INTERRUPTED.format(label=change.label))
 
 
-def _is_note(change: Change) -> bool:
-    return change.kind in TOOLS and not change.entries
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One change to make: paths with their expected state (`after`) and their target (`before`)."""
-
-    kind: ChangeKind
-    label: str
-    entries: tuple[Entry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """A path that something else has changed since; `why` says what a move would lose."""
-
-    path: str
-    why: str
-    current: FileState
-    target: FileState
-
-
-def undo_steps(log: ChangeLog, count: int) -> list[Step]:
-    """The steps that undo the last `count` changes; [] if there is none."""
-    changes = list(reversed(log.done[-count:])) if count > 0 else []
-    return [Step(ChangeKind.UNDO, change.label, change.entries) for change in changes]
-
-
-def redo_steps(log: ChangeLog, count: int) -> list[Step]:
-    """The steps that make the last `count` undone changes again."""
-    changes = list(reversed(log.undone[-count:])) if count > 0 else []
-    return [Step(ChangeKind.REDO, change.label, change.entries) for change in changes]
-
-
-def steps_to(log: ChangeLog, at: int) -> list[Step]:
-    """The step to the files as they were when message `at` was added; [] without a change."""
-    span = net_entries([change for change in log.changes if change.at > at])
-    entries = tuple(entry for entry in span if entry.before != entry.after)
-    return [Step(ChangeKind.MOVE, "the way to another message", entries)] if entries else []
-
-
 def net_entries(changes: Sequence[Change]) -> list[Entry]:
     """Each path of the changes, before the first of them and after the last."""
     net: dict[str, Entry] = {}
@@ -212,59 +255,8 @@ def net_entries(changes: Sequence[Change]) -> list[Entry]:
     return list(net.values())
 
 
-def find_conflicts(log: ChangeLog, steps: Sequence[Step]) -> list[Conflict]:
-    """The paths that the steps would overwrite although something else has changed them."""
-    paths = [entry.path for step in steps for entry in step.entries]
-    states = log.files.states(paths)
-    conflicts: dict[str, Conflict] = {}
-    for step in steps:
-        for entry in step.entries:
-            current, target = states[entry.path], entry.before
-            why = "" if log.files.can_restore(target) else _loss(current, entry)
-            if why and entry.path not in conflicts:
-                conflicts[entry.path] = Conflict(entry.path, why, current, target)
-            if target.kind is not Kind.UNKEPT:
-                states[entry.path] = target
-    return list(conflicts.values())
-
-
-def make_steps(log: ChangeLog, steps: Sequence[Step], at: int) -> MoveResult:
-    """Make the steps, one change each; a path that fails is reported and left.
-
-    A step that fails as a whole is the last one.
-    """
-    moved = MoveResult()
-    for step in steps:
-        if not _make(log, step, at, moved):
-            break
-    return moved
-
-
-def _make(log: ChangeLog, step: Step, at: int, moved: MoveResult) -> bool:
-    """Make one step; False if none of its paths could be changed."""
-    states = log.files.states(entry.path for entry in step.entries)
-    entries = {e.path: log.entry(e.path, states[e.path], e.before) for e in step.entries}
-    change = log.begin(at, step.kind, step.label, entries.values())
-    done: list[Entry] = []
-    for path, target in restore_order([(e.path, e.before) for e in step.entries]):
-        why = "" if states[path] == target else log.files.restore(path, target)
-        if why and not _is_shared_directory(states[path], target):
-            moved.failed.append((path, why))
-        elif not why:
-            done.append(entries[path])
-            _report(moved, path, states[path], target)
-    if not done and step.entries:
-        log.drop(change)
-        return False
-    log.finish(change, done)
-    moved.labels.append(step.label)
-    return True
-
-
-def _report(moved: MoveResult, path: str, current: FileState, target: FileState) -> None:
-    if current == target or Kind.DIRECTORY in (current.kind, target.kind):
-        return
-    (moved.removed if target == ABSENT else moved.restored).append(path)
+def _is_note(change: Change) -> bool:
+    return change.kind in TOOLS and not change.entries
 
 
 def _loss(current: FileState, entry: Entry) -> str:
@@ -278,8 +270,3 @@ def _loss(current: FileState, entry: Entry) -> str:
     if current.kind is Kind.UNKEPT:
         return f"it can't be kept for /redo: {current.why}"
     return ""
-
-
-def _is_shared_directory(current: FileState, target: FileState) -> bool:
-    """Whether a directory stays because it holds other files; this is no failure."""
-    return current.kind is Kind.DIRECTORY and target == ABSENT

@@ -2,117 +2,32 @@
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.errors import UndoError
-from shepherd.tools.base import AccessKind, Claim
+from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.consent import PreparedCall
 from shepherd.tools.files.linediff import unified_diff
 from shepherd.tools.files.textfile import detect
 from shepherd.tools.text import one_line, pluralize, valid_text
-from shepherd.undo.files import Entry, FileState, KeptFiles, Kind
-from shepherd.undo.log import (
-    ChangeLog,
-    Conflict,
-    MoveResult,
-    Step,
-    find_conflicts,
-    make_steps,
-    net_entries,
-    redo_steps,
-    steps_to,
-    undo_steps,
-)
+from shepherd.undo.files import KeptFiles
+from shepherd.undo.log import ChangeLog, MoveResult, Step, net_entries
 from shepherd.undo.scan import Scanner, TooLargeError
-from shepherd.undo.store import Change, ChangeKind, UndoLimits, UndoStore
-
-Name = Callable[[str], str]
-MAX_NAMES = 20
-_VERBS = {ChangeKind.UNDO: "undid", ChangeKind.REDO: "made this change again:"}
-
-
-def net_diff(files: KeptFiles, entries: Iterable[Entry], name: Name) -> str:
-    """The difference between the first states of the entries and the files now."""
-    ordered = sorted(entries, key=lambda entry: entry.path)
-    current = files.states(entry.path for entry in ordered)
-    parts = (change_diff(files, e.path, e.before, current[e.path], name) for e in ordered)
-    return "\n".join(part for part in parts if part)
-
-
-def change_diff(
-    files: KeptFiles, path: str, before: FileState, after: FileState, name: Name
-) -> str:
-    """The change of one path as a diff, or as a line if its content is not text; "" if none."""
-    if before == after:
-        return ""
-    title = name(path)
-    lines = [f"{title}: {text}"] if (text := _kind_change(before, after)) else []
-    if Kind.DIRECTORY in (before.kind, after.kind):
-        return "\n".join(lines)
-    old, new = _text(files, before), _text(files, after)
-    if old is None or new is None:
-        lines = lines or [f"{title}: changed"]
-        lines[0] += f" ({_reason(before, after)})"
-        return "\n".join(lines)
-    diff = unified_diff(old, new, title)
-    return "\n".join([*lines, diff] if diff else lines)
-
-
-def conflict_text(conflicts: Sequence[Conflict], name: Name) -> str:
-    """The sentence about files that something else has changed."""
-    first = conflicts[0]
-    more = len(conflicts) - 1
-    others = f" {pluralize(more, 'other file')} can't be changed either." if more else ""
-    return f"Nothing was changed: {name(first.path)}: {first.why}.{others}"
-
-
-def preface_text(changes: Sequence[Change], name: Name) -> str:
-    """What the user undid and made again, for the model; "" if nothing."""
-    lines: list[str] = []
-    for change in changes:
-        if change.kind in _VERBS and change.entries:
-            paths = [name(e.path) for e in change.entries if e.before.kind is not Kind.DIRECTORY]
-            more = f" and {len(paths) - MAX_NAMES} more" if len(paths) > MAX_NAMES else ""
-            changed = ", ".join(paths[:MAX_NAMES]) + more
-            lines.append(f"The user {_VERBS[change.kind]} `{change.label}`: {changed} changed.")
-    return "\n".join(lines)
-
-
-def _kind_change(before: FileState, after: FileState) -> str:
-    """The change beside the content; "" if there is none."""
-    if before.kind is Kind.ABSENT:
-        return "new directory" if after.kind is Kind.DIRECTORY else "new"
-    if after.kind is Kind.ABSENT:
-        return "directory deleted" if before.kind is Kind.DIRECTORY else "deleted"
-    if before.kind is not after.kind and Kind.UNKEPT not in (before.kind, after.kind):
-        return f"{before.kind} became {after.kind}"
-    if before.mode != after.mode:
-        return f"mode {before.mode:o} became {after.mode:o}"
-    return ""
-
-
-def _text(files: KeptFiles, state: FileState) -> str | None:
-    """The content as text; None if it is not text, or not stored."""
-    if state.kind is Kind.ABSENT:
-        return ""
-    data = files.content(state)
-    encoding = None if data is None else detect(data)
-    if data is None or encoding is None:
-        return None
-    try:
-        return encoding.decode(data).encode("utf-8", "replace").decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _reason(before: FileState, after: FileState) -> str:
-    unkept = next((s for s in (before, after) if s.kind is Kind.UNKEPT), None)
-    return unkept.why or "not kept" if unkept else "not text, or not kept any more"
-
+from shepherd.undo.store import (
+    Change,
+    ChangeKind,
+    Entry,
+    FileState,
+    Kind,
+    UndoStore,
+)
 
 MAX_LABEL = 60
+MAX_NAMES = 20
+"""The limit of paths in a sentence for the model."""
+
 MAX_NAMED = 200
 """The limit of files that a command only mentions."""
 
@@ -123,9 +38,10 @@ readlink whoami id uname which type true false test [ cd nl cut tr seq
 READ_ONLY = frozenset(_READ_ONLY.split())
 """Commands that write nothing but their output; redirections count as writes of their own."""
 
-_DECLARED = frozenset(
-    {AccessKind.READ, AccessKind.WRITE, AccessKind.NETWORK, AccessKind.ENVIRONMENT}
-    | {AccessKind.MEMORY, AccessKind.PLAN, AccessKind.NONE}
+_VERBS = {ChangeKind.UNDO: "undid", ChangeKind.REDO: "made this change again:"}
+_DECLARED = (
+    *(AccessKind.READ, AccessKind.WRITE, AccessKind.NETWORK, AccessKind.ENVIRONMENT),
+    *(AccessKind.MEMORY, AccessKind.PLAN, AccessKind.NONE),
 )
 """Kinds of accesses that name all that they change."""
 
@@ -142,9 +58,9 @@ def written_paths(prepared: PreparedCall) -> list[str]:
 
 def changes_tree(prepared: PreparedCall) -> bool:
     """Whether a call may change files that its accesses do not name."""
-    if all(access.kind in _DECLARED for access in prepared.accesses):
-        return prepared.tool.starts_programs and not prepared.accesses
-    return any(_may_write(prepared, i) for i in range(len(prepared.accesses)))
+    if not prepared.accesses:
+        return prepared.tool.starts_programs
+    return any(map(_may_write, prepared.accesses))
 
 
 def call_label(prepared: PreparedCall) -> str:
@@ -156,9 +72,9 @@ def call_label(prepared: PreparedCall) -> str:
     return f"{prepared.call.name} {short}".strip()
 
 
-def _may_write(prepared: PreparedCall, index: int) -> bool:
-    access = prepared.accesses[index]
-    if access.kind in _DECLARED or access.kind is AccessKind.REPOSITORY:
+def _may_write(access: Access) -> bool:
+    """Whether it may change files that it does not name, as most commands may."""
+    if access.kind in _DECLARED or access.kind is AccessKind.REPOSITORY:  # `.git` is never kept
         return False
     if access.kind is not AccessKind.SHELL or access.claim is Claim.OPAQUE:
         return True
@@ -207,7 +123,7 @@ class Recorder:
 
     def before(self, prepared: PreparedCall, at: int, is_over: Callable[[], bool]) -> None:
         """Keep what the call may change. `is_over` tells later whether it was cancelled."""
-        self._settle(lambda running: running.is_over())
+        self._settle(lambda running: running.is_over())  # cancelled calls had no `after`
         paths = self._files.states(written_paths(prepared))
         tree, problem = self._look_through() if changes_tree(prepared) else (None, "")
         if not paths and tree is None and not problem:
@@ -227,7 +143,7 @@ class Recorder:
     def undo(self, count: int, at: int, *, force: bool) -> MoveResult:
         """See `UndoKeeper.undo`."""
         self._settle()
-        steps = undo_steps(self._log, count)
+        steps = self._log.undo_steps(count)
         last = self._log.done[-len(steps)].number if steps else -1
         notes = self._log.notes_after(last)
         if not steps:
@@ -239,7 +155,7 @@ class Recorder:
     def redo(self, count: int, at: int, *, force: bool) -> MoveResult:
         """See `UndoKeeper.redo`."""
         self._settle()
-        steps = redo_steps(self._log, count)
+        steps = self._log.redo_steps(count)
         if not steps:
             raise UndoError("There is nothing to redo.")
         return self._make(steps, at, force=force)
@@ -247,28 +163,38 @@ class Recorder:
     def move_to(self, position: int, at: int, *, force: bool) -> MoveResult:
         """See `UndoKeeper.move_to`."""
         self._settle()
-        return self._make(steps_to(self._log, position), at, force=force)
+        return self._make(self._log.steps_to(position), at, force=force)
 
     def check_move(self, position: int) -> None:
         """See `UndoKeeper.check_move`."""
         self._settle()
-        self._check(steps_to(self._log, position))
+        self._check(self._log.steps_to(position))
 
     def changed_files(self, position: int) -> list[str]:
         """See `UndoKeeper.changed_files`."""
         self._settle()
-        steps = steps_to(self._log, position)
+        steps = self._log.steps_to(position)
         return [self._name(entry.path) for step in steps for entry in step.entries]
 
     def diff(self) -> str:
         """See `UndoKeeper.diff`."""
         self._settle()
-        return net_diff(self._files, net_entries(self._log.changes), self._name)
+        entries = sorted(net_entries(self._log.changes), key=lambda entry: entry.path)
+        current = self._files.states(entry.path for entry in entries)
+        diffs = (self._diff(e.path, e.before, current[e.path]) for e in entries)
+        return "\n".join(filter(None, diffs))
 
     def preface(self, at: int) -> str:
         """See `UndoKeeper.preface`."""
-        changes = [c for c in self._log.changes if c.at >= at]
-        return preface_text(changes, self._name)
+        lines: list[str] = []
+        for change in self._log.changes:
+            if change.at < at or change.kind not in _VERBS or not change.entries:
+                continue
+            files = [e.path for e in change.entries if e.before.kind is not Kind.DIRECTORY]
+            more = f" and {len(files) - MAX_NAMES} more" if len(files) > MAX_NAMES else ""
+            changed = ", ".join(map(self._name, files[:MAX_NAMES])) + more
+            lines.append(f"The user {_VERBS[change.kind]} `{change.label}`: {changed} changed.")
+        return "\n".join(lines)
 
     def close(self) -> None:
         """Record what has ended, and close the store."""
@@ -280,7 +206,7 @@ class Recorder:
     def _make(self, steps: list[Step], at: int, *, force: bool) -> MoveResult:
         if not force:
             self._check(steps)
-        moved = make_steps(self._log, steps, at)
+        moved = self._log.make(steps, at)
         moved.restored = [self._name(path) for path in dict.fromkeys(moved.restored)]
         moved.removed = [self._name(path) for path in dict.fromkeys(moved.removed)]
         moved.failed = [(self._name(path), why) for path, why in moved.failed]
@@ -290,11 +216,15 @@ class Recorder:
         return moved
 
     def _check(self, steps: list[Step]) -> None:
-        conflicts = find_conflicts(self._log, steps)
-        if conflicts:
-            diffs = [change_diff(self._files, c.path, c.current, c.target, self._name)
-                     for c in conflicts]  # fmt: skip
-            raise UndoError(conflict_text(conflicts, self._name), *filter(None, diffs))
+        conflicts = self._log.conflicts(steps)
+        if not conflicts:
+            return
+        diffs = [self._diff(c.path, c.current, c.target) for c in conflicts]
+        first, others = conflicts[0], pluralize(len(conflicts) - 1, "other file")
+        text = f"Nothing was changed: {self._name(first.path)}: {first.why}."
+        if len(conflicts) > 1:
+            text += f" {others} can't be changed either."
+        raise UndoError(text, *filter(None, diffs))
 
     def _record(self, running: _Running) -> None:
         entries = {e.path: e for e in self._tree_changes(running)}
@@ -332,6 +262,33 @@ class Recorder:
                 del self._running[key]
                 self._record(running)
 
+    def _diff(self, path: str, before: FileState, after: FileState) -> str:
+        """The change of one path as a diff, or as a line if its content is not text; "" if none."""
+        if before == after:
+            return ""
+        title, kinds = self._name(path), _kind_change(before, after)
+        lines = [f"{title}: {kinds}"] if kinds else []
+        if Kind.DIRECTORY in (before.kind, after.kind):
+            return "\n".join(lines)
+        old, new = self._text(before), self._text(after)
+        if old is None or new is None:
+            return f"{title}: {kinds or 'changed'} ({_missing_text(before, after)})"
+        diff = unified_diff(old, new, title)
+        return "\n".join([*lines, diff] if diff else lines)
+
+    def _text(self, state: FileState) -> str | None:
+        """The content as text; None if it is not text, or not stored."""
+        if state.kind is Kind.ABSENT:
+            return ""
+        data = self._files.content(state)
+        encoding = None if data is None else detect(data)
+        if data is None or encoding is None:
+            return None
+        try:
+            return encoding.decode(data).encode("utf-8", "replace").decode()
+        except UnicodeDecodeError:
+            return None
+
     def _name(self, path: str) -> str:
         """The path relative to the working directory, if it is below it."""
         place = Path(path)
@@ -339,17 +296,20 @@ class Recorder:
         return one_line(valid_text(name))
 
 
-def open_recorder(
-    path: Path,
-    session: str,
-    cwd: Path,
-    limits: UndoLimits,
-    protects: Callable[[Path], bool],
-    warn: Callable[[str], None],
-) -> Recorder:
-    """The recorder of a session, whose store is the file at `path`."""
-    store = UndoStore(path, limits.max_bytes, limits.max_days, warn)
-    files = KeptFiles(store, session, protects, min(limits.file_bytes, limits.max_bytes))
-    budget = min(limits.command_bytes, limits.max_bytes // 2)
-    scanner = Scanner(cwd, files, budget) if budget else None
-    return Recorder(store, files, cwd, scanner)
+def _kind_change(before: FileState, after: FileState) -> str:
+    """The change beside the content; "" if there is none."""
+    if before.kind is Kind.ABSENT:
+        return "new directory" if after.kind is Kind.DIRECTORY else "new"
+    if after.kind is Kind.ABSENT:
+        return "directory deleted" if before.kind is Kind.DIRECTORY else "deleted"
+    if before.kind is not after.kind and Kind.UNKEPT not in (before.kind, after.kind):
+        return f"{before.kind} became {after.kind}"
+    if before.mode != after.mode:
+        return f"mode {before.mode:o} became {after.mode:o}"
+    return ""
+
+
+def _missing_text(before: FileState, after: FileState) -> str:
+    """The reason why there is no text of one of them."""
+    unkept = next((s for s in (before, after) if s.kind is Kind.UNKEPT), None)
+    return unkept.why or "not kept" if unkept else "not text, or not kept any more"

@@ -10,7 +10,8 @@ from pathlib import Path
 from shepherd.own_programs import own_program
 from shepherd.tools.search.walk import MAX_DEPTH, SKIPPED
 from shepherd.tools.shell.environment import safe_environment
-from shepherd.undo.files import ABSENT, Entry, FileState, KeptFiles, Kind, unkept
+from shepherd.undo.files import KeptFiles, unkept
+from shepherd.undo.store import ABSENT, Entry, FileState, Kind
 
 MAX_ENTRIES = 5_000
 MAX_SECONDS = 10.0

@@ -1,15 +1,16 @@
-"""The store of kept files and of the changes to them, in one SQLite file of the user."""
+"""The states of files and the changes to them, in one SQLite file of the user."""
 
+import json
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from shepherd.database import DatabaseFile
 from shepherd.errors import UndoError
-from shepherd.undo.files import Entry, entries_from_json, entries_to_json
 
 DAY = 86_400 * 10**9
 """In nanoseconds, like all times of the store."""
@@ -28,6 +29,69 @@ MIGRATIONS = (
                           PRIMARY KEY (session, number)) WITHOUT ROWID;
     """,
 )
+
+
+_CHANGES = (
+    "SELECT number, at, kind, label, entries, finished FROM changes WHERE session = ? "
+    "ORDER BY number"
+)
+
+
+class Kind(StrEnum):
+    """What is at a path; UNKEPT is something whose content is not stored."""
+
+    ABSENT = "absent"
+    FILE = "file"
+    LINK = "link"
+    DIRECTORY = "directory"
+    UNKEPT = "unkept"
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """A path at one moment; equal states have equal content and mode.
+
+    `detail` is the digest of a file, the target of a link, or marks an unkept file by its size and
+    times. `why` gives the reason for UNKEPT. `owner` is the user's and the group's number.
+    """
+
+    kind: Kind
+    mode: int = 0
+    detail: str = ""
+    why: str = field(default="", compare=False)
+    owner: tuple[int, int] | None = field(default=None, compare=False)
+
+    def to_json(self) -> list[object]:
+        """The state as a JSON array; `state_from_json` is the inverse."""
+        return [self.kind.value, self.mode, self.detail, self.why, self.owner]
+
+
+ABSENT = FileState(Kind.ABSENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One path of a change, before and after it."""
+
+    path: str
+    before: FileState
+    after: FileState
+
+
+def entries_to_json(entries: tuple[Entry, ...]) -> str:
+    """The entries as ASCII text, which also holds names that are not Unicode."""
+    return json.dumps([[e.path, e.before.to_json(), e.after.to_json()] for e in entries])
+
+
+def entries_from_json(text: str) -> tuple[Entry, ...]:
+    """The inverse of `entries_to_json`."""
+    rows = json.loads(text)
+    return tuple(Entry(str(path), _state(old), _state(new)) for path, old, new in rows)
+
+
+def _state(data: list[Any]) -> FileState:
+    kind, mode, detail, why, owner = data
+    return FileState(Kind(kind), int(mode), str(detail), str(why), tuple(owner) if owner else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +143,9 @@ class UndoStore:
     `warn` receives a sentence if the file is damaged. Raises UndoError if it can't be used.
     """
 
-    def __init__(
-        self, path: Path, max_bytes: int, max_days: int, warn: Callable[[str], None]
-    ) -> None:
+    def __init__(self, path: Path, limits: UndoLimits, warn: Callable[[str], None]) -> None:
         self.path = path
-        self._max_bytes = max_bytes
-        self._max_days = max_days
+        self._limits = limits
         self._warn = warn
         self._file = DatabaseFile(path, MIGRATIONS, self._damaged, UndoError)
         self._aged = False
@@ -110,14 +171,9 @@ class UndoStore:
 
     def get(self, digest: str) -> bytes | None:
         """The content of a digest, None if it is not stored any more."""
-
-        def work(connection: sqlite3.Connection) -> bytes | None:
-            row = connection.execute(
-                "SELECT data FROM objects WHERE digest = ?", (digest,)
-            ).fetchone()
-            return None if row is None else bytes(row[0])
-
-        return self._file.run(work, write=False)
+        statement = "SELECT data FROM objects WHERE digest = ?"
+        row = self._file.run(lambda c: c.execute(statement, (digest,)).fetchone(), write=False)
+        return None if row is None else bytes(row[0])
 
     def write(self, session: str, change: Change) -> None:
         """Add a change, or replace the one of its number."""
@@ -142,18 +198,11 @@ class UndoStore:
         if not self.path.exists():
             return []
 
-        def work(connection: sqlite3.Connection) -> list[Change]:
-            rows = connection.execute(
-                "SELECT number, at, kind, label, entries, finished FROM changes "
-                "WHERE session = ? ORDER BY number",
-                (session,),
-            )
-            return [
-                Change(n, at, ChangeKind(kind), label, entries_from_json(text), bool(finished))
-                for n, at, kind, label, text, finished in rows
-            ]
-
-        return self._file.run(work, write=False)
+        rows = self._file.run(lambda c: c.execute(_CHANGES, (session,)).fetchall(), write=False)
+        return [
+            Change(n, at, ChangeKind(kind), label, entries_from_json(text), bool(finished))
+            for n, at, kind, label, text, finished in rows
+        ]
 
     def forget(self, session: str) -> None:
         """Remove all about a session, and the contents that no other session uses."""
@@ -169,7 +218,7 @@ class UndoStore:
         if self._aged:
             return
         self._aged = True
-        oldest = time.time_ns() - self._max_days * DAY
+        oldest = time.time_ns() - self._limits.max_days * DAY
 
         def work(connection: sqlite3.Connection) -> None:
             rows = connection.execute(
@@ -182,9 +231,10 @@ class UndoStore:
 
     def _limit(self, connection: sqlite3.Connection, newest: set[str]) -> None:
         total = int(connection.execute("SELECT total(bytes) FROM objects").fetchone()[0])
-        if total <= self._max_bytes:
+        most = self._limits.max_bytes
+        if total <= most:
             return
-        over = total - self._max_bytes + self._max_bytes // FREED_SHARE
+        over = total - most + most // FREED_SHARE
         rows = connection.execute("SELECT digest, bytes FROM objects ORDER BY used").fetchall()
         for digest, size in rows:
             if over <= 0:
@@ -199,8 +249,7 @@ class UndoStore:
 
 def forget_session(path: Path, session: str, warn: Callable[[str], None]) -> None:
     """Remove all about a session from the store at `path`; raises UndoError."""
-    limits = UndoLimits()
-    store = UndoStore(path, limits.max_bytes, limits.max_days, warn)
+    store = UndoStore(path, UndoLimits(), warn)
     try:
         store.forget(session)
     finally:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.errors import UndoError
-from shepherd.undo.files import FileState, KeptFiles
-from shepherd.undo.store import Change, UndoStore
+from shepherd.undo.files import KeptFiles
+from shepherd.undo.store import Change, FileState, UndoStore
 from tests.examples import examples
 from tests.undo.project import Project, Tree, open_project, view
 
