@@ -262,7 +262,7 @@ class Session:
 
     def branch_off(self, index: int) -> None:
         """Leave the messages from `index` on as a branch, and continue before them."""
-        kept = self._branch()
+        kept = self.present_branch()
         self._continue(
             Branch(0, kept.numbers[:index], kept.messages[:index], kept.times[:index]), None
         )
@@ -295,13 +295,13 @@ class Session:
         self.next_number += 1
         return self.next_number - 1
 
-    def _branch(self) -> Branch:
-        """The present branch."""
+    def present_branch(self) -> Branch:
+        """The messages as they are now."""
         numbers, messages = tuple(self.numbers), tuple(self.messages)
         return Branch(self.next_number, numbers, messages, tuple(self.times))
 
     def _continue(self, branch: Branch, resumed: int | None) -> None:
-        self.branches.append(self._branch())
+        self.branches.append(self.present_branch())
         end = self._number()
         self.messages[:] = branch.messages
         self.numbers[:] = branch.numbers

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 
 from shepherd.config.paths import Paths
@@ -61,35 +62,20 @@ class SessionHistory:
         self._additions = additions
 
     @property
-    def keeps_files(self) -> bool:
-        """Whether files are kept."""
-        return self._keeper is not None
-
-    async def undo(self, count: int = 1, *, force: bool = False) -> MoveResult:
-        """Undo the last changes of tools; raises UndoError and then changes nothing.
-
-        With `force`, files that something else has changed since are overwritten.
-        """
-        return await self._files().undo(count, force=force)
-
-    async def redo(self, count: int = 1, *, force: bool = False) -> MoveResult:
-        """Make the last undone changes again; raises UndoError like `undo`."""
-        return await self._files().redo(count, force=force)
-
-    async def diff(self) -> str:
-        """The changes of the session's files since its start; "" if there are none."""
-        return await self._files().diff()
+    def files(self) -> UndoKeeper:
+        """The way back of files; raises UndoError if none are kept."""
+        if self._keeper is None:
+            raise UndoError(OFF)
+        return self._keeper
 
     def prompts(self) -> list[EarlierPrompt]:
         """The user's messages of the present branch, the oldest first."""
-        session = self._session()
-        indices = [
-            i for i, m in enumerate(session.messages) if m.role is Role.USER and not m.is_hint
-        ]
-        return [
-            EarlierPrompt(n, i, session.messages[i], session.times[i])
-            for n, i in enumerate(indices, 1)
-        ]
+        session, prompts = self._session(), list[EarlierPrompt]()
+        for index, message in enumerate(session.messages):
+            if message.role is Role.USER and not message.is_hint:
+                time = session.times[index]
+                prompts.append(EarlierPrompt(len(prompts) + 1, index, message, time))
+        return prompts
 
     async def files_since(self, number: int) -> list[str]:
         """The files that changed since a prompt; [] if none are kept."""
@@ -113,12 +99,11 @@ class SessionHistory:
     def branches(self) -> list[BranchView]:
         """The present branch and the others that lead elsewhere, the latest first."""
         session = self._session()
-        present = Branch(session.next_number, tuple(session.numbers), tuple(session.messages),
-                         tuple(session.times))  # fmt: skip
-        others = [branch for branch in reversed(session.branches) if branch.messages]
+        present = session.present_branch()
         leaves: list[Branch] = []
-        for branch in others:
-            if not any(_begins(other, branch) for other in (present, *leaves)):
+        for branch in reversed(session.branches):
+            # a branch that is the beginning of another one leads nowhere of its own
+            if branch.messages and not any(_begins(leaf, branch) for leaf in (present, *leaves)):
                 leaves = [leaf for leaf in leaves if not _begins(branch, leaf)]
                 leaves.append(branch)
         views = [BranchView(0, len(present.numbers), present.messages, _last(present))]
@@ -136,24 +121,19 @@ class SessionHistory:
         session.resume_branch(branch)
         return await self._move(number, files=files, force=force, changed=changed)
 
-    def _files(self) -> UndoKeeper:
-        if self._keeper is None:
-            raise UndoError(OFF)
-        return self._keeper
-
     async def _changed(self, position: int) -> list[str]:
         return [] if self._keeper is None else await self._keeper.changed_files(position)
 
     async def _check(self, position: int, *, files: bool, force: bool) -> bool:
         """Whether files differ from those at the position; raises if they can't go there."""
         if files and not force:
-            await self._files().check_move(position)
+            await self.files.check_move(position)
         return bool(await self._changed(position))
 
     async def _move(self, position: int, *, files: bool, force: bool, changed: bool) -> MoveResult:
         if files:
-            return await self._files().move_to(position, force=force)
-        if changed:
+            return await self.files.move_to(position, force=force)
+        if changed:  # the model must not take its earlier changes for undone
             self._additions.note(FILES_STAY)
         return MoveResult()
 
@@ -164,6 +144,7 @@ class SessionHistory:
         return prompts[number - 1]
 
     def _position(self, prompt: EarlierPrompt) -> int:
+        """The number of the prompt's message, by which the keeper knows states of files."""
         return self._session().numbers[prompt.index] or 0
 
 
@@ -173,11 +154,9 @@ def _begins(whole: Branch, part: Branch) -> bool:
 
 
 def _shared(branch: Branch, present: Branch) -> int:
+    """The number of first messages that both have."""
     pairs = zip(branch.numbers, present.numbers, strict=False)
-    return next(
-        (i for i, (a, b) in enumerate(pairs) if a != b),
-        min(len(branch.numbers), len(present.numbers)),
-    )
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _last(branch: Branch) -> datetime | None:

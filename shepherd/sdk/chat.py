@@ -112,15 +112,15 @@ class Chat:
 
         Raises UndoError and changes nothing if something else changed a file since, unless `force`.
         """
-        return await self._past().undo(count, force=force)
+        return await self._past().files.undo(count, force=force)
 
     async def redo(self, count: int = 1, *, force: bool = False) -> MoveResult:
         """Make the last undone changes again; raises UndoError like `undo`."""
-        return await self._past().redo(count, force=force)
+        return await self._past().files.redo(count, force=force)
 
     async def diff(self) -> str:
         """The changes of files since the conversation began; "" if there are none."""
-        return await self._past().diff()
+        return await self._past().files.diff()
 
     async def rewind(self, number: int, *, files: bool = False, force: bool = False) -> Message:
         """Go back to just before the user's message `number`, counted from 1, and return it.

@@ -54,17 +54,19 @@ async def _remember(conversation: Conversation, argument: str) -> Lines:
 async def _undo(conversation: Conversation, argument: str) -> Lines:
     words = parse_words("undo", argument, FORCE)
     force = FORCE in words.options
-    return _moved("Undone", await conversation.history.undo(words.number or 1, force=force))
+    return _moved("Undone", await conversation.history.files.undo(words.number or 1, force=force))
 
 
 async def _redo(conversation: Conversation, argument: str) -> Lines:
     words = parse_words("redo", argument, FORCE)
     force = FORCE in words.options
-    return _moved("Made again", await conversation.history.redo(words.number or 1, force=force))
+    return _moved(
+        "Made again", await conversation.history.files.redo(words.number or 1, force=force)
+    )
 
 
 async def _diff(conversation: Conversation, _argument: str) -> Lines:
-    text = await conversation.history.diff()
+    text = await conversation.history.files.diff()
     return [Diff(text) if text else "No file has changed."]
 
 

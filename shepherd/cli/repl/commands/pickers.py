@@ -126,7 +126,7 @@ class Pickers:
     async def _with_files(self, words: Words, changed: Sequence[str]) -> str:
         """The argument with `files` if they go along: the user says so, unless the options do."""
         options = words.options - {FILES, CONVERSATION}
-        if changed and self._conversation.history.keeps_files and CONVERSATION not in words.options:
+        if changed and CONVERSATION not in words.options:
             names = ", ".join(one_line(name, MAX_TITLE) for name in changed[:MAX_NAMES])
             more = f" and {len(changed) - MAX_NAMES} more" if len(changed) > MAX_NAMES else ""
             question = f"Changed since: {names}{more}. Take the files back too?"
