@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from shepherd.backends import registry
+from shepherd.backends import opening
 from shepherd.backends.base import Backend, Concurrency
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
@@ -56,7 +56,7 @@ def backend_opener(providers: ProviderBook, parallel: Concurrency = CONVERSATION
     """An opener for the backend of the settings; it serves `parallel` conversations."""
 
     async def open_backend(config: Config) -> Backend:
-        return await registry.open_backend(config, parallel=parallel, providers=providers)
+        return await opening.open_backend(config, parallel=parallel, providers=providers)
 
     return open_backend
 
