@@ -58,7 +58,11 @@ class FormEditor:
 def approver(editor: FormEditor, *, forms: bool) -> tuple[EditorApprover, list[JsonObject]]:
     posted: list[JsonObject] = []
     updates = SessionUpdates("s1", Path("/"), posted.append)
-    return EditorApprover(cast(Client, editor), updates, has_forms=forms), posted
+    return EditorApprover(cast(Client, editor), updates, no_change, has_forms=forms), posted
+
+
+async def no_change(request: ApprovalRequest) -> None:
+    """A call that changes no file."""
 
 
 async def test_an_editor_with_forms_shows_the_form() -> None:

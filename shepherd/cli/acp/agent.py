@@ -9,28 +9,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from acp import PROTOCOL_VERSION, RequestError
-from acp.helpers import update_current_mode
+from acp import PROTOCOL_VERSION, RequestError, helpers, schema
 from acp.interfaces import Client
-from acp.schema import (
-    AgentCapabilities,
-    ClientCapabilities,
-    CloseSessionResponse,
-    Implementation,
-    InitializeResponse,
-    ListSessionsResponse,
-    LoadSessionResponse,
-    McpCapabilities,
-    NewSessionResponse,
-    PromptCapabilities,
-    PromptResponse,
-    ResumeSessionResponse,
-    SessionCapabilities,
-    SessionCloseCapabilities,
-    SessionListCapabilities,
-    SessionResumeCapabilities,
-    SetSessionModeResponse,
-)
 
 from shepherd.cli.acp.opening import (
     EditorServer,
@@ -106,10 +86,10 @@ class EditorAgent:
     async def initialize(
         self,
         protocol_version: int,
-        client_capabilities: ClientCapabilities | None = None,
-        client_info: Implementation | None = None,
+        client_capabilities: schema.ClientCapabilities | None = None,
+        client_info: schema.Implementation | None = None,
         **_: Any,
-    ) -> InitializeResponse:
+    ) -> schema.InitializeResponse:
         """Tell what Shepherd can do here; the model begins to load."""
         files = client_capabilities.fs if client_capabilities is not None else None
         forms = client_capabilities.elicitation if client_capabilities is not None else None
@@ -118,19 +98,21 @@ class EditorAgent:
         )
         saves = self.config.terminal.save_sessions
         sees = await can_see(self.models, self.config, LOADING_SECONDS)
-        return InitializeResponse(
+        return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
-            agent_info=Implementation(name="shepherd", title="Shepherd", version=__version__),
-            agent_capabilities=AgentCapabilities(
+            agent_info=schema.Implementation(
+                name="shepherd", title="Shepherd", version=__version__
+            ),
+            agent_capabilities=schema.AgentCapabilities(
                 load_session=saves,
-                prompt_capabilities=PromptCapabilities(
+                prompt_capabilities=schema.PromptCapabilities(
                     image=sees, audio=False, embedded_context=True
                 ),
-                mcp_capabilities=McpCapabilities(http=True, sse=True),
-                session_capabilities=SessionCapabilities(
-                    list=SessionListCapabilities() if saves else None,
-                    resume=SessionResumeCapabilities() if saves else None,
-                    close=SessionCloseCapabilities(),
+                mcp_capabilities=schema.McpCapabilities(http=True, sse=True),
+                session_capabilities=schema.SessionCapabilities(
+                    list=schema.SessionListCapabilities() if saves else None,
+                    resume=schema.SessionResumeCapabilities() if saves else None,
+                    close=schema.SessionCloseCapabilities(),
                 ),
             ),
             auth_methods=[],
@@ -139,67 +121,67 @@ class EditorAgent:
     @reported
     async def new_session(
         self, cwd: str, mcp_servers: list[EditorServer] | None = None, **_: Any
-    ) -> NewSessionResponse:
+    ) -> schema.NewSessionResponse:
         """Begin a conversation in a directory."""
         session = await self._open(cwd, SessionStart(), mcp_servers)
         session.begin_soon()
-        return NewSessionResponse(
+        return schema.NewSessionResponse(
             session_id=session.updates.session_id, modes=mode_state(session.conversation)
         )
 
     @reported
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: list[EditorServer] | None = None, **_: Any
-    ) -> LoadSessionResponse:
+    ) -> schema.LoadSessionResponse:
         """Continue a saved conversation; all its messages are sent first."""
         session = await self._continue(cwd, session_id, mcp_servers)
         replay(session.conversation.session.messages, session.updates)
         session.begin_soon()
-        return LoadSessionResponse(modes=mode_state(session.conversation))
+        return schema.LoadSessionResponse(modes=mode_state(session.conversation))
 
     @reported
     async def resume_session(
         self, cwd: str, session_id: str, mcp_servers: list[EditorServer] | None = None, **_: Any
-    ) -> ResumeSessionResponse:
+    ) -> schema.ResumeSessionResponse:
         """Continue a saved conversation that the editor shows already."""
         session = await self._continue(cwd, session_id, mcp_servers)
         session.begin_soon()
-        return ResumeSessionResponse(modes=mode_state(session.conversation))
+        return schema.ResumeSessionResponse(modes=mode_state(session.conversation))
 
     @reported
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_: Any
-    ) -> ListSessionsResponse:
+    ) -> schema.ListSessionsResponse:
         """The saved conversations, the newest first."""
         store = SessionStore(Paths.from_env(os.environ).sessions)
         return await asyncio.to_thread(list_page, store, cwd, cursor)
 
     @reported
-    async def close_session(self, session_id: str, **_: Any) -> CloseSessionResponse:
+    async def close_session(self, session_id: str, **_: Any) -> schema.CloseSessionResponse:
         """End a conversation; it stays saved."""
         session = self._session(session_id)
         del self.sessions[session_id]
         await session.aclose()
-        return CloseSessionResponse()
+        return schema.CloseSessionResponse()
 
     @reported
-    async def prompt(self, prompt: list[Block], session_id: str, **_: Any) -> PromptResponse:
+    async def prompt(self, prompt: list[Block], session_id: str, **_: Any) -> schema.PromptResponse:
         """Answer a prompt."""
         return await self._session(session_id).prompt(prompt)
 
     @reported
     async def set_session_mode(
         self, mode_id: str, session_id: str, **_: Any
-    ) -> SetSessionModeResponse:
+    ) -> schema.SetSessionModeResponse:
         """Change the approval mode of a conversation."""
         session = self._session(session_id)
         if mode_id not in list(ApproveMode):
             raise invalid(f"There is no mode {mode_id}; choose one of {', '.join(ApproveMode)}.")
         problem = await set_mode(session.conversation, ApproveMode(mode_id))
-        session.updates.send(update_current_mode(mode_id))
+        session.updates.send(helpers.update_current_mode(mode_id))
         if problem:
             session.updates.notice(problem)
-        return SetSessionModeResponse()
+        return schema.SetSessionModeResponse()
 
     @reported
     async def cancel(self, session_id: str, **_: Any) -> None:

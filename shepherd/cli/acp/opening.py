@@ -7,20 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from acp.helpers import (
-    image_block,
-    text_block,
-    update_agent_message,
-    update_user_message,
-)
-from acp.schema import (
-    AcpMcpServer,
-    HttpMcpServer,
-    ListSessionsResponse,
-    McpServerStdio,
-    SessionInfo,
-    SseMcpServer,
-)
+from acp import helpers, schema
 from pydantic import ValidationError
 
 from shepherd.backends.base import Backend, Concurrency
@@ -59,28 +46,31 @@ class SharedModels:
         """
         key = repr((config.model, config.llamacpp))
         task = self._opened.get(key)
-        if task is None or _has_failed(task):
-            if task is not None and not task.cancelled() and task.exception() is None:
-                await task.result().aclose()
+        opened = _opened_backend(task) if task else None
+        if opened is not None and not opened.alive:
+            await opened.aclose()
+            task = None
+        if task is None or (task.done() and opened is None):
             open_backend = backend_opener(self.providers, SESSIONS)
             task = self._opened[key] = asyncio.ensure_future(open_backend(config))
-        return await asyncio.shield(task)
+        return await asyncio.shield(task)  # the model goes on loading for other sessions
 
     async def aclose(self) -> None:
         """Close all models."""
         tasks = list(self._opened.values())
         self._opened.clear()
         for task in tasks:
-            if not task.done():
+            opened = _opened_backend(task)
+            if opened is not None:
+                await opened.aclose()
+            else:
                 await end_tasks(task)
-            elif not task.cancelled() and task.exception() is None:
-                await task.result().aclose()
 
 
-def _has_failed(task: asyncio.Task[Backend]) -> bool:
-    if not task.done():
-        return False
-    return task.cancelled() or task.exception() is not None or not task.result().alive
+def _opened_backend(task: asyncio.Task[Backend]) -> Backend | None:
+    """The result of a task that has opened a backend; None while it does, or if it failed."""
+    has_opened = task.done() and not task.cancelled() and task.exception() is None
+    return task.result() if has_opened else None
 
 
 async def can_see(models: SharedModels, config: Config, seconds: float) -> bool:
@@ -93,7 +83,9 @@ async def can_see(models: SharedModels, config: Config, seconds: float) -> bool:
     return backend.info.vision is not False
 
 
-EditorServer = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
+EditorServer = (
+    schema.HttpMcpServer | schema.SseMcpServer | schema.AcpMcpServer | schema.McpServerStdio
+)
 
 EDITOR = Path("the editor")
 MAX_NAME = 30
@@ -118,16 +110,16 @@ def convert_servers(servers: Iterable[EditorServer]) -> tuple[list[Server], list
 
 def _convert(server: EditorServer) -> Server:
     match server:
-        case McpServerStdio():
+        case schema.McpServerStdio():
             values = {
                 "command": server.command,
                 "args": server.args,
                 "env": {variable.name: variable.value for variable in server.env},
                 "network": True,
             }
-        case HttpMcpServer() | SseMcpServer():
+        case schema.HttpMcpServer() | schema.SseMcpServer():
             headers = {header.name: header.value for header in server.headers}
-            kind = "sse" if isinstance(server, SseMcpServer) else ""
+            kind = "sse" if isinstance(server, schema.SseMcpServer) else ""
             values = {"url": server.url, "headers": headers, "type": kind}
         case _:
             raise ConfigError("Shepherd connects to servers over stdio and HTTP only.")
@@ -147,25 +139,21 @@ PAGE = 50
 MAX_TITLE = 100
 
 
-def list_page(store: SessionStore, cwd: str | None, cursor: str | None) -> ListSessionsResponse:
+def list_page(
+    store: SessionStore, cwd: str | None, cursor: str | None
+) -> schema.ListSessionsResponse:
     """The sessions of `cwd`, or all, after the `cursor`; raises RequestError for a wrong cursor.
 
     Sessions without a message, and damaged ones, are left out.
     """
-    start = _position(cursor)
+    if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
+        raise invalid("The cursor is not one of session/list.")
+    start = int(cursor or 0)
     page = list(islice(_summaries(store, cwd), start, start + PAGE + 1))
-    return ListSessionsResponse(
+    return schema.ListSessionsResponse(
         sessions=[_info(summary) for summary in page[:PAGE]],
         next_cursor=str(start + PAGE) if len(page) > PAGE else None,
     )
-
-
-def _position(cursor: str | None) -> int:
-    if not cursor:
-        return 0
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
-        raise invalid("The cursor is not one of session/list.")
-    return int(cursor)
 
 
 def _summaries(store: SessionStore, cwd: str | None) -> Iterator[SessionSummary]:
@@ -181,8 +169,8 @@ def _summaries(store: SessionStore, cwd: str | None) -> Iterator[SessionSummary]
             yield summary
 
 
-def _info(summary: SessionSummary) -> SessionInfo:
-    return SessionInfo(
+def _info(summary: SessionSummary) -> schema.SessionInfo:
+    return schema.SessionInfo(
         session_id=summary.id,
         cwd=valid_text(summary.cwd),
         title=valid_text(summary.title[:MAX_TITLE]) or None,
@@ -196,16 +184,18 @@ def replay(messages: Iterable[Message], updates: SessionUpdates) -> None:
         match message.role:
             case Role.USER if not message.is_hint:
                 for image in message.images:
-                    updates.send(update_user_message(image_block(image.base64, image.media_type)))
+                    updates.send(
+                        helpers.update_user_message(
+                            helpers.image_block(image.base64, image.media_type)
+                        )
+                    )
                 if message.content:
-                    text = valid_text(without_attachments(message.content))
-                    updates.send(update_user_message(text_block(text)))
+                    updates.user_message(without_attachments(message.content))
             case Role.ASSISTANT:
                 if message.reasoning:
                     updates.thought(message.reasoning)
                 if message.content:
-                    text = valid_text(message.content)
-                    updates.send(update_agent_message(text_block(text)))
+                    updates.answer(message.content)
                 for call in map(open_call, message.tool_calls):
                     updates.call_started(call)
             case Role.TOOL:

@@ -76,14 +76,14 @@ FLUSH_SECONDS = 5.0
 class LineWriter:
     """Writes lines in a thread, because an editor that does not read must not stop the turn.
 
-    `closed` is called once nothing can be written anymore.
+    `when_closed` is called in that thread once nothing can be written anymore.
     """
 
-    def __init__(self, descriptor: int, closed: Callable[[], None]) -> None:
+    def __init__(self, descriptor: int, when_closed: Callable[[], None]) -> None:
         self._descriptor = descriptor
-        self._closed = closed
+        self._when_closed = when_closed
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="stdout", daemon=True)
+        self._thread = threading.Thread(target=self._write_all, name="stdout", daemon=True)
         self._thread.start()
 
     def write(self, line: bytes) -> None:
@@ -95,14 +95,15 @@ class LineWriter:
         self._queue.put(None)
         self._thread.join(FLUSH_SECONDS)
 
-    def _run(self) -> None:
+    def _write_all(self) -> None:
+        """Write until `finish`; the thread's whole work."""
         try:
             while (line := self._queue.get()) is not None:
                 rest = memoryview(line)
                 while rest:
                     rest = rest[os.write(self._descriptor, rest) :]
         except OSError:
-            self._closed()
+            self._when_closed()
 
 
 class LineTransport:
@@ -123,7 +124,7 @@ class LineTransport:
         self._writer.write(message_line(message))
 
     async def send(self, message: JsonObject) -> None:
-        """See `post`."""
+        """Send a message; the connection's own are sent in this way."""
         self.post(message)
 
     async def receive(self) -> JsonObject | None:
@@ -191,9 +192,10 @@ def _refuse_constant(name: str) -> None:
 
 
 def _checked(message: JsonObject) -> JsonObject:
-    if "id" in message and not _is_id(message["id"]):
+    """The message as the package takes it, without an error of its own."""
+    request_id = message.get("id")
+    if isinstance(request_id, bool) or not isinstance(request_id, str | int | None):
         raise MessageError(INVALID_REQUEST, "Invalid request: the id must be a text or an integer")
-    request_id = cast("str | int | None", message.get("id"))
     if "method" in message:
         return _checked_call(message, request_id)
     if "id" not in message:
@@ -203,20 +205,14 @@ def _checked(message: JsonObject) -> JsonObject:
     return message
 
 
-def _is_id(value: object) -> bool:
-    return value is None or (isinstance(value, str | int) and not isinstance(value, bool))
-
-
 def _checked_call(message: JsonObject, id: str | int | None) -> JsonObject:
     if not isinstance(message["method"], str):
         raise MessageError(INVALID_REQUEST, "Invalid request: the method must be a text", id)
     params = message.get("params")
-    if params is None:
-        params = {}
-    if not isinstance(params, dict):
+    if not isinstance(params, dict | None):
         raise MessageError(INVALID_REQUEST, "Invalid request: params must be an object", id)
-    values = cast(JsonObject, params)
-    return message | {"params": {key: values[key] for key in values if key != "_meta"}}
+    params = cast(JsonObject, params or {})
+    return message | {"params": {key: params[key] for key in params if key != "_meta"}}
 
 
 def _checked_error(error: object) -> dict[str, Any]:

@@ -3,30 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from acp import RequestError
-from acp.helpers import text_block, update_agent_message, update_available_commands
+from acp import RequestError, helpers, schema
 from acp.interfaces import Client
-from acp.schema import (
-    AudioContentBlock,
-    AvailableCommand,
-    AvailableCommandInput,
-    BlobResourceContents,
-    EmbeddedResourceContentBlock,
-    ImageContentBlock,
-    PromptResponse,
-    ResourceContentBlock,
-    SessionMode,
-    SessionModeState,
-    StopReason,
-    TextContentBlock,
-    TextResourceContents,
-    UnstructuredCommandInput,
-    Usage,
-)
 
 from shepherd.backends.base import Backend
 from shepherd.cli.acp.approvals import EditorApprover, EditorStep
@@ -34,32 +17,28 @@ from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.cli.terminal.attachments import attach_files
 from shepherd.config.choices import ApproveMode
 from shepherd.conversation.commands.present import MODE_TEXT
-from shepherd.conversation.commands.table import (
-    COMMANDS,
-    ConversationCommand,
-    find_command,
-    output_of,
-)
+from shepherd.conversation.commands.table import COMMANDS, find_command, output_of
 from shepherd.conversation.conversation import Conversation
-from shepherd.errors import ImageError
+from shepherd.errors import ImageError, ToolError
 from shepherd.events import FinishReason
 from shepherd.images import Image, check_count, decode_image
 from shepherd.knowledge.commands import INIT, INIT_SUMMARY
 from shepherd.messages import Message
+from shepherd.tools.base import FileChange
+from shepherd.tools.consent import parse_arguments
 from shepherd.tools.files.read import ReadImage
-from shepherd.tools.permissions.approval import Approver
+from shepherd.tools.permissions.approval import ApprovalRequest, Approver
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.text import one_line
 from shepherd.turn import TurnOutcome, run_turn
 
 Block = (
-    TextContentBlock
-    | ImageContentBlock
-    | AudioContentBlock
-    | ResourceContentBlock
-    | EmbeddedResourceContentBlock
+    schema.TextContentBlock
+    | schema.ImageContentBlock
+    | schema.AudioContentBlock
+    | schema.ResourceContentBlock
+    | schema.EmbeddedResourceContentBlock
 )
-
 
 INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32600, -32602, -32603
 
@@ -88,15 +67,15 @@ def read_blocks(blocks: Sequence[Block], cwd: Path) -> Prompt:
     prompt = Prompt()
     for block in blocks:
         match block:
-            case TextContentBlock():
+            case schema.TextContentBlock():
                 prompt.texts.append(block.text)
-            case ImageContentBlock():
+            case schema.ImageContentBlock():
                 prompt.images.append(_image(block.data, block.uri or ""))
-            case ResourceContentBlock():
+            case schema.ResourceContentBlock():
                 prompt.texts.append(_mention(block, cwd))
-            case EmbeddedResourceContentBlock():
+            case schema.EmbeddedResourceContentBlock():
                 _embed(block, prompt, cwd)
-            case AudioContentBlock():
+            case schema.AudioContentBlock():
                 raise invalid("Shepherd can't hear audio; send text, images and files.")
     if not (prompt.text or prompt.attached or prompt.images):
         raise invalid("The prompt is empty.")
@@ -128,14 +107,15 @@ async def build_message(
     return Message.user(text, images)
 
 
-def _image(data: str, name: str) -> Image:
+def _image(data: str, uri: str) -> Image:
+    path = file_path(uri)
     try:
-        return decode_image(data, _name_of(name))
+        return decode_image(data, uri if path is None else path.name)
     except ImageError as error:
         raise invalid(str(error)) from error
 
 
-def _mention(block: ResourceContentBlock, cwd: Path) -> str:
+def _mention(block: schema.ResourceContentBlock, cwd: Path) -> str:
     """A linked file as `@path`, which is read like one that was typed; another link as text."""
     path = file_path(block.uri)
     if path is None:
@@ -144,15 +124,15 @@ def _mention(block: ResourceContentBlock, cwd: Path) -> str:
     return f' @"{name}" ' if '"' not in name and "\n" not in name else f" {name} "
 
 
-def _embed(block: EmbeddedResourceContentBlock, prompt: Prompt, cwd: Path) -> None:
+def _embed(block: schema.EmbeddedResourceContentBlock, prompt: Prompt, cwd: Path) -> None:
     resource = block.resource
     path = file_path(resource.uri)
     name = resource.uri if path is None else _relative(path, cwd)
     match resource:
-        case TextResourceContents():
+        case schema.TextResourceContents():
             label = name.replace('"', "'").replace("\n", " ")
             prompt.attached.append(f'<file path="{label}">\n{resource.text}\n</file>')
-        case BlobResourceContents():
+        case schema.BlobResourceContents():
             if not (resource.mime_type or "").startswith("image/"):
                 raise invalid(f"{name} is not text or an image; Shepherd can't read it here.")
             prompt.images.append(_image(resource.blob, name))
@@ -173,12 +153,7 @@ def _relative(path: Path, cwd: Path) -> str:
     return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
 
 
-def _name_of(uri: str) -> str:
-    path = file_path(uri)
-    return uri if path is None else path.name
-
-
-_STOP_REASONS: dict[FinishReason, StopReason] = {
+_STOP_REASONS: dict[FinishReason, schema.StopReason] = {
     FinishReason.LENGTH: "max_tokens",
     FinishReason.CANCELLED: "cancelled",
     FinishReason.ERROR: "max_turn_requests",
@@ -211,13 +186,11 @@ class EditorSession:
         self.conversation = conversation
         self.updates = updates
         self._resources = resources
-        self._approver = EditorApprover(client, updates, has_forms=abilities.forms)
-        self._step = EditorStep(client, updates, abilities.reads)
+        self._approver = EditorApprover(client, updates, self._change_of, has_forms=abilities.forms)
         self._tools = conversation.tool_runner(self._approver)
-        self._tools.steps = (*self._tools.steps, self._step)
-        self._approver.runner = self._tools
-        self._turn: asyncio.Task[PromptResponse] | None = None
-        self._cancelled = False
+        self._tools.steps = (*self._tools.steps, EditorStep(client, updates, abilities.reads))
+        self._turn: asyncio.Task[schema.PromptResponse] | None = None
+        self._is_cancelled_by_editor = False
 
     def begin_soon(self) -> None:
         """Show the notices so far and the commands, right after the answer to this request.
@@ -228,35 +201,53 @@ class EditorSession:
 
     def _begin(self) -> None:
         self.conversation.notices.listen(self.updates.notice)
-        knowledge = self.conversation.knowledge
-        own = [_available(c.name, _sentence(c.summary), c.usage) for c in COMMANDS.values()]
-        own.append(_available(INIT, _sentence(INIT_SUMMARY), ""))
+        own = [(c.name, c.summary, c.usage) for c in COMMANDS.values()]
+        own.append((INIT, INIT_SUMMARY, ""))
         custom = [
             _available(c.name, one_line(c.summary), one_line(c.hint))
-            for c in knowledge.commands
+            for c in self.conversation.knowledge.commands
             if c.name not in COMMANDS
         ]
-        self.updates.send(update_available_commands([*own, *custom]))
+        available = [
+            _available(name, text[:1].upper() + text[1:], hint) for name, text, hint in own
+        ]
+        self.updates.send(helpers.update_available_commands([*available, *custom]))
+
+    async def _change_of(self, request: ApprovalRequest) -> FileChange | None:
+        """The change that a call of Shepherd's own tools would make; None if it can't succeed."""
+        tool = self._tools.registry.get(request.call.name)
+        if tool is None:
+            return None
+        context = replace(
+            self._tools.context,
+            grants=frozenset(request.accesses),  # as if the user had allowed the call
+            denies=partial(self._tools.policy.denies, tool.name),
+        )
+        try:
+            arguments = parse_arguments(tool, request.call)
+            return await asyncio.to_thread(tool.change, arguments, context)
+        except (ToolError, OSError):
+            return None
 
     @property
     def is_busy(self) -> bool:
         """Whether a prompt is being answered."""
         return self._turn is not None
 
-    async def prompt(self, blocks: Sequence[Block]) -> PromptResponse:
+    async def prompt(self, blocks: Sequence[Block]) -> schema.PromptResponse:
         """Answer a prompt; raises RequestError, and ShepherdError if the model can't answer."""
         if self._turn is not None:
             text = "This session is answering another prompt; wait for its end, or cancel it."
             raise RequestError(INVALID_REQUEST, text)
         prompt = read_blocks(blocks, self.conversation.cwd)
-        self._cancelled = False
+        self._is_cancelled_by_editor = False
         self._turn = asyncio.create_task(self._respond(prompt))
         try:
             return await self._turn
         except asyncio.CancelledError:
-            if not self._cancelled:
+            if not self._is_cancelled_by_editor:
                 raise
-            return PromptResponse(stop_reason="cancelled")
+            return schema.PromptResponse(stop_reason="cancelled")
         finally:
             self._turn = None
             self.updates.end_turn()
@@ -264,7 +255,7 @@ class EditorSession:
     def cancel(self) -> None:
         """Stop the running turn, if there is one."""
         if self._turn is not None:
-            self._cancelled = True
+            self._is_cancelled_by_editor = True
             self._turn.cancel()
 
     async def aclose(self) -> None:
@@ -275,10 +266,11 @@ class EditorSession:
             await asyncio.wait([turn])
         await self._resources.aclose()
 
-    async def _respond(self, prompt: Prompt) -> PromptResponse:
+    async def _respond(self, prompt: Prompt) -> schema.PromptResponse:
         command = find_command(prompt.text)
         if command is not None and not (prompt.attached or prompt.images):
-            return await self._run_command(*command)
+            self.updates.answer(await output_of(command[0], self.conversation, command[1]))
+            return schema.PromptResponse(stop_reason="end_turn")
         conversation, updates = self.conversation, self.updates
         backend = await conversation.live_backend()
         message = await build_message(prompt, conversation, self._approver, backend)
@@ -292,35 +284,22 @@ class EditorSession:
             updates.receive,
             conversation.limits,
         )
-        return self._response(outcome)
-
-    async def _run_command(self, command: ConversationCommand, argument: str) -> PromptResponse:
-        text = await output_of(command, self.conversation, argument)
-        self.updates.send(update_agent_message(text_block(text)))
-        return PromptResponse(stop_reason="end_turn")
-
-    def _response(self, outcome: TurnOutcome) -> PromptResponse:
         if outcome.finish_reason is FinishReason.ERROR:
-            self.updates.send(update_agent_message(text_block(f"\n\n{self.updates.problem}")))
-        return PromptResponse(
-            stop_reason=_STOP_REASONS.get(outcome.finish_reason, "end_turn"),
-            usage=_usage(outcome),
+            updates.answer(f"\n\n{updates.problem}")
+        return schema.PromptResponse(
+            stop_reason=_STOP_REASONS.get(outcome.finish_reason, "end_turn"), usage=_usage(outcome)
         )
 
 
-def _sentence(summary: str) -> str:
-    return f"{summary[:1].upper()}{summary[1:]}"
+def _available(name: str, description: str, hint: str) -> schema.AvailableCommand:
+    text = schema.AvailableCommandInput(schema.UnstructuredCommandInput(hint=hint))
+    return schema.AvailableCommand(name=name, description=description, input=text if hint else None)
 
 
-def _available(name: str, description: str, hint: str) -> AvailableCommand:
-    text = AvailableCommandInput(UnstructuredCommandInput(hint=hint))
-    return AvailableCommand(name=name, description=description, input=text if hint else None)
-
-
-def _usage(outcome: TurnOutcome) -> Usage:
+def _usage(outcome: TurnOutcome) -> schema.Usage:
     read = sum(stats.prompt_tokens for stats in outcome.stats)
     written = sum(stats.completion_tokens for stats in outcome.stats)
-    return Usage(
+    return schema.Usage(
         total_tokens=read + written,
         input_tokens=read,
         output_tokens=written,
@@ -328,10 +307,12 @@ def _usage(outcome: TurnOutcome) -> Usage:
     )
 
 
-def mode_state(conversation: Conversation) -> SessionModeState:
+def mode_state(conversation: Conversation) -> schema.SessionModeState:
     """All modes, and the current one."""
     modes = [
-        SessionMode(id=mode.value, name=mode.value.capitalize(), description=MODE_TEXT[mode])
+        schema.SessionMode(id=mode.value, name=mode.value.capitalize(), description=MODE_TEXT[mode])
         for mode in ApproveMode
     ]
-    return SessionModeState(current_mode_id=conversation.policy.mode.value, available_modes=modes)
+    return schema.SessionModeState(
+        current_mode_id=conversation.policy.mode.value, available_modes=modes
+    )

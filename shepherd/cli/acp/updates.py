@@ -5,45 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from acp.helpers import (
-    SessionUpdate,
-    plan_entry,
-    start_tool_call,
-    text_block,
-    tool_content,
-    tool_diff_content,
-    update_agent_message,
-    update_agent_thought,
-    update_current_mode,
-    update_plan,
-    update_tool_call,
-    update_user_message,
-)
-from acp.schema import (
-    ContentToolCallContent,
-    Cost,
-    FileEditToolCallContent,
-    SessionNotification,
-    TerminalToolCallContent,
-    ToolCallLocation,
-    ToolCallStatus,
-    UsageUpdate,
-)
+from acp import helpers, schema
 from acp.utils import serialize_params
 
+from shepherd import events
 from shepherd.cli.render.tool_view import argument_summary
 from shepherd.errors import ToolError
-from shepherd.events import (
-    Event,
-    Failure,
-    Notice,
-    PlanUpdate,
-    Stats,
-    Text,
-    Thinking,
-    ToolResult,
-    Topic,
-)
+from shepherd.events import Topic
 from shepherd.json_text import is_finite
 from shepherd.messages import INTERRUPTED, JsonObject, ToolCall
 from shepherd.tools.base import FileChange
@@ -51,11 +19,23 @@ from shepherd.tools.paths import resolve_path
 from shepherd.tools.registry import traits_of
 from shepherd.tools.text import valid_text
 
-CallContent = ContentToolCallContent | FileEditToolCallContent | TerminalToolCallContent
+CallContent = (
+    schema.ContentToolCallContent | schema.FileEditToolCallContent | schema.TerminalToolCallContent
+)
 
 _FAILED = "Error: "
 MAX_PROGRESS = 4000
 """Characters of a running call's output that are shown."""
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    """A shown call without a result: its id for the editor, its change, and its output so far."""
+
+    key: str
+    name: str
+    change: list[CallContent] = field(default_factory=list[CallContent])
+    output: str = ""
 
 
 @dataclass(slots=True)
@@ -70,61 +50,66 @@ class SessionUpdates:
     cwd: Path
     post: Callable[[JsonObject], None]
     problem: str = ""
-    _cost: Cost | None = None
+    _cost: schema.Cost | None = None
     _started: int = 0
-    _open_calls: dict[str, str] = field(default_factory=dict[str, str])
-    _names: dict[str, str] = field(default_factory=dict[str, str])
-    _progress: dict[str, str] = field(default_factory=dict[str, str])
-    _contents: dict[str, list[CallContent]] = field(default_factory=dict[str, list[CallContent]])
+    _open_calls: dict[str, _OpenCall] = field(default_factory=dict[str, _OpenCall])
 
-    def send(self, update: SessionUpdate | UsageUpdate) -> None:
+    def send(self, update: helpers.SessionUpdate | schema.UsageUpdate) -> None:
         """Send an update."""
-        notification = SessionNotification(session_id=self.session_id, update=update)
+        notification = schema.SessionNotification(session_id=self.session_id, update=update)
         params = serialize_params(notification)
         self.post({"jsonrpc": "2.0", "method": "session/update", "params": params})
 
-    def receive(self, event: Event) -> bool:
+    def receive(self, event: events.Event) -> bool:
         """Send an event; the callback of a turn."""
         match event:
-            case Text():
-                self.send(update_agent_message(text_block(valid_text(event.text))))
-            case Thinking():
+            case events.Text():
+                self.answer(event.text)
+            case events.Thinking():
                 self.thought(event.text)
             case ToolCall():
                 self.call_started(event)
-            case ToolResult():
+            case events.ToolResult():
                 self.call_ended(event.id, event.text)
-            case Stats():
+            case events.Stats():
                 self._usage(event)
-            case Notice():
+            case events.Notice():
                 self._notice(event)
-            case PlanUpdate():
+            case events.PlanUpdate():
                 self._plan(event)
-            case Failure():
+            case events.Failure():
                 self.problem = event.message
             case _:
                 pass
         return True
 
+    def answer(self, text: str) -> None:
+        """Send a piece of the answer."""
+        self.send(helpers.update_agent_message(helpers.text_block(valid_text(text))))
+
     def thought(self, text: str) -> None:
         """Send a piece of the model's reasoning."""
-        self.send(update_agent_thought(text_block(valid_text(text))))
+        self.send(helpers.update_agent_thought(helpers.text_block(valid_text(text))))
+
+    def user_message(self, text: str) -> None:
+        """Send a message of the user."""
+        self.send(helpers.update_user_message(helpers.text_block(valid_text(text))))
 
     def notice(self, text: str) -> None:
         """Send a sentence for the user, which is not part of the answer."""
         self.thought(f"\n{text}\n")
 
-    def call_started(self, call: ToolCall, status: ToolCallStatus = "pending") -> None:
+    def call_started(self, call: ToolCall) -> None:
         """Show a call that the model made."""
         self._started += 1
-        self._open_calls[call.id] = key = f"call-{self._started}"
-        self._names[call.id] = call.name
+        key = f"call-{self._started}"
+        self._open_calls[call.id] = _OpenCall(key, call.name)
         self.send(
-            start_tool_call(
+            helpers.start_tool_call(
                 key,
                 call_title(call),
                 kind=traits_of(call.name).kind,
-                status=status,
+                status="pending",
                 locations=call_locations(call, self.cwd) or None,
                 raw_input=raw_input(call),
             )
@@ -132,74 +117,82 @@ class SessionUpdates:
 
     def shows(self, call: ToolCall) -> bool:
         """Whether this call is shown and has no result; a call of a sub-agent is not shown."""
-        return self._names.get(call.id) == call.name
+        # a sub-agent's model may repeat the id of the call that runs it
+        open_call = self._open_calls.get(call.id)
+        return open_call is not None and open_call.name == call.name
 
     def call_key(self, call: ToolCall) -> str:
         """The id of a call for the editor; shows the call if it is not shown."""
         if not self.shows(call):
             self.call_started(call)
-        return self._open_calls[call.id]
+        return self._open_calls[call.id].key
 
-    def call_runs(self, call: ToolCall, contents: list[CallContent]) -> None:
+    def call_runs(self, call: ToolCall, change: list[CallContent]) -> None:
         """Show that a call runs, with its change."""
         key = self.call_key(call)
-        self._contents[call.id] = contents
-        self.send(update_tool_call(key, status="in_progress", content=contents or None))
+        self._open_calls[call.id].change = change
+        self.send(helpers.update_tool_call(key, status="in_progress", content=change or None))
 
     def call_ended(self, id: str, result: str) -> None:
-        """Show the result of a call, below its change if that was made."""
-        key = self._open_calls.pop(id, None)
-        if key is None:
+        """Show the change of a call that has ended, or its result if it failed or changed none."""
+        call = self._open_calls.pop(id, None)
+        if call is None:
             return
         failed = result.startswith(_FAILED)
-        self._progress.pop(id, None)
-        self._names.pop(id, None)
-        contents = self._contents.pop(id, [])
-        visible = [text_content(valid_text(result))] if failed or not contents else contents
-        status: ToolCallStatus = "failed" if failed else "completed"
-        self.send(update_tool_call(key, status=status, content=visible, raw_output=result))
+        content = call.change
+        if failed or not content:
+            content = [text_content(valid_text(result))]
+        status: schema.ToolCallStatus = "failed" if failed else "completed"
+        self.send(
+            helpers.update_tool_call(call.key, status=status, content=content, raw_output=result)
+        )
 
     def end_turn(self) -> None:
         """End the calls that have no result."""
         for call_id in list(self._open_calls):
             self.call_ended(call_id, INTERRUPTED)
 
-    def _notice(self, notice: Notice) -> None:
+    def _notice(self, notice: events.Notice) -> None:
         match notice.topic:
             case Topic.STEERING:
-                self.send(update_user_message(text_block(valid_text(notice.text))))
+                self.user_message(notice.text)
             case Topic.MODE:
-                self.send(update_current_mode(notice.text))
+                self.send(helpers.update_current_mode(notice.text))
             case Topic.OUTPUT | Topic.TASK | Topic.PROGRESS if notice.id in self._open_calls:
-                replaces = notice.topic == Topic.OUTPUT
-                self._call_goes_on(notice.id, notice.text, replaces=replaces)
+                self._call_goes_on(self._open_calls[notice.id], notice)
             case _:
                 self.notice(notice.text)
 
-    def _plan(self, plan: PlanUpdate) -> None:
+    def _plan(self, plan: events.PlanUpdate) -> None:
         """Show the steps, or a proposal that waits for the user."""
         if plan.proposal:
-            self.send(update_agent_message(text_block(valid_text(f"\n{plan.proposal}\n"))))
+            self.answer(f"\n{plan.proposal}\n")
             return
-        entries = [plan_entry(valid_text(s.step), status=s.status.value) for s in plan.steps]
-        self.send(update_plan(entries))
+        entries = [
+            helpers.plan_entry(valid_text(step.step), status=step.status.value)
+            for step in plan.steps
+        ]
+        self.send(helpers.update_plan(entries))
 
-    def _call_goes_on(self, id: str, text: str, *, replaces: bool) -> None:
+    def _call_goes_on(self, call: _OpenCall, notice: events.Notice) -> None:
         """Show the last output of a running call, or one more line about its work."""
-        before = "" if replaces else self._progress.get(id, "")
-        self._progress[id] = visible = f"{before}\n{text}".strip("\n")[-MAX_PROGRESS:]
-        contents = [*self._contents.get(id, []), text_content(valid_text(visible))]
-        self.send(update_tool_call(self._open_calls[id], status="in_progress", content=contents))
+        # a notice of output has all of the last lines, the others have one new line
+        before = "" if notice.topic == Topic.OUTPUT else call.output
+        call.output = f"{before}\n{notice.text}".strip("\n")[-MAX_PROGRESS:]
+        content = [*call.change, text_content(valid_text(call.output))]
+        self.send(helpers.update_tool_call(call.key, status="in_progress", content=content))
 
-    def _usage(self, stats: Stats) -> None:
+    def _usage(self, stats: events.Stats) -> None:
         """Send the context's use and the session's cost; those of other models only add cost."""
         if stats.cost is not None:
             before = self._cost.amount if self._cost else 0.0
-            self._cost = Cost(amount=before + stats.cost, currency="USD")
+            self._cost = schema.Cost(amount=before + stats.cost, currency="USD")
         used, size = stats.context_used, stats.context_size
         if size > 0 and not stats.provider:
             self.send(
-                UsageUpdate(session_update="usage_update", used=used, size=size, cost=self._cost)
+                schema.UsageUpdate(
+                    session_update="usage_update", used=used, size=size, cost=self._cost
+                )
             )
 
 
@@ -216,7 +209,7 @@ def call_title(call: ToolCall) -> str:
     return f"{head} {code_span(subject)}" if subject else head
 
 
-def call_locations(call: ToolCall, cwd: Path) -> list[ToolCallLocation]:
+def call_locations(call: ToolCall, cwd: Path) -> list[schema.ToolCallLocation]:
     """The file that the arguments name, and its line."""
     path, line = call.arguments.get("path"), call.arguments.get("offset")
     if not isinstance(path, str) or traits_of(call.name).kind == "other":
@@ -226,7 +219,7 @@ def call_locations(call: ToolCall, cwd: Path) -> list[ToolCallLocation]:
     except ToolError:
         return []
     is_line = isinstance(line, int) and not isinstance(line, bool) and line > 0
-    return [ToolCallLocation(path=valid_text(str(resolved)), line=line if is_line else None)]
+    return [schema.ToolCallLocation(path=valid_text(str(resolved)), line=line if is_line else None)]
 
 
 def raw_input(call: ToolCall) -> object:
@@ -236,7 +229,7 @@ def raw_input(call: ToolCall) -> object:
 
 def text_content(text: str) -> CallContent:
     """Text that is shown as it is."""
-    return tool_content(text_block(fenced(text)))
+    return helpers.tool_content(helpers.text_block(fenced(text)))
 
 
 def diff_content(change: FileChange) -> CallContent | None:
@@ -245,7 +238,7 @@ def diff_content(change: FileChange) -> CallContent | None:
     if len(before or "") + len(after) > MAX_DIFF_CHARACTERS:
         return None
     old = None if before is None else valid_text(before)
-    return tool_diff_content(valid_text(str(change.path)), valid_text(after), old)
+    return helpers.tool_diff_content(valid_text(str(change.path)), valid_text(after), old)
 
 
 def fenced(text: str) -> str:
