@@ -20,7 +20,7 @@ async def test_each_command_of_the_terminal_is_known_elsewhere(tmp_path: Path) -
     (tmp_path / "script").write_text("text: x")
     overrides = {"model.name": f"script:{tmp_path / 'script'}", "terminal.save_sessions": False}
     config = load_config(tmp_path, env, overrides)
-    actions = Actions(lambda _: None, lambda: None, lambda: None, lambda: False)
+    actions = Actions()
     surface = PlainSurface(Painter(styled=False), actions, io.StringIO(), io.StringIO())
     status = Status()
     async with open_conversation(config, env, tmp_path, SessionStart()) as conversation:

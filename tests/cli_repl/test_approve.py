@@ -51,7 +51,7 @@ async def _asked(
     lines: str | list[tuple[str, str]], request: ApprovalRequest = REQUEST
 ) -> tuple[Approval, str]:
     target = io.StringIO()
-    actions = Actions(lambda _: None, lambda: None, lambda: None, lambda: False)
+    actions = Actions()
     source = io.StringIO(lines) if isinstance(lines, str) else Typist(target, *lines)
     surface = PlainSurface(Painter(styled=False), actions, source, target)
     approver = TerminalApprover(surface, Renderer(surface, Status()))

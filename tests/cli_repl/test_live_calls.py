@@ -22,7 +22,7 @@ from shepherd.tools.base import ToolResult
 def stage(*, live: bool = True) -> tuple[Renderer, io.StringIO]:
     """A renderer, and all that it writes permanently."""
     target = io.StringIO()
-    actions = Actions(lambda _: None, lambda: None, lambda: None, lambda: False)
+    actions = Actions()
     surface = PlainSurface(Painter(styled=False), actions, io.StringIO(), target)
     surface.has_live_area = live
     return Renderer(surface, Status()), target
@@ -87,7 +87,7 @@ def test_without_a_live_area_tasks_are_lines_and_the_tail_is_left_out() -> None:
 
 
 def test_the_status_counts_a_prompt_while_it_is_read() -> None:
-    actions = Actions(lambda _: None, lambda: None, lambda: None, lambda: False)
+    actions = Actions()
     surface = PlainSurface(Painter(styled=False), actions, io.StringIO(), io.StringIO())
     status = Status(model="pup", context_size=8192, directory="work")
     renderer = Renderer(surface, status)

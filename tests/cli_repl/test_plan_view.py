@@ -27,7 +27,7 @@ class Shown:
 
     def __init__(self) -> None:
         self.target = io.StringIO()
-        actions = Actions(lambda _: None, lambda: None, lambda: None, lambda: False)
+        actions = Actions()
         surface = PlainSurface(Painter(styled=False), actions, io.StringIO(), self.target)
         self.status = Status()
         self.renderer = Renderer(surface, self.status)

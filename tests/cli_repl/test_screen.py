@@ -4,7 +4,7 @@ import asyncio
 import io
 import re
 import select
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +22,14 @@ from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Entry, Line, Q
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.rows import RowWriter
 from shepherd.cli.render.status import Status
-from shepherd.cli.render.surface import Actions, View
+from shepherd.cli.render.surface import Actions
+from shepherd.cli.render.tool_view import FullResult
 from shepherd.cli.render.views import AnswerView
 from shepherd.cli.repl.completion import PromptCompleter
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.screen import REDRAW_SECONDS, Screen
 from shepherd.cli.repl.terminal import Attention, read_focus_events
-from shepherd.cli.terminal.paint import Painter
+from shepherd.cli.terminal.paint import Painter, Piece
 from shepherd.events import Text, ToolResult
 from shepherd.messages import ToolCall
 from tests.cli_repl.texts import CUTS, MARKDOWN, split
@@ -86,23 +87,37 @@ async def _stage(*, alerts: bool = False) -> AsyncGenerator[Stage]:
     submitted: list[str] = []
     sent = io.StringIO()
     stopped: list[str] = []
-    actions = Actions(
-        submitted.append,
-        lambda: stopped.append("stop"),
-        lambda: None,
-        lambda: bool(submitted),
-        view=View(
-            lambda: [*renderer.live()],
-            lambda _width: "the status",
-            lambda: str(renderer.held()),
-            lambda: renderer.results.all,
-        ),
-    )
+
+    class StageActions(Actions):
+        """Keeps what is sent and stopped, and shows what the renderer has."""
+
+        @property
+        def busy(self) -> bool:
+            return bool(submitted)
+
+        def submit(self, text: str) -> None:
+            submitted.append(text)
+
+        def stop(self) -> None:
+            stopped.append("stop")
+
+        def live(self) -> Sequence[Piece]:
+            return renderer.live()
+
+        def status_line(self, width: int) -> str:
+            return "the status"
+
+        def held(self) -> str:
+            return renderer.held()
+
+        def results(self) -> Sequence[FullResult]:
+            return renderer.results.all
+
     prompt = Prompt(InMemoryHistory(), PromptCompleter([], Path.cwd()), "›")
     with create_pipe_input() as keys:
         output = Vt100_Output(sent, lambda: Size(rows=ROWS, columns=COLUMNS), enable_cpr=False)
         attention = Attention(output, {}, alerts=alerts)
-        screen = Screen(painter, prompt, actions, attention, input=keys)
+        screen = Screen(painter, prompt, StageActions(), attention, input=keys)
         renderer = Renderer(screen, Status())
         stage = Stage(screen, renderer, sent, keys, submitted, stopped)
         running = asyncio.ensure_future(screen.run())
@@ -129,7 +144,7 @@ def test_what_waits_for_the_prompt_begins_when_it_is_there() -> None:
     """A model's imports would delay it."""
 
     async def waited() -> None:
-        actions = Actions(lambda _text: None, lambda: None, lambda: None, lambda: False)
+        actions = Actions()
         prompt = Prompt(InMemoryHistory(), PromptCompleter([], Path.cwd()), "›")
         sent = io.StringIO()
         with create_pipe_input() as keys:

@@ -12,6 +12,7 @@ from shepherd.errors import BackendError, ShepherdError
 from shepherd.events import Event, FinishReason
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Role, ToolCall, message_from_json
+from shepherd.tasks import end_tasks
 from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.permissions.approval import (
     DENIED_BY_USER,
@@ -30,23 +31,25 @@ LOST = "The server does not know this request any more; it was probably started 
 
 
 class Viewer(Protocol):
-    """Shows updates; `mine` tells whether they belong to a request of this client."""
+    """Shows updates; `mine` tells whether they belong to a request of this client.
 
-    def event(self, event: Event, *, mine: bool) -> None: ...
+    What it does not override is not shown.
+    """
+
+    def event(self, event: Event, *, mine: bool) -> None:
+        """Show an event of a turn."""
 
     def prompt(self, text: str) -> None:
         """Show a prompt of another client."""
-        ...
 
-    def waiting(self, position: int) -> None:
+    def queued(self, position: int) -> None:
         """Show the number of requests before this client's."""
-        ...
 
     def ended(self, *, mine: bool) -> None:
         """Show the end of a turn."""
-        ...
 
-    def notice(self, text: str) -> None: ...
+    def notice(self, text: str) -> None:
+        """Show a sentence about the connection."""
 
 
 class RemoteSession:
@@ -71,7 +74,7 @@ class RemoteSession:
         finally:
             if self._withdrawals:
                 await asyncio.wait(self._withdrawals, timeout=WITHDRAWAL_SECONDS)
-            await _end(task, *self._questions.tasks, *self._withdrawals)
+            await end_tasks(task, *self._questions.tasks, *self._withdrawals)
 
     async def lost(self) -> None:
         """Wait until the connection is lost for good; raises the reason."""
@@ -139,7 +142,7 @@ class RemoteSession:
 
     async def _follow(self, after: str) -> None:
         async for update in self.client.updates(after):
-            async with self._sending:
+            async with self._sending:  # an update may belong to the request that is being sent
                 await self._take(update)
 
     async def _take(self, update: RemoteUpdate) -> None:
@@ -148,9 +151,11 @@ class RemoteSession:
             case UpdateKind.SNAPSHOT:
                 await self._resume(str(update.data.get("message", "")))
             case UpdateKind.QUEUED if mine and update.data.get("position"):
-                self._viewer.waiting(int(update.data["position"]))
-            case UpdateKind.MESSAGE_ADDED:
-                self._message_added(update, mine=mine)
+                self._viewer.queued(int(update.data["position"]))
+            case UpdateKind.MESSAGE_ADDED if not mine:
+                message = message_from_json(update.data["message"])
+                if message.role is Role.USER and not message.is_hint:
+                    self._viewer.prompt(message.content)
             case UpdateKind.CLEARED:
                 self._viewer.notice("the conversation was cleared")
             case UpdateKind.RESPONSE_COMPLETE:
@@ -164,11 +169,6 @@ class RemoteSession:
                 event = to_event(update.kind, update.data)
                 if event is not None:
                     self._viewer.event(event, mine=mine)
-
-    def _message_added(self, update: RemoteUpdate, *, mine: bool) -> None:
-        message = message_from_json(update.data["message"])
-        if message.role is Role.USER and not message.is_hint and not mine:
-            self._viewer.prompt(message.content)
 
     def _complete(self, request: str, reason: str) -> None:
         ended = self._mine.get(request)
@@ -190,12 +190,6 @@ class RemoteSession:
                     self._complete(request, str(state["finish_reason"]))
         for data in cast(list[JsonObject], session["approvals"]):
             self._questions.ask(data)
-
-
-async def _end(*tasks: "asyncio.Task[Any]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class RemoteQuestions:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -10,14 +9,12 @@ from typing import cast
 from rich.text import Text
 
 from shepherd.cli.connect.client import AGENT_UPDATES, SharedSessionClient
-from shepherd.cli.connect.remote import RemoteQuestions, RemoteSession
-from shepherd.cli.render.renderer import Renderer, show_last_exchanges
+from shepherd.cli.connect.remote import RemoteQuestions, RemoteSession, Viewer
+from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.commands import Command, message_command
 from shepherd.cli.repl.commands.session import help_rows
-from shepherd.cli.repl.completion import Offers, no_offers
-from shepherd.cli.repl.loop import TerminalLoop
-from shepherd.cli.repl.queue import Steering
+from shepherd.cli.repl.loop import Frontend, TerminalLoop
 from shepherd.cli.repl.turns import TerminalApprover
 from shepherd.cli.terminal.attachments import described, mentioned_images
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
@@ -38,39 +35,10 @@ from shepherd.messages import JsonObject, ToolCall, message_from_json
 MAX_TEXT = 60
 
 
-@dataclass(frozen=True, slots=True)
-class ReplViewer:
-    """Shows the turns of all clients, with a line before those of others."""
+class RemoteRepl(Frontend, Viewer):
+    """A terminal on a server's conversation: it sends prompts and shows the turns of all clients.
 
-    renderer: Renderer
-
-    def event(self, event: Event, *, mine: bool) -> None:
-        """Show an event."""
-        self.renderer(event)
-        if isinstance(event, ToolCall):
-            self.renderer.tool_started(event)
-
-    def prompt(self, text: str) -> None:
-        """Show a prompt of another client."""
-        self.renderer.notice(f"another client: {text}", "user")
-
-    def waiting(self, position: int) -> None:
-        """Show the number of requests before this one."""
-        self.renderer.activity.start(f"waiting, position {position} in the queue")
-
-    def ended(self, *, mine: bool) -> None:
-        """Show the end of the turn."""
-        self.renderer.turn_over()
-
-    def notice(self, text: str) -> None:
-        """Show a line."""
-        self.renderer.notice(text, "warn")
-
-
-class RemoteRepl:
-    """A terminal on a server's conversation: it sends prompts and shows all updates.
-
-    It is the `Frontend` of its loop, and its `Steering`: the server can't give a message back.
+    It is also the `Steering` of its loop: the server can't give a message back.
     """
 
     place = " here"
@@ -79,13 +47,14 @@ class RemoteRepl:
     def __init__(
         self, client: SharedSessionClient, config: Config, cwd: Path, paths: Paths
     ) -> None:
+        self.steering = self
         self._client = client
         self._cwd = cwd
         self._status = Status(directory=client.url.partition("://")[2])
         loop = self._loop = TerminalLoop(config.terminal, paths, cwd, self._status, self)
         self._surface, self._renderer = loop.surface, loop.renderer
         approver = TerminalApprover(loop.surface, loop.renderer)
-        self._remote = RemoteSession(client, ReplViewer(loop.renderer), approver)
+        self._remote = RemoteSession(client, self, approver)
         loop.table.extend(RemoteCommands(client, loop).commands())
 
     async def run(self) -> int:
@@ -104,21 +73,26 @@ class RemoteRepl:
                 entry = message_command(name, str(command["hint"]), str(command["summary"]))
                 self._loop.table.extend([entry])
 
-    @property
-    def steering(self) -> Steering:
-        """The messages for the running turn."""
-        return self
+    def event(self, event: Event, *, mine: bool) -> None:
+        self._renderer(event)
+        if isinstance(event, ToolCall):
+            self._renderer.tool_started(event)
+
+    def prompt(self, text: str) -> None:
+        self._renderer.notice(f"another client: {text}", "user")
+
+    def queued(self, position: int) -> None:
+        self._renderer.activity.start(f"waiting, position {position} in the queue")
+
+    def ended(self, *, mine: bool) -> None:
+        self._renderer.turn_over()
+
+    def notice(self, text: str) -> None:
+        self._renderer.notice(text, "warn")
 
     def take_back(self) -> str | None:
         """There is nothing to withdraw."""
         return None
-
-    def turn_mode(self) -> None:
-        """The mode is the server's: `/approve` changes it."""
-
-    def offers(self) -> Offers:
-        """What the server's MCP servers offer is not known here."""
-        return no_offers()
 
     async def answer(self, text: str) -> None:
         """Send a message, and wait for its answer."""
@@ -185,38 +159,37 @@ class RemoteCommands:
         """All of them."""
         own = {"clear": self._clear, "context": self._context, "skills": self._skills}
         return [
-            Command("help", "", "what there is", self._help),
+            *_basic_commands(self._loop, "leave; the conversation goes on"),
             Command("queue", "", "what runs and what waits at the server", self._queue),
             Command("cancel", "[ID]", "stop what runs, or the request ID", self._cancel),
-            Command("exit", "", "leave; the conversation goes on (also Ctrl+D)", self._exit),
-            Command("quit", "", "leave; the conversation goes on", self._exit),
             *(
                 Command(c.name, c.usage, c.summary, own.get(c.name) or partial(self._run, c.name))
                 for c in COMMANDS.values()
             ),
         ]
 
-    async def _help(self, argument: str) -> Lines:
-        return help_rows(self._loop.table)
-
-    async def _queue(self, argument: str) -> Lines:
+    async def _requests(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The running request, if there is one, and those that wait: their prompts by id."""
         session = await self._client.session()
         running = [session["running"]] if session["running"] else []
-        rows = [
-            Row(str(entry["request"]), f"{what}: {one_line(str(entry['prompt']), MAX_TEXT)}")
-            for what, entries in (("runs", running), ("waits", session["queue"]))
-            for entry in entries
-        ]
+        runs, waits = (
+            {str(entry["request"]): one_line(str(entry["prompt"]), MAX_TEXT) for entry in entries}
+            for entries in (running, session["queue"])
+        )
+        return runs, waits
+
+    async def _queue(self, argument: str) -> Lines:
+        runs, waits = await self._requests()
+        rows = [Row(request, f"runs: {prompt}") for request, prompt in runs.items()]
+        rows += [Row(request, f"waits: {prompt}") for request, prompt in waits.items()]
         return rows or ["Nothing runs, nothing waits."]
 
     async def _cancel(self, argument: str) -> Lines:
-        session = await self._client.session()
-        running = [session["running"]] if session["running"] else []
-        pending = [str(entry["request"]) for entry in (*running, *session["queue"])]
-        request = argument or (str(running[0]["request"]) if running else "")
+        runs, waits = await self._requests()
+        request = argument or next(iter(runs), "")
         if not request:
             return ["Nothing runs."]
-        if request not in pending:
+        if request not in (*runs, *waits):
             return [f"There is no request {one_line(request, MAX_TEXT)}."]
         await self._client.cancel(request)
         return [f"The request {request} is cancelled."]
@@ -243,19 +216,31 @@ class RemoteCommands:
     async def _run(self, name: str, argument: str) -> None:
         await self._client.command(f"/{name} {argument}".strip())
 
-    async def _exit(self, argument: str) -> None:
-        self._loop.leave()
+
+def _basic_commands(loop: TerminalLoop, leaving: str, *notes: Note) -> list[Command[str]]:
+    """The commands of any terminal; `notes` stand below the help."""
+
+    async def show_help(_argument: str) -> Lines:
+        return [*help_rows(loop.table), *notes]
+
+    async def leave(_argument: str) -> None:
+        loop.leave()
+
+    return [
+        Command("help", "", "what there is", show_help),
+        Command("exit", "", f"{leaving} (also Ctrl+D)", leave),
+        Command("quit", "", leaving, leave),
+    ]
 
 
 NO_PROMPTS = "This server takes no prompts here: questions of its agent appear as they come."
 LOST_ANSWERS = "the connection was lost for a while"
 
 
-class ApprovalDesk:
-    """A terminal that shows each open question and sends the answers; see `Frontend`."""
+class ApprovalDesk(Frontend):
+    """A terminal that shows each open question of a server's agent, and sends the answers."""
 
     place = " here"
-    steering = None
 
     def __init__(
         self, client: SharedSessionClient, config: Config, cwd: Path, paths: Paths
@@ -266,13 +251,7 @@ class ApprovalDesk:
         self._renderer = loop.renderer
         approver = TerminalApprover(loop.surface, loop.renderer)
         self._questions = RemoteQuestions(client, approver, self._warn)
-        loop.table.extend(
-            [
-                Command("help", "", "what there is", self._help),
-                Command("exit", "", "leave (also Ctrl+D)", self._exit),
-                Command("quit", "", "leave", self._exit),
-            ]
-        )
+        loop.table.extend(_basic_commands(loop, "leave", Note(NO_PROMPTS)))
 
     async def run(self) -> int:
         """Show questions until the user leaves; raises ShepherdError if the connection is lost."""
@@ -318,16 +297,3 @@ class ApprovalDesk:
     async def run_own(self, text: str) -> None:
         """Refuse a line of the shell."""
         self._warn(NO_PROMPTS)
-
-    def turn_mode(self) -> None:
-        """There is no mode."""
-
-    def offers(self) -> Offers:
-        """There is nothing to complete."""
-        return no_offers()
-
-    async def _help(self, argument: str) -> Lines:
-        return [*help_rows(self._loop.table), Note(NO_PROMPTS)]
-
-    async def _exit(self, argument: str) -> None:
-        self._loop.leave()

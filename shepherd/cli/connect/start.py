@@ -15,7 +15,7 @@ from shepherd.cli.batch.oneshot import (
     with_context,
 )
 from shepherd.cli.connect.client import NoSessionError, SharedSessionClient
-from shepherd.cli.connect.remote import RemoteSession
+from shepherd.cli.connect.remote import RemoteSession, Viewer
 from shepherd.cli.request import Launch
 from shepherd.cli.terminal.attachments import load_images
 from shepherd.cli.terminal.secrets import STDIN, read_key
@@ -28,28 +28,19 @@ from shepherd.images import Image
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionViewer:
+class QuestionViewer(Viewer):
     """Shows only the updates of the question."""
 
     output: PlainOutput
 
     def event(self, event: Event, *, mine: bool) -> None:
-        """Show an event of this turn."""
         if mine:
             self.output.receive(event)
 
-    def prompt(self, text: str) -> None:
-        """Prompts of other clients are not shown."""
-
-    def waiting(self, position: int) -> None:
-        """Show the length of the queue."""
+    def queued(self, position: int) -> None:
         self.output.note(f"shepherd: waiting; position {position} in the queue")
 
-    def ended(self, *, mine: bool) -> None:
-        """The asking task continues by itself."""
-
     def notice(self, text: str) -> None:
-        """Show a notice."""
         self.output.note(f"shepherd: {text}")
 
 

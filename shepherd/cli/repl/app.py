@@ -14,8 +14,7 @@ from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.commands import CommandContext, fill_table
 from shepherd.cli.repl.completion import Offers, no_offers
-from shepherd.cli.repl.loop import TerminalLoop
-from shepherd.cli.repl.queue import Steering
+from shepherd.cli.repl.loop import Frontend, TerminalLoop
 from shepherd.cli.repl.turns import (
     NotSentError,
     TerminalApprover,
@@ -42,12 +41,11 @@ async def run_repl(conversation: Conversation) -> int:
     return 0
 
 
-class Repl:
-    """One conversation of this process on one terminal; it is the `Frontend` of its loop."""
-
-    place = ""
+class Repl(Frontend):
+    """One conversation of this process on one terminal; it is also the `Steering` of its loop."""
 
     def __init__(self, conversation: Conversation) -> None:
+        self.steering = self
         self._conversation = conversation
         self._status = _initial_status(conversation)
         loop = self._loop = TerminalLoop(
@@ -74,11 +72,6 @@ class Repl:
             await self._loop.run(self._load(), self._suggest())
         finally:
             self._say_goodbye()
-
-    @property
-    def steering(self) -> Steering:
-        """The messages for the running turn."""
-        return self
 
     @property
     def waiting(self) -> Sequence[str]:

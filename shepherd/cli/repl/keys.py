@@ -85,8 +85,8 @@ def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
     """
     keys = KeyBindings()
     idle = ~has_completions & ~is_searching
-    can_steer = Condition(lambda: actions.busy() and not completes_path(prompt.buffer))
-    can_take = Condition(lambda: actions.has_waiting() and _is_in_first_row(prompt.buffer))
+    can_steer = Condition(lambda: actions.busy and not completes_path(prompt.buffer))
+    can_take = Condition(lambda: actions.has_waiting and _is_in_first_row(prompt.buffer))
 
     @keys.add("tab", filter=idle & can_steer)
     def _(event: KeyPressEvent) -> None:
@@ -149,7 +149,7 @@ class Escape:
 
     def is_idle(self) -> bool:
         """Whether there is neither work, nor a question, nor text."""
-        return not (self._prompt.text or self._asking() or self._actions.busy())
+        return not (self._prompt.text or self._asking() or self._actions.busy)
 
     def press(self) -> None:
         """Handle one press."""
@@ -158,7 +158,7 @@ class Escape:
         self._pressed_at = -TWICE_SECONDS
         if self._prompt.buffer.complete_state is not None:
             self._prompt.buffer.complete_state = None
-        elif self._actions.busy():
+        elif self._actions.busy:
             self._actions.stop()
         elif self.is_idle() and is_second:
             self._actions.rewind()
@@ -172,7 +172,7 @@ def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) ->
     Esc twice in an empty prompt goes back to an earlier message.
     """
     keys = KeyBindings()
-    busy = Condition(actions.busy)
+    busy = Condition(lambda: actions.busy)
     escape = Escape(prompt, actions, asking)
     alone = Condition(lambda: not get_app().key_processor.input_queue)  # not Alt+key
 

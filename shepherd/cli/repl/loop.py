@@ -12,9 +12,10 @@ from rich.text import Text
 
 from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status, status_text
-from shepherd.cli.render.surface import Actions, View
+from shepherd.cli.render.surface import Actions
+from shepherd.cli.render.tool_view import FullResult
 from shepherd.cli.repl.commands.base import CommandTable, parse_command, show_lines
-from shepherd.cli.repl.completion import Offers, PromptCompleter
+from shepherd.cli.repl.completion import Offers, PromptCompleter, no_offers
 from shepherd.cli.repl.keys import marks_pastes
 from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.repl.prompt import Prompt, open_history
@@ -39,36 +40,31 @@ LIGHT_BACKGROUNDS = ("7", "15")
 
 
 class Frontend(Protocol):
-    """What the inputs of a terminal are for.
+    """What the inputs of a terminal are for; what it does not override does nothing.
 
     `place` names this prompt in the error for an unknown command. Without `steering`, a message can
     only wait while another one is answered.
     """
 
-    place: str
-
-    @property
-    def steering(self) -> Steering | None: ...
+    place: str = ""
+    steering: Steering | None = None
 
     async def answer(self, text: str) -> None:
         """Answer a message."""
-        ...
 
     async def run_own(self, text: str) -> None:
         """Run a line that begins with `!`."""
-        ...
 
     def turn_mode(self) -> None:
         """Change which tools run without a question."""
-        ...
 
     def offers(self) -> Offers:
         """The prompts and resources of MCP servers, for the completion."""
-        ...
+        return no_offers()
 
 
-class TerminalLoop:
-    """One terminal: a surface, a renderer, and the queue of inputs.
+class TerminalLoop(Actions):
+    """One terminal: a surface, a renderer, and the queue of inputs; it is what the keys act on.
 
     The commands in `table` handle lines that begin with a slash, `frontend` handles the others.
     """
@@ -85,25 +81,8 @@ class TerminalLoop:
         self.table = CommandTable()
         self._frontend = frontend
         self._queue = WorkQueue(self._handle, self._interrupted, self._idle)
-        actions = Actions(
-            self._submit,
-            self._stop,
-            self.leave,
-            busy=lambda: self._queue.busy,
-            turn_mode=frontend.turn_mode,
-            steer=self._steer,
-            take_back=self._take_back,
-            has_waiting=lambda: not self.waiting.is_empty,
-            rewind=self._rewind,
-            view=View(
-                self._live,
-                self._status_line,
-                held=self._held,
-                results=lambda: self.renderer.results.all,
-            ),
-        )
         completer = PromptCompleter(self.table, cwd, frontend.offers)
-        self.surface = build_surface(settings, paths.history_file, completer, actions, cwd.name)
+        self.surface = build_surface(settings, paths.history_file, completer, self, cwd.name)
         self.renderer = Renderer(
             self.surface,
             status,
@@ -129,10 +108,6 @@ class TerminalLoop:
             if isinstance(outcome, Exception):
                 raise outcome
 
-    def leave(self) -> None:
-        """End `run`."""
-        self.surface.leave()
-
     def greet(self, *parts: str) -> None:
         """Show the program's name and `parts`."""
         dot = self.surface.painter.glyphs.dot
@@ -140,21 +115,22 @@ class TerminalLoop:
         greeting.append("".join(f" {dot} {part}" for part in (*parts, "/help")), style="quiet")
         self.surface.show(Piece(greeting))
 
-    def _submit(self, text: str) -> None:
+    @property
+    def busy(self) -> bool:
+        return self._queue.busy
+
+    @property
+    def has_waiting(self) -> bool:
+        return not self.waiting.is_empty
+
+    def submit(self, text: str) -> None:
         self.surface.hint("")
         if text.strip():
             self._queue.add(text)
             self.surface.refresh()
 
-    def _steer(self, text: str) -> None:
-        self.waiting.steer(text)
-        self.surface.refresh()
-
-    def _take_back(self) -> None:
-        self.waiting.take_back()
-
-    def _stop(self) -> None:
-        if not self._queue.busy:
+    def stop(self) -> None:
+        if not self.busy:
             self.surface.hint("Ctrl+D leaves, /help helps")
             return
         waiting = [*self.waiting.take_steering(), *self._queue.stop()]
@@ -168,6 +144,36 @@ class TerminalLoop:
             self._queue.hold(waiting)
         self.surface.refresh()
 
+    def leave(self) -> None:
+        self.surface.leave()
+
+    def turn_mode(self) -> None:
+        self._frontend.turn_mode()
+
+    def steer(self, text: str) -> None:
+        self.waiting.steer(text)
+        self.surface.refresh()
+
+    def take_back(self) -> None:
+        self.waiting.take_back()
+
+    def rewind(self) -> None:
+        if self.table.find("rewind") is not None:
+            self.submit("/rewind")
+
+    def live(self) -> Sequence[Piece]:
+        typing = isinstance(self.surface, Screen) and bool(self.surface.prompt.text)
+        return [*self.renderer.live(), *self.waiting.pieces(typing=typing)]
+
+    def status_line(self, width: int) -> str:
+        return status_text(self.status, width, self.surface.painter.glyphs.dot)
+
+    def held(self) -> str:
+        return self.renderer.held()
+
+    def results(self) -> Sequence[FullResult]:
+        return self.renderer.results.all
+
     async def _handle(self, text: str) -> None:
         command = parse_command(text)
         began = time.monotonic()
@@ -175,7 +181,7 @@ class TerminalLoop:
             # text from a file or a pipe must not run anything
             if is_own_command(text) and sys.stdin.isatty():
                 await self._frontend.run_own(text)
-            elif command is None or self._is_message(command[0]):
+            elif command is None or self.table.is_message(command[0]):
                 await self._frontend.answer(text)
             else:
                 self.renderer.user(redact(text))
@@ -189,10 +195,6 @@ class TerminalLoop:
             self.surface.refresh()
             if time.monotonic() - began >= LONG_SECONDS:
                 self.surface.alert("The answer is there.")
-
-    def _is_message(self, name: str) -> bool:
-        command = self.table.find(name)
-        return command is not None and command.is_message
 
     async def _run_command(self, name: str, argument: str) -> bool:
         """Run a command; returns whether it exists."""
@@ -213,10 +215,6 @@ class TerminalLoop:
     def _interrupted(self) -> None:
         self.renderer.interrupted()
 
-    def _rewind(self) -> None:
-        if self.table.find("rewind") is not None:
-            self._submit("/rewind")
-
     def _idle(self) -> None:
         self.waiting.collect()
         self.surface.idle()
@@ -230,16 +228,6 @@ class TerminalLoop:
     def _leave_on_failure(self, task: asyncio.Future[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self.leave()
-
-    def _live(self) -> Sequence[Piece]:
-        typing = isinstance(self.surface, Screen) and bool(self.surface.prompt.text)
-        return [*self.renderer.live(), *self.waiting.pieces(typing=typing)]
-
-    def _held(self) -> str:
-        return self.renderer.held()
-
-    def _status_line(self, width: int) -> str:
-        return status_text(self.status, width, self.surface.painter.glyphs.dot)
 
 
 def can_redraw(env: Mapping[str, str]) -> bool:

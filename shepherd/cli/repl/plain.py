@@ -12,15 +12,15 @@ from typing import TextIO
 from shepherd.cli.approval.plain_question import ask_in_lines
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Question
 from shepherd.cli.render.rows import RowWriter
-from shepherd.cli.render.surface import Actions
+from shepherd.cli.render.surface import Actions, Surface
 from shepherd.cli.terminal.paint import Ink, Painter
 from shepherd.cli.terminal.secrets import redact
 
 WIDTH = 100
 
 
-class PlainSurface:
-    """A `Surface` of plain text: it redraws nothing and sends no escape sequence."""
+class PlainSurface(Surface):
+    """Plain text: it redraws nothing and sends no escape sequence."""
 
     def __init__(
         self,
@@ -43,18 +43,6 @@ class PlainSurface:
     def show(self, *ink: Ink) -> None:
         """Print."""
         self.write(self._rows.write(ink, WIDTH))
-
-    async def drawn(self) -> None:
-        """There is no prompt to wait for."""
-
-    def refresh(self) -> None:
-        """There is no live area."""
-
-    def alert(self, text: str) -> None:
-        """Plain output rings no bell."""
-
-    def animate(self) -> None:
-        """There is no live area."""
 
     async def ask(self, question: Question) -> Answer:
         """Print the question, in pages on a terminal, and wait for one of its words."""

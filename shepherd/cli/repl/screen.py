@@ -22,7 +22,7 @@ from prompt_toolkit.layout import (
 from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProcessor
 
 from shepherd.cli.approval.question import Answer, Question
-from shepherd.cli.render.surface import Actions
+from shepherd.cli.render.surface import Actions, Surface
 from shepherd.cli.repl.keys import bind, global_keys, leave_prompt_keys, prompt_keys, reading_keys
 from shepherd.cli.repl.panels import ESCAPE_SECONDS, QuestionPanel, ResultPanel
 from shepherd.cli.repl.prompt import Prompt
@@ -45,8 +45,8 @@ LIVE_SHARE = 0.6
 """The maximum share of the screen's height for the live text."""
 
 
-class Screen:
-    """A `Surface` on a terminal, to which `attention` writes too."""
+class Screen(Surface):
+    """A prompt and a live area on a terminal, to which `attention` writes too."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Screen:
         self.prompt = prompt
         self.echoes = False
         self.has_live_area = True
-        self._view = actions.view
+        self._actions = actions
         self._painted: tuple[int, list[str]] = (-1, [])
         self._answer: asyncio.Future[str] | None = None
         self._label = ""
@@ -72,7 +72,7 @@ class Screen:
         self._build_windows(actions)
         self._panel = QuestionPanel(painter, prompt, self._prompt_window, lambda: self.app)
         self.reader = ResultPanel(
-            painter, self._prompt_window, lambda: self.app, self._view.results
+            painter, self._prompt_window, lambda: self.app, self._actions.results
         )
         keys = global_keys(prompt, actions, self._is_asking)
         for key in ("c-g", ("c-x", "c-e")):
@@ -98,7 +98,7 @@ class Screen:
         self._ink = InkWriter(
             painter,
             self.app,
-            self._view.held,
+            self._actions.held,
             lambda: bool(prompt.text) or self._panel.is_open or self.reader.is_open,
         )
         self._answers: AnswerReader | None = None
@@ -155,9 +155,6 @@ class Screen:
         """Show `text` in the prompt until the user types."""
         self.prompt.placeholder = text
         self.refresh()
-
-    def idle(self) -> None:
-        """The prompt is always visible."""
 
     def restore(self, text: str) -> None:
         """Put text back before the typed text."""
@@ -296,9 +293,10 @@ class Screen:
         if redraw != self.app.render_counter:
             size = self.app.output.get_size()
             max_rows = max(2, int(size.rows * LIVE_SHARE))
-            lines = self.painter.paint_all(self._view.live(), size.columns).splitlines()[-max_rows:]
+            painted = self.painter.paint_all(self._actions.live(), size.columns)
+            lines = painted.splitlines()[-max_rows:]
             self._painted = self.app.render_counter, lines
         return lines
 
     def _status_text(self) -> StyleAndTextTuples:
-        return [("class:status", self._view.status(self.app.output.get_size().columns))]
+        return [("class:status", self._actions.status_line(self.app.output.get_size().columns))]

@@ -107,6 +107,11 @@ class CommandTable:
         """The command of that name."""
         return self._commands.get(name)
 
+    def is_message(self, name: str) -> bool:
+        """Whether the line of a command is sent as a message, which the conversation expands."""
+        command = self.find(name)
+        return command is not None and command.is_message
+
     def nearest(self, name: str) -> str:
         """The command most similar to `name`, or ""."""
         starting = [n for n in self._commands if name and n.startswith(name)]
