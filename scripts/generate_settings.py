@@ -9,8 +9,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from shepherd.config.load import show_value
+from shepherd.config.section import described_fields
+from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config, aliases, expected, section_class
-from shepherd.config.tools import PermissionRule
 from shepherd.config.trust import STRICTNESS, UNRESTRICTED
 from shepherd.sampling import DEFAULT_SAMPLING
 
@@ -69,7 +70,7 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
 def _table(name: str, section: type[BaseModel]) -> Iterator[str]:
     yield "| key | value | default | meaning |" + (" project |" if name else "")
     yield "|---|---|---|---|" + ("---|" if name else "")
-    for key, field in section.model_fields.items():
+    for key, field in described_fields(section).items():
         cells = [f"`{key}`", expected(field), _default(key, field), _text(field)]
         if name:
             cells.append(may_be_set_by_projects(f"{name}.{key}"))
@@ -102,7 +103,7 @@ def _default_value(key: str, field: FieldInfo) -> object:
 
 
 def _sample_lines(section: type[BaseModel]) -> Iterator[str]:
-    for key, field in section.model_fields.items():
+    for key, field in described_fields(section).items():
         also = "".join(f" Also `{alias}`." for alias in aliases(field) if alias not in _text(field))
         yield from textwrap.wrap(
             f"{_text(field)}{also} ({expected(field)})",

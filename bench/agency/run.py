@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.agency.added import added_tools
 from bench.agency.tasks import Task
 from shepherd.backends.base import Backend, Observer, Prefilled
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.errors import ShepherdError
 from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Role, ToolSpec

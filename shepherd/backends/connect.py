@@ -22,7 +22,6 @@ from shepherd.backends.base import Backend
 from shepherd.config.provider import PROVIDER_TYPES, Provider, missing_type
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
-from shepherd.config.vendors import vendor_of
 from shepherd.errors import AccessError, ConfigError, InvalidRequestError, ShepherdError
 from shepherd.events import ignore_events
 from shepherd.messages import Message

@@ -14,6 +14,7 @@ from shepherd.config.choices import Effort
 from shepherd.config.paths import Paths
 from shepherd.config.provider import PROVIDER_TYPES, Provider
 from shepherd.config.provider_book import ProviderBook
+from shepherd.config.section import Effort
 from shepherd.config.settings import Config, LayerName
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.prices import read_prices

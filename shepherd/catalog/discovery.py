@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 from urllib.parse import urlsplit
 
 from shepherd.catalog.model_files import ModelFile, model_files
-from shepherd.config.vendors import vendors_with_key
+from shepherd.config.provider import vendors_with_key
 
 Json: TypeAlias = dict[str, object]
 

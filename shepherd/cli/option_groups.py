@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -11,8 +11,14 @@ from shepherd.cli.commands.arguments import FieldOption, FieldOptions
 from shepherd.config.settings import find_field
 from shepherd.version import __version__
 
-MODEL, CONVERSATION, SERVER = "Model", "Conversation", "Server"
-AUTH_MODES = "none, or json: keys of `shepherd apikey`."
+ADDRESS = (
+    FieldOption("server.host", "Address to listen on."),
+    FieldOption("server.port", "Port; 0 = any free one."),
+    FieldOption("server.auth_mode", "none, or json: keys of `shepherd apikey`."),
+)
+"""The options that all servers have."""
+
+INSECURE = "Insist on listening beyond this machine without authentication."
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - Typer calls it by position
@@ -25,18 +31,15 @@ def _show_version(value: bool) -> None:  # noqa: FBT001 - Typer calls it by posi
 class ModelOptions:
     """The options for the model."""
 
+    panel: ClassVar = "Model"
+
     model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", help="Model by name or path.", rich_help_panel=MODEL),
+        str | None, typer.Option("--model", "-m", metavar="NAME", help="Model by name or path.")
     ] = None
     provider: Annotated[
         str | None,
         typer.Option(
-            "--provider",
-            "-p",
-            metavar="NAME[/MODEL]",
-            help="Provider that answers; local = none.",
-            rich_help_panel=MODEL,
+            "--provider", "-p", metavar="NAME[/MODEL]", help="Provider that answers; local = none."
         ),
     ] = None
     backend: Annotated[
@@ -45,40 +48,34 @@ class ModelOptions:
             "--backend",
             metavar="TYPE",
             help="Provider for this run alone, of this type, with --model.",
-            rich_help_panel=MODEL,
         ),
     ] = None
-    api_base: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Its address.", rich_help_panel=MODEL),
-    ] = None
+    api_base: Annotated[str | None, typer.Option(metavar="URL", help="Its address.")] = None
     api_key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY", help="Its key; - asks for it or reads stdin.", rich_help_panel=MODEL
-        ),
+        str | None, typer.Option(metavar="KEY", help="Its key; - asks for it or reads stdin.")
     ] = None
     settings: Annotated[
         Mapping[str, object],
         FieldOptions(
             find_field,
-            MODEL,
-            (
-                FieldOption("model.system_message", "System message.", "--system"),
-                FieldOption("model.thinking", names="--thinking/--no-thinking"),
-                FieldOption("model.tools", "Offer no tools.", "--notools", off=True),
-                FieldOption("llamacpp.context_size", "Tokens of context; 0 = the model's own."),
-                FieldOption("llamacpp.gpu_layers", "Layers on the GPU; -1 = all."),
-                FieldOption(
-                    "llamacpp.rpc_servers",
-                    "RPC workers that compute parts of the model; may be repeated.",
-                    "--rpc",
-                    "HOST:PORT,...",
-                ),
-                FieldOption("model.max_tokens", "Longest answer in tokens; 0 = what fits."),
-                FieldOption("sampling.temperature", "Randomness; 0 = none."),
-                FieldOption("sampling.seed", "Random seed."),
+            FieldOption("model.system_message", "System message.", "--system"),
+            FieldOption(
+                "model.thinking",
+                "Let the model reason before it answers.",
+                "--thinking/--no-thinking",
             ),
+            FieldOption("model.tools", "Offer no tools.", "--notools", off=True),
+            FieldOption("llamacpp.context_size", "Tokens of context; 0 = the model's own."),
+            FieldOption("llamacpp.gpu_layers", "Layers on the GPU; -1 = all."),
+            FieldOption(
+                "llamacpp.rpc_servers",
+                "RPC workers that compute parts of the model; may be repeated.",
+                "--rpc",
+                "HOST:PORT,...",
+            ),
+            FieldOption("model.max_tokens", "Longest answer in tokens; 0 = what fits."),
+            FieldOption("sampling.temperature", "Randomness; 0 = none."),
+            FieldOption("sampling.seed", "Random seed."),
         ),
     ]
 
@@ -87,6 +84,8 @@ class ModelOptions:
 class ConversationOptions:
     """The options for the prompt, the session, and the permissions of tools."""
 
+    panel: ClassVar = "Conversation"
+
     execute: Annotated[
         str | None,
         typer.Option(
@@ -94,30 +93,18 @@ class ConversationOptions:
             "-e",
             metavar="QUESTION",
             help="Answer one question and end; piped input is its context.",
-            rich_help_panel=CONVERSATION,
         ),
     ] = None
     images: Annotated[
         list[Path] | None,
         typer.Option(
-            "--image",
-            metavar="FILE",
-            help="Image that goes with the question; may be repeated.",
-            rich_help_panel=CONVERSATION,
+            "--image", metavar="FILE", help="Image that goes with the question; may be repeated."
         ),
     ] = None
-    json_lines: Annotated[
-        bool,
-        typer.Option("--json", help="JSON lines in and out.", rich_help_panel=CONVERSATION),
-    ] = False
+    json_lines: Annotated[bool, typer.Option("--json", help="JSON lines in and out.")] = False
     latest: Annotated[
         bool,
-        typer.Option(
-            "--continue",
-            "-c",
-            help="Go on with the latest session of this directory.",
-            rich_help_panel=CONVERSATION,
-        ),
+        typer.Option("--continue", "-c", help="Go on with the latest session of this directory."),
     ] = False
     resume: Annotated[
         str | None,
@@ -126,7 +113,6 @@ class ConversationOptions:
             "-r",
             metavar="ID",
             help="Go on with a session; the start of its id is enough.",
-            rich_help_panel=CONVERSATION,
         ),
     ] = None
     connect: Annotated[
@@ -135,30 +121,25 @@ class ConversationOptions:
             "--connect",
             metavar="URL",
             help="Talk in the conversation of a --cliserver; --api-key is its key.",
-            rich_help_panel=CONVERSATION,
         ),
     ] = None
     settings: Annotated[
         Mapping[str, object],
         FieldOptions(
             find_field,
-            CONVERSATION,
-            (
-                FieldOption(
-                    "permissions.approve",
-                    "What needs approval: ask, edits here run, auto: commands in the sandbox too, "
-                    "all runs, none.",
-                ),
-                FieldOption(
-                    "tools.sandbox",
-                    "Run commands in the strongest sandbox here (auto), only in one (required), "
-                    "off.",
-                ),
-                FieldOption(
-                    "knowledge.enabled",
-                    "Read AGENTS.md, skills and commands of the user and of the project.",
-                    "--knowledge/--no-knowledge",
-                ),
+            FieldOption(
+                "permissions.approve",
+                "What needs approval: ask, edits here run, auto: commands in the sandbox too, "
+                "all runs, none.",
+            ),
+            FieldOption(
+                "tools.sandbox",
+                "Run commands in the strongest sandbox here (auto), only in one (required), off.",
+            ),
+            FieldOption(
+                "knowledge.enabled",
+                "Read AGENTS.md, skills and commands of the user and of the project.",
+                "--knowledge/--no-knowledge",
             ),
         ),
     ]
@@ -168,55 +149,36 @@ class ConversationOptions:
 class ServerOptions:
     """The options for servers."""
 
-    server: Annotated[
-        bool, typer.Option("--server", help="Serve HTTP.", rich_help_panel=SERVER)
-    ] = False
+    panel: ClassVar = "Server"
+
+    server: Annotated[bool, typer.Option("--server", help="Serve HTTP.")] = False
     cliserver: Annotated[
-        bool,
-        typer.Option(
-            "--cliserver",
-            help="Serve one conversation that many clients share.",
-            rich_help_panel=SERVER,
-        ),
+        bool, typer.Option("--cliserver", help="Serve one conversation that many clients share.")
     ] = False
     settings: Annotated[
         Mapping[str, object],
         FieldOptions(
             find_field,
-            SERVER,
-            (
-                FieldOption("server.host"),
-                FieldOption("server.port"),
-                FieldOption("server.socket", "Unix socket to listen on.", is_path=True),
-                FieldOption("server.tls_cert", "Certificate, for HTTPS.", is_path=True),
-                FieldOption("server.tls_key", "Its private key.", is_path=True),
-                FieldOption(
-                    "server.tls_password_file",
-                    "File with the password of the key.",
-                    is_path=True,
-                ),
-                FieldOption("server.auth_mode", AUTH_MODES),
-                FieldOption("server.tools", "Serve the tools at /v1/tools.", "--server-tools"),
-                FieldOption(
-                    "server.use_tools",
-                    "Answer as an agent, with tools that the server runs.",
-                    "--use-tools",
-                ),
-                FieldOption(
-                    "server.tool_rounds", "Maximum generations of one answer with --use-tools."
-                ),
-                FieldOption("server.log_format", "Lines of the log: text, or json."),
+            *ADDRESS,
+            FieldOption("server.socket", "Unix socket to listen on.", is_path=True),
+            FieldOption("server.tls_cert", "Certificate, for HTTPS.", is_path=True),
+            FieldOption("server.tls_key", "Its private key.", is_path=True),
+            FieldOption(
+                "server.tls_password_file", "File with the password of the key.", is_path=True
             ),
+            FieldOption("server.tools", "Serve the tools at /v1/tools.", "--server-tools"),
+            FieldOption(
+                "server.use_tools",
+                "Answer as an agent, with tools that the server runs.",
+                "--use-tools",
+            ),
+            FieldOption(
+                "server.tool_rounds", "Maximum generations of one answer with --use-tools."
+            ),
+            FieldOption("server.log_format", "Lines of the log: text, or json."),
         ),
     ]
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure",
-            help="Insist on listening beyond this machine without authentication.",
-            rich_help_panel=SERVER,
-        ),
-    ] = False
+    insecure: Annotated[bool, typer.Option("--insecure", help=INSECURE)] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,9 +188,7 @@ class RunOptions:
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set",
-            metavar="SECTION.KEY=VALUE",
-            help="Any setting for this run; may be repeated.",
+            "--set", metavar="SECTION.KEY=VALUE", help="Any setting for this run; may be repeated."
         ),
     ] = None
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with errors.")] = False

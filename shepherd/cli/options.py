@@ -10,7 +10,6 @@ import typer
 from typer.main import get_command, get_group
 
 from shepherd.cli.commands.arguments import PlainErrors, with_option_groups
-from shepherd.cli.commands.providers.parsing import ephemeral_provider, model_overrides
 from shepherd.cli.launch import launch
 from shepherd.cli.option_groups import ConversationOptions, ModelOptions, RunOptions, ServerOptions
 from shepherd.cli.request import (
@@ -22,9 +21,11 @@ from shepherd.cli.request import (
     check_overrides,
     settings_of,
 )
+from shepherd.cli.terminal.secrets import STDIN, read_key
+from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import Ephemeral
-from shepherd.conversation.model_choice import model_from_user
-from shepherd.errors import UsageError
+from shepherd.conversation.model_choice import model_from_user, override_model
+from shepherd.errors import ConfigError, UsageError
 
 
 class Place(NamedTuple):
@@ -140,6 +141,40 @@ def _main(
         )
         _check(request)
         raise typer.Exit(_launch(request))
+
+
+def ephemeral_provider(
+    backend: str | None, api_base: str | None, api_key: str | None, model: str | None
+) -> Ephemeral | None:
+    """The provider of `--backend`, None without it; its name is its type.
+
+    Raises UsageError.
+    """
+    if backend is None:
+        if api_base is not None or api_key is not None:
+            raise UsageError("--api-base and --api-key belong to --backend TYPE.")
+        return None
+    key = read_key("Key: ") if api_key == STDIN else api_key or ""
+    values: Mapping[str, object] = {
+        "type": backend,
+        "base_url": api_base or "",
+        "model": model or "",
+    }
+    try:
+        return Ephemeral(make_provider(backend, values), key)
+    except ConfigError as error:
+        raise UsageError(f"--backend: {error}") from error
+
+
+def model_overrides(
+    provider: str | None, ephemeral: Ephemeral | None, model: str | None
+) -> Mapping[str, object]:
+    """The settings by which `--provider`, `--backend` and `--model` choose the model."""
+    if ephemeral is not None:
+        if provider is not None:
+            raise UsageError("--backend describes a provider; --provider names another one.")
+        return {"model.provider": ephemeral.provider.name}
+    return override_model(provider, model)
 
 
 def _provider_of_run(model: ModelOptions, conversation: ConversationOptions) -> Ephemeral | None:

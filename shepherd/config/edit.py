@@ -7,8 +7,8 @@ from typing import Any, TypeAlias, cast
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from shepherd.config.files import exclusive, read_text, write_private
-from shepherd.config.layers import MAX_FILE_BYTES, flag_layer, parse_file_layer
+from shepherd.config.files import MAX_FILE_BYTES, exclusive, read_text, write_private
+from shepherd.config.layers import flag_layer, parse_file_layer
 from shepherd.config.settings import LayerName, aliases, find_field
 from shepherd.errors import ConfigError
 

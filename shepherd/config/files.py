@@ -1,4 +1,7 @@
-"""Private files, written atomically: a reader sees the complete old or new content."""
+"""Files of the user: written atomically and privately, read with a limit, searched for a line.
+
+A reader of a file that is being written sees its complete old or new content.
+"""
 
 import contextlib
 import fcntl
@@ -7,11 +10,11 @@ import re
 import secrets
 import stat
 import tomllib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from shepherd.errors import ConfigError
 
@@ -21,6 +24,14 @@ _OPEN_FILES = Path("/proc/self/fd")
 _TOKEN = "[0-9a-f]{12}"
 _TOKEN_BYTES = 6
 _MAX_STEM = 200  # bytes; a file name may have 255
+
+MAX_FILE_BYTES = 262_144
+"""The maximum size of a settings file in bytes."""
+
+MAX_PARSES = 300
+"""The maximum number of parses to find one line; after that, the nearest known line counts."""
+
+Key = str | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +179,63 @@ def exclusive(path: Path) -> Generator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def line_of(text: str, path: Sequence[Key]) -> int:
+    """The line, from 1, on which the setting at `path` starts.
+
+    If it is missing, its nearest existing parent counts, or line 1. `text` is valid TOML. For
+    messages only, because it is slow (it parses beginnings of the file).
+    """
+    lines = text.splitlines()
+    while path and not _contains(tomllib.loads(text), path):
+        path = path[:-1]
+    if not path:
+        return 1
+    return _first_statement(lines, _lines_before(lines, path)) + 1
+
+
+def _lines_before(lines: Sequence[str], path: Sequence[Key]) -> int:
+    """The largest number of lines that are valid TOML without `path`, by binary search."""
+    lacking, having, parses = 0, len(lines), 0
+    while having - lacking > 1 and parses < MAX_PARSES:
+        middle = (lacking + having) // 2
+        for count in (*range(middle, lacking, -1), *range(middle + 1, having)):
+            parsed = _parse("\n".join(lines[:count]))
+            parses += 1
+            if parsed is not None or parses >= MAX_PARSES:
+                break
+        else:
+            break
+        if parsed is not None and _contains(parsed, path):
+            having = count
+        elif parsed is not None:
+            lacking = count
+    return lacking
+
+
+def _first_statement(lines: Sequence[str], start: int) -> int:
+    while start < len(lines) - 1 and lines[start].strip()[:1] in ("", "#"):
+        start += 1
+    return start
+
+
+def _parse(text: str) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _contains(data: object, path: Sequence[Key]) -> bool:
+    for key in path:
+        if isinstance(data, dict) and key in data:
+            data = cast(dict[Key, object], data)[key]
+        elif isinstance(data, list) and isinstance(key, int):
+            items = cast(list[object], data)
+            if not 0 <= key < len(items):
+                return False
+            data = items[key]
+        else:
+            return False
+    return True

@@ -25,180 +25,106 @@ def _check_context(size: int) -> int:
 class LlamaCppSection(Section):
     """How models are loaded and run in-process."""
 
-    models_dir: Annotated[
-        str, Field(description="Directory of models with a name or relative path; ~ is the home.")
-    ] = "~/.local/share/shepherd/models"
-    context_size: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=16_777_216,
-            description="Context size in tokens; 0 = the model's own, or as much as fits.",
-        ),
-        AfterValidator(_check_context),
-    ] = 0
-    gpu_layers: Annotated[
-        int,
-        Field(
-            ge=-1,
-            le=100_000,
-            description="Layers on the GPU; -1 = as many as fit. The environment variable "
-            "`GGML_N_GPU_LAYERS` overrides it.",
-        ),
-    ] = -1
-    pipeline_parallel: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=64,
-            validation_alias=AliasChoices("pipeline_parallel", "pp"),
-            description="GPUs that share the layers (also `pp`).",
-        ),
-    ] = 1
-    tensor_parallel: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=64,
-            validation_alias=AliasChoices("tensor_parallel", "tp"),
-            description="GPUs that share each tensor (also `tp`).",
-        ),
-    ] = 1
-    rpc_servers: Annotated[
-        list[str],
-        Field(
-            description="RPC workers (`HOST:PORT`) that share the model's layers.",
-        ),
-    ] = []
-    rpc_timeout: Annotated[
-        float, Field(ge=1, le=86_400, description="Seconds until a silent RPC worker is lost.")
-    ] = 120.0
-    n_batch: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=65_536,
-            description="Tokens of a prompt submitted at once; 0 = 512 on a CPU, 2048 on a GPU.",
-        ),
-    ] = 0
-    ubatch: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=65_536,
-            validation_alias=AliasChoices("ubatch", "n_ubatch"),
-            description="Tokens computed at once, at most n_batch (also `n_ubatch`); 0 = 512, or "
-            "fewer if that is faster.",
-        ),
-    ] = 0
-    threads: Annotated[
-        int, Field(ge=0, le=1024, description="CPU threads; 0 = one per available core.")
-    ] = 0
-    parallel: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=256,
-            description="Parallel sequences; 0 = 4 in a server, 1 in a REPL and more when needed.",
-        ),
-    ] = 0
-    max_queue: Annotated[
-        int,
-        Field(ge=0, le=100_000, description="Requests that may wait for a sequence; more get 503."),
-    ] = 64
-    speculation: Annotated[
-        Literal["auto", "lookup", "draft", "off"],
-        Field(
-            description="Compute tokens ahead if that is faster: `lookup` predicts them from the "
-            "conversation, `draft` uses the draft model, `auto` uses both."
-        ),
-    ] = "auto"
-    jump_ahead: Annotated[
-        bool,
-        Field(
-            description="Compute text that a schema or grammar leaves no choice for in one batch, "
-            "instead of one token after the other."
-        ),
-    ] = True
-    deterministic: Annotated[
-        bool,
-        Field(
-            description="Give the same answer to the same request alone, beside others, from the "
-            "cache and after a restart. It is slower, and each parallel sequence takes the memory "
-            "of a whole context. It overrides `flash_attention`, `swa_full` and "
-            "`reuse_after_eviction`."
-        ),
-    ] = False
-    max_thinking_tokens: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=10_000_000,
-            description="The tokens that a model may reason, unless a request says otherwise; "
-            "0 = no limit.",
-        ),
-    ] = 0
-    projector: Annotated[
-        str,
-        Field(
-            description="File or name of the projector, with which a model sees images; "
-            '"" = the one beside the model, "none" = no images.'
-        ),
-    ] = ""
-    draft_model: Annotated[
-        str,
-        Field(
-            description="A small model of the same family that predicts tokens, as in "
-            '`model.name`; "" = none.'
-        ),
-    ] = ""
-    flash_attention: Annotated[
-        Literal["auto", "on", "off"], Field(description="Flash attention; auto avoids it on a CPU.")
-    ] = "auto"
-    lora: Annotated[
-        list[str],
-        Field(
-            description="LoRA adapters (GGUF) for the model: paths, relative to models_dir or "
-            "absolute, with `:SCALE` at the end unless it is 1.",
-        ),
-    ] = []
-    check_calls: Annotated[
-        bool, Field(description="Enforce the tools' schemas while the model writes a call.")
-    ] = True
-    cache_type_k: Annotated[CacheType, Field(description="Number format of the K cache.")] = "f16"
-    cache_type_v: Annotated[CacheType, Field(description="Number format of the V cache.")] = "f16"
-    cache_ram_mib: Annotated[
-        int,
-        Field(
-            ge=-1,
-            le=16_777_216,
-            description="MiB of memory for conversations without a sequence; -1 = an eighth of "
-            "the free memory, at most 4096; 0 = none.",
-        ),
-    ] = -1
-    cache_disk_mib: Annotated[
-        int,
-        Field(
-            ge=-1,
-            le=16_777_216,
-            description="MiB on disk for conversations, so that they continue fast after a "
-            "restart; -1 = a tenth of the free space, at most 8192; 0 = none.",
-        ),
-    ] = -1
-    swa_full: Annotated[
-        bool,
-        Field(
-            description="Keep all tokens of layers with a sliding window, so that any prefix can "
-            "be reused; false = keep only the window, which takes less memory."
-        ),
-    ] = True
-    reuse_after_eviction: Annotated[
-        bool,
-        Field(
-            description="After messages leave a full context, move the later ones instead of "
-            "computing them again; they keep traces of the evicted messages."
-        ),
-    ] = True
+    models_dir: str = "~/.local/share/shepherd/models"
+    """Directory of models with a name or relative path; ~ is the home."""
+
+    context_size: Annotated[int, AfterValidator(_check_context)] = Field(
+        default=0, ge=0, le=16_777_216
+    )
+    """Context size in tokens; 0 = the model's own, or as much as fits."""
+
+    gpu_layers: int = Field(default=-1, ge=-1, le=100_000)
+    """Layers on the GPU; -1 = as many as fit. The environment variable `GGML_N_GPU_LAYERS`
+    overrides it."""
+
+    pipeline_parallel: int = Field(
+        default=1, ge=1, le=64, validation_alias=AliasChoices("pipeline_parallel", "pp")
+    )
+    """GPUs that share the layers (also `pp`)."""
+
+    tensor_parallel: int = Field(
+        default=1, ge=1, le=64, validation_alias=AliasChoices("tensor_parallel", "tp")
+    )
+    """GPUs that share each tensor (also `tp`)."""
+
+    rpc_servers: list[str] = []
+    """RPC workers (`HOST:PORT`) that share the model's layers."""
+
+    rpc_timeout: float = Field(default=120.0, ge=1, le=86_400)
+    """Seconds until a silent RPC worker is lost."""
+
+    n_batch: int = Field(default=0, ge=0, le=65_536)
+    """Tokens of a prompt submitted at once; 0 = 512 on a CPU, 2048 on a GPU."""
+
+    ubatch: int = Field(
+        default=0, ge=0, le=65_536, validation_alias=AliasChoices("ubatch", "n_ubatch")
+    )
+    """Tokens computed at once, at most n_batch (also `n_ubatch`); 0 = 512, or fewer if that is
+    faster."""
+
+    threads: int = Field(default=0, ge=0, le=1024)
+    """CPU threads; 0 = one per available core."""
+
+    parallel: int = Field(default=0, ge=0, le=256)
+    """Parallel sequences; 0 = 4 in a server, 1 in a REPL and more when needed."""
+
+    max_queue: int = Field(default=64, ge=0, le=100_000)
+    """Requests that may wait for a sequence; more get 503."""
+
+    speculation: Literal["auto", "lookup", "draft", "off"] = "auto"
+    """Compute tokens ahead if that is faster: `lookup` predicts them from the conversation, `draft`
+    uses the draft model, `auto` uses both."""
+
+    jump_ahead: bool = True
+    """Compute text that a schema or grammar leaves no choice for in one batch, instead of one token
+    after the other."""
+
+    deterministic: bool = False
+    """Give the same answer to the same request alone, beside others, from the cache and after a
+    restart. It is slower, and each parallel sequence takes the memory of a whole context. It
+    overrides `flash_attention`, `swa_full` and `reuse_after_eviction`."""
+
+    max_thinking_tokens: int = Field(default=0, ge=0, le=10_000_000)
+    """The tokens that a model may reason, unless a request says otherwise; 0 = no limit."""
+
+    projector: str = ""
+    """File or name of the projector, with which a model sees images; "" = the one beside the model,
+    "none" = no images."""
+
+    draft_model: str = ""
+    """A small model of the same family that predicts tokens, as in `model.name`; "" = none."""
+
+    flash_attention: Literal["auto", "on", "off"] = "auto"
+    """Flash attention; auto avoids it on a CPU."""
+
+    lora: list[str] = []
+    """LoRA adapters (GGUF) for the model: paths, relative to models_dir or absolute, with `:SCALE`
+    at the end unless it is 1."""
+
+    check_calls: bool = True
+    """Enforce the tools' schemas while the model writes a call."""
+
+    cache_type_k: CacheType = "f16"
+    """Number format of the K cache."""
+
+    cache_type_v: CacheType = "f16"
+    """Number format of the V cache."""
+
+    cache_ram_mib: int = Field(default=-1, ge=-1, le=16_777_216)
+    """MiB of memory for conversations without a sequence; -1 = an eighth of the free memory, at
+    most 4096; 0 = none."""
+
+    cache_disk_mib: int = Field(default=-1, ge=-1, le=16_777_216)
+    """MiB on disk for conversations, so that they continue fast after a restart; -1 = a tenth of
+    the free space, at most 8192; 0 = none."""
+
+    swa_full: bool = True
+    """Keep all tokens of layers with a sliding window, so that any prefix can be reused; false =
+    keep only the window, which takes less memory."""
+
+    reuse_after_eviction: bool = True
+    """After messages leave a full context, move the later ones instead of computing them again;
+    they keep traces of the evicted messages."""
 
     @property
     def largest_ubatch(self) -> int:

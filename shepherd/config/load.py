@@ -8,19 +8,19 @@ from typing import cast
 
 from pydantic import BaseModel, ValidationError
 
+from shepherd.config.files import line_of
 from shepherd.config.layers import (
     Layer,
     describe,
     environment_layer,
     flag_layer,
     forced_layer,
-    line_of,
     nested,
     read_file_layer,
 )
 from shepherd.config.paths import Paths, project_file
+from shepherd.config.sections import PermissionRule
 from shepherd.config.settings import Config, LayerName, Provenance, Source
-from shepherd.config.tools import PermissionRule
 from shepherd.config.trust import admit
 from shepherd.errors import ConfigError
 from shepherd.sampling import DEFAULT_SAMPLING

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from shepherd.config.files import parse_toml, read_text
-from shepherd.config.layers import MAX_FILE_BYTES, line_of
+from shepherd.config.files import MAX_FILE_BYTES, line_of, parse_toml, read_text
 from shepherd.config.section import Section
 from shepherd.config.settings import expected
 from shepherd.errors import ConfigError
@@ -26,20 +25,23 @@ LIMIT_PARAMETERS = Literal["", "max_tokens", "max_completion_tokens", "max_outpu
 class ModelEntry(Section):
     """One entry of the database; shorter patterns and the server supply its unset values."""
 
-    match: Annotated[list[str], Field(min_length=1, description="Names of models, with * and ?.")]
-    context: Annotated[
-        int | None, Field(ge=256, le=16_777_216, description="Context size in tokens.")
-    ] = None
-    output: Annotated[
-        int | None, Field(ge=1, le=16_777_216, description="Maximum answer in tokens.")
-    ] = None
-    vision: Annotated[bool | None, Field(description="Whether it accepts images.")] = None
-    thinking: Annotated[
-        bool | None, Field(description="Whether it can reason before it answers.")
-    ] = None
-    limit_parameter: Annotated[
-        LIMIT_PARAMETERS | None, Field(description="The API's parameter for the maximum answer.")
-    ] = None
+    match: list[str] = Field(min_length=1)
+    """Names of models, with * and ?."""
+
+    context: int | None = Field(default=None, ge=256, le=16_777_216)
+    """Context size in tokens."""
+
+    output: int | None = Field(default=None, ge=1, le=16_777_216)
+    """Maximum answer in tokens."""
+
+    vision: bool | None = None
+    """Whether it accepts images."""
+
+    thinking: bool | None = None
+    """Whether it can reason before it answers."""
+
+    limit_parameter: LIMIT_PARAMETERS | None = None
+    """The API's parameter for the maximum answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from shepherd.config.choices import Effort
-from shepherd.config.section import Section
+from shepherd.config.section import Effort, Section
 from shepherd.config.settings import expected
 from shepherd.errors import ConfigError
 from shepherd.plugins import Group, installed_plugins
@@ -56,7 +57,6 @@ def plugin_types() -> list[str]:
     return [p.name for p in installed_plugins() if p.group is Group.BACKENDS]
 
 
-_one_of = ", ".join(f"`{name}`" for name in PROVIDER_TYPES)
 Dialect = Literal["", "strict", "extended"]
 
 LOCAL = "local"
@@ -90,137 +90,84 @@ def _check_place(place: str) -> str:
 class Provider(Section):
     """A service that answers, and the settings to reach its model."""
 
-    name: Annotated[str, Field(exclude=True)]
-    type: Annotated[
-        str,
-        Field(
-            description=f"The type of API, or `llamacpp` for a GGUF file: {_one_of}, or the "
-            "type of a plugin."
-        ),
-    ]
-    model: Annotated[
-        str, Field(description='The model\'s name there; "" = the only model that it offers.')
-    ] = ""
-    base_url: Annotated[
-        str,
-        Field(
-            description='URL of the API, up to and with `/v1`; "" = the type\'s own.',
-        ),
-        AfterValidator(_web_address),
-    ] = ""
-    base_urls: Annotated[
-        list[str],
-        Field(
-            max_length=1000,
-            description="URLs of several servers with the same model, beside `base_url`: a "
-            "conversation stays with the server that has it in its cache.",
-        ),
-        AfterValidator(_web_addresses),
-    ] = []
-    check_seconds: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=86_400,
-            description="Several URLs: seconds between checks of a silent server; 0 = only after "
-            "failures.",
-        ),
-    ] = 10.0
-    affinity_factor: Annotated[
-        float,
-        Field(
-            ge=1,
-            le=1000,
-            description="Several URLs: the server with the conversation in its cache may have so "
-            "many times the requests of the least busy one, plus `affinity_slack`.",
-        ),
-    ] = 1.5
-    affinity_slack: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=100_000,
-            description="Several URLs: so many requests more it may have; see `affinity_factor`.",
-        ),
-    ] = 2.0
-    api_key: Annotated[
-        str,
-        Field(
-            repr=False,
-            description="The place of the key: `env:NAME`, `file` (credentials.toml), `keyring` "
-            '(the system\'s) or `none`; "" = the usual variable of the vendor.',
-        ),
-        AfterValidator(_check_place),
-    ] = ""
-    context_size: Annotated[
-        int,
-        Field(ge=0, le=16_777_216, description="Context size in tokens; 0 = as the server says."),
-    ] = 0
-    output_limit: Annotated[
-        int, Field(ge=0, le=16_777_216, description="Maximum answer in tokens; 0 = the model's.")
-    ] = 0
-    requests_per_minute: Annotated[
-        int,
-        Field(ge=0, le=1_000_000, description="Maximum requests per minute; 0 = no limit."),
-    ] = 0
-    tokens_per_minute: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=1_000_000_000,
-            description="Maximum tokens per minute, of prompts and answers; 0 = no limit.",
-        ),
-    ] = 0
-    priority: Annotated[
-        int, Field(ge=0, le=1000, description="Place in the order; the lowest is first.")
-    ] = 100
-    ask: Annotated[
-        bool, Field(description="Whether models of other providers may ask it (`ask_NAME`).")
-    ] = True
-    dialect: Annotated[
-        Dialect,
-        Field(description='`strict` or `extended` OpenAI parameters; "" = as known of the server.'),
-    ] = ""
-    effort: Annotated[
-        Effort,
-        Field(
-            strict=False,
-            description="How much the model thinks; an unsupported value becomes the nearest "
-            'supported one. "" = as `model.thinking` says.',
-        ),
-    ] = Effort.UNSET
-    headers: Annotated[
-        dict[str, str],
-        Field(
-            repr=False,
-            description="Additional headers of each request.",
-        ),
-    ] = {}
-    tokenizer: Annotated[
-        str,
-        Field(description='TensorRT-LLM in this process: tokenizer; "" = the model\'s.'),
-    ] = ""
-    tensor_parallel: Annotated[
-        int, Field(ge=1, le=64, description="TensorRT-LLM: GPUs that share each tensor.")
-    ] = 1
-    pipeline_parallel: Annotated[
-        int, Field(ge=1, le=64, description="TensorRT-LLM: GPUs that share the layers.")
-    ] = 1
-    gpu_memory: Annotated[
-        float,
-        Field(ge=0.01, le=1.0, description="TensorRT-LLM: share of free memory for the KV cache."),
-    ] = 0.9
-    max_batch_size: Annotated[
-        int,
-        Field(ge=0, le=100_000, description="TensorRT-LLM: parallel requests; 0 = its default."),
-    ] = 0
-    guided_decoding: Annotated[
-        Literal["", "xgrammar", "llguidance"],
-        Field(description='TensorRT-LLM: the library that enforces schemas; "" = none.'),
-    ] = ""
-    trust_remote_code: Annotated[
-        bool, Field(description="TensorRT-LLM: run the model's own code.")
-    ] = False
+    name: str = Field(exclude=True)
+    type: str
+    """The type of API, `llamacpp` for a GGUF file, or the type of a plugin."""
+
+    model: str = ""
+    """The model's name there; "" = the only model that it offers."""
+
+    base_url: Annotated[str, AfterValidator(_web_address)] = ""
+    """URL of the API, up to and with `/v1`; "" = the type's own."""
+
+    base_urls: Annotated[list[str], AfterValidator(_web_addresses)] = Field(
+        default=[], max_length=1000
+    )
+    """URLs of several servers with the same model, beside `base_url`: a conversation stays with the
+    server that has it in its cache."""
+
+    check_seconds: float = Field(default=10.0, ge=0, le=86_400)
+    """Several URLs: seconds between checks of a silent server; 0 = only after failures."""
+
+    affinity_factor: float = Field(default=1.5, ge=1, le=1000)
+    """Several URLs: the server with the conversation in its cache may have so many times the
+    requests of the least busy one, plus `affinity_slack`."""
+
+    affinity_slack: float = Field(default=2.0, ge=0, le=100_000)
+    """Several URLs: so many requests more it may have; see `affinity_factor`."""
+
+    api_key: Annotated[str, AfterValidator(_check_place)] = Field(default="", repr=False)
+    """The place of the key: `env:NAME`, `file` (credentials.toml), `keyring` (the system's) or
+    `none`; "" = the usual variable of the vendor."""
+
+    context_size: int = Field(default=0, ge=0, le=16_777_216)
+    """Context size in tokens; 0 = as the server says."""
+
+    output_limit: int = Field(default=0, ge=0, le=16_777_216)
+    """Maximum answer in tokens; 0 = the model's."""
+
+    requests_per_minute: int = Field(default=0, ge=0, le=1_000_000)
+    """Maximum requests per minute; 0 = no limit."""
+
+    tokens_per_minute: int = Field(default=0, ge=0, le=1_000_000_000)
+    """Maximum tokens per minute, of prompts and answers; 0 = no limit."""
+
+    priority: int = Field(default=100, ge=0, le=1000)
+    """Place in the order; the lowest is first."""
+
+    ask: bool = True
+    """Whether models of other providers may ask it (`ask_NAME`)."""
+
+    dialect: Dialect = ""
+    """`strict` or `extended` OpenAI parameters; "" = as known of the server."""
+
+    effort: Effort = Field(default=Effort.UNSET, strict=False)
+    """How much the model thinks; an unsupported value becomes the nearest supported one. "" = as
+    `model.thinking` says."""
+
+    headers: dict[str, str] = Field(default={}, repr=False)
+    """Additional headers of each request."""
+
+    tokenizer: str = ""
+    """TensorRT-LLM in this process: tokenizer; "" = the model's."""
+
+    tensor_parallel: int = Field(default=1, ge=1, le=64)
+    """TensorRT-LLM: GPUs that share each tensor."""
+
+    pipeline_parallel: int = Field(default=1, ge=1, le=64)
+    """TensorRT-LLM: GPUs that share the layers."""
+
+    gpu_memory: float = Field(default=0.9, ge=0.01, le=1.0)
+    """TensorRT-LLM: share of free memory for the KV cache."""
+
+    max_batch_size: int = Field(default=0, ge=0, le=100_000)
+    """TensorRT-LLM: parallel requests; 0 = its default."""
+
+    guided_decoding: Literal["", "xgrammar", "llguidance"] = ""
+    """TensorRT-LLM: the library that enforces schemas; "" = none."""
+
+    trust_remote_code: bool = False
+    """TensorRT-LLM: run the model's own code."""
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -310,3 +257,74 @@ def missing_type(provider: Provider) -> str:
         f"Provider {provider.name}: the type {provider.type} needs a plugin that is not "
         f"installed{guess or '; `shepherd doctor` lists plugins.'}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """One service; `variables` are the usual names of its key, in order of preference.
+
+    `base_url` is "" for the type's own address. `model` is a suggestion.
+    """
+
+    name: str
+    type: ProviderType
+    hosts: tuple[str, ...]
+    variables: tuple[str, ...]
+    model: str
+    base_url: str = ""
+
+
+VENDORS = (
+    Vendor("anthropic", "anthropic", ("anthropic.com",), ("ANTHROPIC_API_KEY",),
+           "claude-sonnet-4-5"),
+    Vendor("openai", "openai", ("openai.com",), ("OPENAI_API_KEY",), "gpt-5-mini"),
+    Vendor("gemini", "gemini", ("googleapis.com",), ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+           "gemini-2.5-flash"),
+    Vendor("openrouter", "openai", ("openrouter.ai",), ("OPENROUTER_API_KEY",),
+           "deepseek/deepseek-chat", "https://openrouter.ai/api/v1"),
+    Vendor("grok", "openai", ("x.ai",), ("XAI_API_KEY",), "grok-4", "https://api.x.ai/v1"),
+    Vendor("deepseek", "openai", ("deepseek.com",), ("DEEPSEEK_API_KEY",), "deepseek-chat",
+           "https://api.deepseek.com/v1"),
+    Vendor("mistral", "openai", ("mistral.ai",), ("MISTRAL_API_KEY",), "mistral-large-latest",
+           "https://api.mistral.ai/v1"),
+    Vendor("groq", "openai", ("groq.com",), ("GROQ_API_KEY",), "llama-3.3-70b-versatile",
+           "https://api.groq.com/openai/v1"),
+    Vendor("azure", "openai", ("openai.azure.com", "ai.azure.com", "cognitiveservices.azure.com"),
+           ("AZURE_OPENAI_API_KEY",), ""),
+    Vendor("ollama", "ollama", ("ollama.com",), ("OLLAMA_API_KEY",), ""),
+)  # fmt: skip
+"""In the order of suggestions; services without a model are not suggested."""
+
+_OWN_VENDOR = {
+    "openai": "openai",
+    "openai-responses": "openai",
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+}
+"""The vendor of each type's own base URL."""
+
+
+def vendor_of(provider: Provider) -> Vendor | None:
+    """The vendor of a provider; None for a private server.
+
+    A vendor's key is sent only to that vendor's hosts. With several addresses, all must be its.
+    """
+    if not provider.urls:
+        name = _OWN_VENDOR.get(provider.type)
+        return next((vendor for vendor in VENDORS if vendor.name == name), None)
+    hosts = [(urlsplit(url).hostname or "").lower() for url in provider.urls]
+    return next((v for v in VENDORS if all(_belongs(host, v.hosts) for host in hosts)), None)
+
+
+def vendors_with_key(env: Mapping[str, str]) -> list[tuple[Vendor, str]]:
+    """The vendors whose key is in the environment, each with the variable that holds it."""
+    return [
+        (vendor, variable)
+        for vendor in VENDORS
+        if vendor.model
+        for variable in [v for v in vendor.variables if env.get(v, "").strip()][:1]
+    ]
+
+
+def _belongs(host: str, domains: tuple[str, ...]) -> bool:
+    return any(host == domain or host.endswith(f".{domain}") for domain in domains)

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from shepherd.config.files import parse_toml, read_text
-from shepherd.config.layers import MAX_FILE_BYTES, line_of
+from shepherd.config.files import MAX_FILE_BYTES, line_of, parse_toml, read_text
 from shepherd.config.modeldb import ModelDatabase, ModelFacts
 from shepherd.config.paths import Paths
 from shepherd.config.provider import Provider, make_provider, missing_type

@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shepherd.config.files import read_text
-from shepherd.config.layers import MAX_FILE_BYTES
-from shepherd.config.provider import Provider
-from shepherd.config.vendors import vendor_of
+from shepherd.config.files import MAX_FILE_BYTES, read_text
+from shepherd.config.provider import Provider, vendor_of
 from shepherd.errors import ConfigError
 
 SERVICE = "shepherd"

@@ -1,6 +1,14 @@
-"""The base of all sections of the settings: one pydantic model per TOML section."""
+"""The base of all sections of the settings, and the words that settings and commands share."""
+
+import ast
+import inspect
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from itertools import pairwise
 
 from pydantic import BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
 
 LIVE = "live"
 """Marks, in `Annotated`, a setting that a reload applies to a running server."""
@@ -20,3 +28,89 @@ class Section(BaseModel):
         allow_inf_nan=False,
         defer_build=True,  # the check of a section is made with its first value
     )
+
+
+def described_fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a section, each with the docstring below it as its `description`.
+
+    This reads the source, so it is for help and for reference pages. pydantic's own switch,
+    `use_attribute_docstrings`, would read it at each start of the program.
+    """
+    texts: dict[str, str] = {}
+    for base in reversed(section.__mro__):
+        if issubclass(base, BaseModel) and base is not BaseModel:
+            texts |= _docstrings(base)
+    for name, field in section.model_fields.items():
+        field.description = field.description or texts.get(name)
+    return section.model_fields
+
+
+def _docstrings(section: type[BaseModel]) -> Mapping[str, str]:
+    """The docstring below each field that stands in the section's own source."""
+    tree = ast.parse(inspect.getsource(sys.modules[section.__module__]))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    bodies = [node.body for node in classes if node.name == section.__name__]
+    texts: dict[str, str] = {}
+    for pair in pairwise(bodies[0] if bodies else ()):  # `create_model` leaves no source
+        match pair:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                texts[name] = " ".join(text.split())
+            case _:
+                pass
+    return texts
+
+
+class ApproveMode(StrEnum):
+    """The tool calls that run without approval."""
+
+    ASK = "ask"
+    EDITS = "edits"
+    PLAN = "plan"
+    AUTO = "auto"
+    ALL = "all"
+    NONE = "none"
+
+
+class SandboxMode(StrEnum):
+    """Whether commands run in a sandbox: if one works, always, or never."""
+
+    AUTO = "auto"
+    REQUIRED = "required"
+    OFF = "off"
+
+
+class AuthMode(StrEnum):
+    """How the server knows its clients: not at all, or by keys."""
+
+    NONE = "none"
+    JSON = "json"
+
+
+class ShowToolCalls(StrEnum):
+    """Where an answer of the server's agent tells which tools ran."""
+
+    OFF = "off"
+    REASONING = "reasoning"
+    CONTENT = "content"
+
+
+class LogFormat(StrEnum):
+    """The form of the server's log."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Effort(StrEnum):
+    """How much a model reasons, in rising order; no API supports all of them."""
+
+    UNSET = ""
+    NONE = "none"
+    MINIMAL = "minimal"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    XHIGH = "xhigh"

@@ -9,8 +9,7 @@ from typing import Annotated, TypeAlias, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from shepherd.config.choices import AuthMode, LogFormat, ShowToolCalls
-from shepherd.config.section import LIVE, Section
+from shepherd.config.section import LIVE, AuthMode, LogFormat, Section, ShowToolCalls
 from shepherd.durations import parse_duration
 from shepherd.validation import check_database_url
 
@@ -55,238 +54,130 @@ def _check_duration(text: str) -> str:
 class DoorSettings(Section):
     """Where the server listens, and the limits of connections."""
 
-    host: Annotated[str, Field(min_length=1, description="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65_535, description="Port; 0 = any free one.")] = 8000
-    socket: Annotated[
-        str,
-        Field(
-            description="Path of a Unix socket to listen on (also `--socket`); without a `host` or "
-            '`port` in the settings only there; "" = none.'
-        ),
-    ] = ""
-    tls_cert: Annotated[
-        str,
-        Field(
-            description="PEM file of the certificate and those that certify it (also "
-            '`--tls-cert`); "" = no encryption.'
-        ),
-        LIVE,
-    ] = ""
-    tls_key: Annotated[
-        str,
-        Field(
-            description="PEM file of its private key (also `--tls-key`); "
-            '"" = the key is in the file of the certificate.'
-        ),
-        LIVE,
-    ] = ""
-    tls_password_file: Annotated[
-        str,
-        Field(
-            description='File with the password of the key (also `--tls-password-file`); "" = none.'
-        ),
-        LIVE,
-    ] = ""
-    read_timeout: Annotated[
-        float,
-        Field(
-            ge=1,
-            le=3600,
-            description="Seconds for a request's headers; a body gets one more second per 16 KiB.",
-        ),
-        LIVE,
-    ] = 30.0
-    write_timeout: Annotated[
-        float,
-        Field(ge=1, le=3600, description="Seconds that a client may leave an answer unread."),
-        LIVE,
-    ] = 60.0
-    idle_timeout: Annotated[
-        float,
-        Field(ge=1, le=3600, description="Seconds that a connection may be idle between requests."),
-        LIVE,
-    ] = 65.0
-    max_header_bytes: Annotated[
-        int,
-        Field(
-            ge=1024,
-            le=1_048_576,
-            description="Maximum bytes of a request's first line and its headers.",
-        ),
-        LIVE,
-    ] = 16_384
-    max_headers: Annotated[
-        int, Field(ge=8, le=10_000, description="Maximum headers of a request."), LIVE
-    ] = 128
-    max_connections: Annotated[
-        int, Field(ge=0, le=100_000, description="Maximum open connections; 0 = no limit."), LIVE
-    ] = 512
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """Address to listen on."""
+
+    port: int = Field(default=8000, ge=0, le=65_535)
+    """Port; 0 = any free one."""
+
+    socket: str = ""
+    """Path of a Unix socket to listen on (also `--socket`); without a `host` or `port` in the
+    settings only there; "" = none."""
+
+    tls_cert: Annotated[str, LIVE] = ""
+    """PEM file of the certificate and those that certify it (also `--tls-cert`); "" = no
+    encryption."""
+
+    tls_key: Annotated[str, LIVE] = ""
+    """PEM file of its private key (also `--tls-key`); "" = the key is in the file of the
+    certificate."""
+
+    tls_password_file: Annotated[str, LIVE] = ""
+    """File with the password of the key (also `--tls-password-file`); "" = none."""
+
+    read_timeout: Annotated[float, LIVE] = Field(default=30.0, ge=1, le=3600)
+    """Seconds for a request's headers; a body gets one more second per 16 KiB."""
+
+    write_timeout: Annotated[float, LIVE] = Field(default=60.0, ge=1, le=3600)
+    """Seconds that a client may leave an answer unread."""
+
+    idle_timeout: Annotated[float, LIVE] = Field(default=65.0, ge=1, le=3600)
+    """Seconds that a connection may be idle between requests."""
+
+    max_header_bytes: Annotated[int, LIVE] = Field(default=16_384, ge=1024, le=1_048_576)
+    """Maximum bytes of a request's first line and its headers."""
+
+    max_headers: Annotated[int, LIVE] = Field(default=128, ge=8, le=10_000)
+    """Maximum headers of a request."""
+
+    max_connections: Annotated[int, LIVE] = Field(default=512, ge=0, le=100_000)
+    """Maximum open connections; 0 = no limit."""
 
 
 class ServerSection(DoorSettings):
     """The HTTP server."""
 
-    auth_mode: Annotated[
-        AuthMode,
-        Field(strict=False, description="`none`, or `json`: keys made by `shepherd apikey add`."),
-    ] = AuthMode.NONE
-    tools: Annotated[
-        bool, Field(description="Serve the built-in tools at /v1/tools (also `--server-tools`).")
-    ] = False
-    use_tools: Annotated[
-        bool,
-        Field(
-            description="Answer as an agent: the server runs its own tools for a request (also "
-            "`--use-tools`)."
-        ),
-    ] = False
-    tool_rounds: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=1000,
-            description="Maximum generations of one answer with `use_tools` (also "
-            "`--tool-rounds`).",
-        ),
-    ] = 25
-    show_tool_calls: Annotated[
-        ShowToolCalls,
-        Field(
-            strict=False,
-            description="Where an answer tells which tools ran: `off`, `reasoning` or `content`.",
-        ),
-    ] = ShowToolCalls.REASONING
-    approval_seconds: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=86_400,
-            description="Seconds for which a tool call with `use_tools` waits for a client whose "
-            "key may approve it; 0 = it is denied at once.",
-        ),
-    ] = 300.0
-    audit_mib: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=1_048_576,
-            description="MiB of the file that lists the tools that ran; three older files are "
-            "kept.",
-        ),
-    ] = 16
-    audit_required: Annotated[
-        bool,
-        Field(description="Run no tool for a client if the list of these calls can't be written."),
-    ] = False
-    database: Annotated[
-        str,
-        Field(
-            description="URL of a PostgreSQL database for keys, limits, usage, stored "
-            "responses and shared sessions, without a password: `postgresql://USER@HOST/NAME` "
-            '(`shepherd[postgres]`); "" = files.',
-        ),
-        AfterValidator(_check_database),
-    ] = ""
-    database_password: Annotated[
-        str,
-        Field(
-            description="The place of its password: `env:NAME`, `file` or `keyring` (`shepherd "
-            'database password`); "" = none, or where libpq finds it (`PGPASSWORD`, `~/.pgpass`).',
-        ),
-        AfterValidator(_check_place),
-    ] = ""
-    max_body_bytes: Annotated[
-        int, Field(ge=1024, le=1_073_741_824, description="Maximum request body in bytes.")
-    ] = 16_777_216
-    max_choices: Annotated[
-        int, Field(ge=1, le=128, description="Maximum answers to one request (`n`)."), LIVE
-    ] = 8
-    keepalive: Annotated[
-        float, Field(ge=1, le=3600, description="Seconds of silence before a stream's comment.")
-    ] = 15.0
-    log_format: Annotated[
-        LogFormat,
-        Field(
-            strict=False,
-            description="Lines of the log: `text`, or `json`, one object per line (also "
-            "`--log-format`).",
-        ),
-    ] = LogFormat.TEXT
-    shutdown_seconds: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=86_400,
-            description="Seconds for running requests when the server ends; 0 = no limit.",
-        ),
-        LIVE,
-    ] = 60.0
-    metrics_open: Annotated[
-        bool,
-        Field(description="Answer `/metrics` without a key; else it needs the scope admin."),
-        LIVE,
-    ] = False
-    usage_days: Annotated[
-        int, Field(ge=1, le=36_500, description="Days for which the usage of keys is kept.")
-    ] = 400
-    store_responses_days: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=36_500,
-            description="Days after their last use that responses of the Responses API are kept; "
-            "0 = none are stored.",
-        ),
-    ] = 30
-    store_responses_mib: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=16_777_216,
-            description="MiB of stored responses; those used least recently are deleted first.",
-        ),
-    ] = 1024
-    cors_origins: Annotated[
-        list[str],
-        Field(
-            description="Origins of web pages that may call the server; `*`: all, `localhost`: "
-            "pages of this machine, on any port."
-        ),
-    ] = []
-    aliases: Annotated[
-        dict[str, AliasTargets],
-        Field(
-            description="Other names for models: a model, a list of models of which the next one "
-            "answers if one fails, or a table of models with weights.",
-        ),
-        BeforeValidator(_check_aliases),
-        LIVE,
-    ] = {}
-    any_model: Annotated[
-        bool,
-        Field(description="Answer requests for an unknown model with the default one; else 404."),
-        LIVE,
-    ] = False
-    keep_alive: Annotated[
-        str,
-        Field(
-            description="How long a model that was loaded for a request stays without requests: "
-            "`90s`, `5m`, `1h`; 0 = not at all, -1 = until its memory is needed.",
-        ),
-        AfterValidator(_check_duration),
-        LIVE,
-    ] = "5m"
-    max_models: Annotated[
-        int, Field(ge=0, le=1000, description="Maximum models in memory; 0 = as many as fit."), LIVE
-    ] = 0
-    models_mib: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=16_777_216,
-            description="MiB of memory for models; 0 = all that is free when the server starts.",
-        ),
-    ] = 0
+    auth_mode: AuthMode = Field(default=AuthMode.NONE, strict=False)
+    """`none`, or `json`: keys made by `shepherd apikey add`."""
+
+    tools: bool = False
+    """Serve the built-in tools at /v1/tools (also `--server-tools`)."""
+
+    use_tools: bool = False
+    """Answer as an agent: the server runs its own tools for a request (also `--use-tools`)."""
+
+    tool_rounds: int = Field(default=25, ge=1, le=1000)
+    """Maximum generations of one answer with `use_tools` (also `--tool-rounds`)."""
+
+    show_tool_calls: ShowToolCalls = Field(default=ShowToolCalls.REASONING, strict=False)
+    """Where an answer tells which tools ran: `off`, `reasoning` or `content`."""
+
+    approval_seconds: float = Field(default=300.0, ge=0, le=86_400)
+    """Seconds for which a tool call with `use_tools` waits for a client whose key may approve it; 0
+    = it is denied at once."""
+
+    audit_mib: int = Field(default=16, ge=1, le=1_048_576)
+    """MiB of the file that lists the tools that ran; three older files are kept."""
+
+    audit_required: bool = False
+    """Run no tool for a client if the list of these calls can't be written."""
+
+    database: Annotated[str, AfterValidator(_check_database)] = ""
+    """URL of a PostgreSQL database for keys, limits, usage, stored responses and shared sessions,
+    without a password: `postgresql://USER@HOST/NAME` (`shepherd[postgres]`); "" = files."""
+
+    database_password: Annotated[str, AfterValidator(_check_place)] = ""
+    """The place of its password: `env:NAME`, `file` or `keyring` (`shepherd database password`); ""
+    = none, or where libpq finds it (`PGPASSWORD`, `~/.pgpass`)."""
+
+    max_body_bytes: int = Field(default=16_777_216, ge=1024, le=1_073_741_824)
+    """Maximum request body in bytes."""
+
+    max_choices: Annotated[int, LIVE] = Field(default=8, ge=1, le=128)
+    """Maximum answers to one request (`n`)."""
+
+    keepalive: float = Field(default=15.0, ge=1, le=3600)
+    """Seconds of silence before a stream's comment."""
+
+    log_format: LogFormat = Field(default=LogFormat.TEXT, strict=False)
+    """Lines of the log: `text`, or `json`, one object per line (also `--log-format`)."""
+
+    shutdown_seconds: Annotated[float, LIVE] = Field(default=60.0, ge=0, le=86_400)
+    """Seconds for running requests when the server ends; 0 = no limit."""
+
+    metrics_open: Annotated[bool, LIVE] = False
+    """Answer `/metrics` without a key; else it needs the scope admin."""
+
+    usage_days: int = Field(default=400, ge=1, le=36_500)
+    """Days for which the usage of keys is kept."""
+
+    store_responses_days: int = Field(default=30, ge=0, le=36_500)
+    """Days after their last use that responses of the Responses API are kept; 0 = none are
+    stored."""
+
+    store_responses_mib: int = Field(default=1024, ge=1, le=16_777_216)
+    """MiB of stored responses; those used least recently are deleted first."""
+
+    cors_origins: list[str] = []
+    """Origins of web pages that may call the server; `*`: all, `localhost`: pages of this machine,
+    on any port."""
+
+    aliases: Annotated[dict[str, AliasTargets], BeforeValidator(_check_aliases), LIVE] = {}
+    """Other names for models: a model, a list of models of which the next one answers if one fails,
+    or a table of models with weights."""
+
+    any_model: Annotated[bool, LIVE] = False
+    """Answer requests for an unknown model with the default one; else 404."""
+
+    keep_alive: Annotated[str, AfterValidator(_check_duration), LIVE] = "5m"
+    """How long a model that was loaded for a request stays without requests: `90s`, `5m`, `1h`; 0 =
+    not at all, -1 = until its memory is needed."""
+
+    max_models: Annotated[int, LIVE] = Field(default=0, ge=0, le=1000)
+    """Maximum models in memory; 0 = as many as fit."""
+
+    models_mib: int = Field(default=0, ge=0, le=16_777_216)
+    """MiB of memory for models; 0 = all that is free when the server starts."""
 
 
 def _are_targets(value: object) -> bool:

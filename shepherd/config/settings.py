@@ -23,12 +23,15 @@ from shepherd.config.sections import (
     McpSection,
     MemorySection,
     ModelSection,
+    PermissionRule,
+    PermissionsSection,
+    PluginsSection,
     SamplingSection,
     TerminalSection,
+    ToolsSection,
     UndoSection,
 )
 from shepherd.config.server import ServerSection
-from shepherd.config.tools import PermissionRule, PermissionsSection, PluginsSection, ToolsSection
 from shepherd.errors import ConfigError
 from shepherd.validation import nearest
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from shepherd.config.choices import ApproveMode, SandboxMode
 from shepherd.config.layers import Layer
+from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.config.settings import find_field
 
 UNRESTRICTED = frozenset(

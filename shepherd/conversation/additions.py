@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.messages import Message, ToolSpec, with_notes
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.plan import PRESENT_PLAN

@@ -18,9 +18,8 @@ from shepherd.agents import (
     tool_names,
 )
 from shepherd.backends.base import Backend, ModelInfo
-from shepherd.config.provider import Provider, missing_type
+from shepherd.config.provider import Provider, missing_type, vendor_of
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.vendors import vendor_of
 from shepherd.conversation.model_choice import with_provider
 from shepherd.conversation.model_slot import ModelSlot
 from shepherd.conversation.session_start import Notices

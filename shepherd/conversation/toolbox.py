@@ -10,9 +10,8 @@ from shepherd.backends.base import ModelInfo
 from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.paths import Paths, project_hooks_file, project_mcp_files
 from shepherd.config.secrets import keys_in
-from shepherd.config.sections import NO_HOOKS
+from shepherd.config.sections import NO_HOOKS, PermissionRule
 from shepherd.config.settings import Config
-from shepherd.config.tools import PermissionRule
 from shepherd.conversation.session_start import Notices
 from shepherd.hooks import Hooks, accepted_hooks, joined
 from shepherd.knowledge.knowledge import NO_KNOWLEDGE, Knowledge, load_knowledge

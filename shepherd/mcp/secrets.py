@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from functools import cached_property
 
+from shepherd.config.provider import VENDORS
 from shepherd.config.secrets import Secrets
-from shepherd.config.vendors import VENDORS
 from shepherd.errors import ConfigError
 from shepherd.mcp.servers import REFERENCE, Place, Server, names_secret
 from shepherd.tools.program import usual_variables

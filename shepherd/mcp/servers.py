@@ -17,8 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from shepherd.config.acceptance import AcceptanceStore, Proposal
-from shepherd.config.files import read_text
-from shepherd.config.layers import MAX_FILE_BYTES
+from shepherd.config.files import MAX_FILE_BYTES, read_text
 from shepherd.config.paths import Paths, project_mcp_files
 from shepherd.config.section import Section
 from shepherd.errors import ConfigError

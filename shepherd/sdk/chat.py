@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.conversation.commands.table import run_own_command
 from shepherd.conversation.compaction import Compaction, SuggestedFact, compact, remember
 from shepherd.conversation.context_use import ContextUse, measure_context

@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import ConfigDict
 
 from shepherd.backends.base import Backend
-from shepherd.config.choices import LogFormat
+from shepherd.config.section import LogFormat
 from shepherd.config.server import ServerSection
 from shepherd.plugins import Plugins
 from shepherd.server.access.meter import Meter

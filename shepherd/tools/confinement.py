@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from shepherd.config.choices import ApproveMode, SandboxMode
+from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback, Notice, Topic
 from shepherd.tools.base import Access, AccessKind, Claim

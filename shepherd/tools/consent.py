@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.errors import PlaceError, ShepherdError, ToolError
 from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from shepherd.config.choices import ApproveMode, SandboxMode
+from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback, Notice, Topic, ignore_events
 from shepherd.messages import ToolCall

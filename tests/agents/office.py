@@ -11,6 +11,7 @@ from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.choices import ApproveMode
 from shepherd.config.provider import make_provider
+from shepherd.config.section import ApproveMode
 from shepherd.events import CallbackEvent, Event
 from shepherd.messages import ToolCall, ToolSpec
 from shepherd.session import Session

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover

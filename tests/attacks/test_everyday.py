@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.choices import ApproveMode, SandboxMode
+from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.errors import ToolError
 from shepherd.events import ignore_events
 from shepherd.tools.confinement import Command, Confiner, Plan

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, parse_rule
 from shepherd.tools.sandbox.boxes.box import Box

@@ -9,8 +9,10 @@ from hypothesis import example
 from hypothesis import given as generated
 from hypothesis import strategies as st
 
-from shepherd.config.layers import MAX_FILE_BYTES, MAX_PROBLEMS
-from shepherd.config.settings import Config, LayerName, all_fields, parse_text
+from shepherd.config.files import MAX_FILE_BYTES
+from shepherd.config.layers import MAX_PROBLEMS
+from shepherd.config.section import described_fields
+from shepherd.config.settings import Config, LayerName, parse_text, section_class
 from shepherd.errors import ConfigError
 from tests.config.places import Places
 
@@ -159,7 +161,9 @@ def test_a_number_means_the_same_as_in_a_file(text: str) -> None:
 
 
 def test_every_setting_is_described() -> None:
-    assert [key for key, field in all_fields().items() if not field.description] == []
+    for section in Config.model_fields.values():
+        fields = described_fields(section_class(section))
+        assert [name for name, field in fields.items() if not field.description] == []
 
 
 def test_the_defaults_are_valid() -> None:

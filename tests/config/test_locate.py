@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.config.layers import line_of
+from shepherd.config.files import line_of
 
 NAMES = st.sampled_from(["a", "b", "c", "dd", '"e f"', "g-h"])
 VALUES = st.sampled_from(

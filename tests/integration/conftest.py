@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.config.choices import ApproveMode
 from shepherd.config.llamacpp import LlamaCppSection
+from shepherd.config.section import ApproveMode
 from shepherd.events import CallbackEvent, Event
 from shepherd.messages import Message, Role
 from shepherd.models import builtin_model

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.config.acceptance import AcceptanceStore
-from shepherd.config.choices import ApproveMode, SandboxMode
 from shepherd.config.paths import Paths
 from shepherd.config.secrets import Secrets
+from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.events import EventCallback, ignore_events
 from shepherd.mcp.hub import Entry, ServerHub
 from shepherd.mcp.process import Launcher

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.choices import SandboxMode
 from shepherd.config.secrets import Secrets
+from shepherd.config.section import SandboxMode
 from shepherd.mcp import links, process
 from shepherd.mcp.links import MAX_BURST, Quota
 from shepherd.mcp.questions import SamplingRequest

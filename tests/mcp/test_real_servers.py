@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from shepherd.config.choices import SandboxMode
+from shepherd.config.section import SandboxMode
 from shepherd.mcp.servers import Server, ServerState
 from shepherd.tools.deferred import FindTools, listed_tools
 from tests.flat_events import flat

@@ -94,7 +94,7 @@ async def test_a_character_that_the_encoding_lacks(workshop: Workshop) -> None:
 
 
 async def test_the_request_shows_the_diff_and_a_failing_edit_asks_nobody(tmp_path: Path) -> None:
-    from shepherd.config.choices import ApproveMode
+    from shepherd.config.section import ApproveMode
     from shepherd.tools.permissions.approval import Choice
     from tests.tools.workshop import open_workshop
 

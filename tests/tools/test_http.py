@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.errors import ToolError
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.web.urls import is_public, parse_url, resolve_host

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.memory import ArchivedMessage, Memory, Place
 from shepherd.messages import Role
 from shepherd.tools.memory import memory_tools

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import shepherd.tools
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.files.access import FileAccess

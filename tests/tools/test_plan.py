@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.events import CallbackEvent, Event, PlanUpdate, Topic
 from shepherd.memory import Memory, Place
 from shepherd.messages import ToolCall

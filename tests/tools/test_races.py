@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.grep import Grep
 from tests.examples import examples

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.permissions.approval import (

@@ -156,7 +156,7 @@ async def test_glob(workshop: Workshop, arguments: dict[str, str], expected: str
 
 
 async def test_glob_outside_is_seen_as_outside(tmp_path: Path) -> None:
-    from shepherd.config.choices import ApproveMode
+    from shepherd.config.section import ApproveMode
     from shepherd.tools.permissions.approval import Choice
 
     workshop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.ONCE, Choice.ONCE])

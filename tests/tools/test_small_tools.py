@@ -4,7 +4,7 @@ import re
 import time
 from pathlib import Path
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.tools.permissions.approval import Choice
 from tests.tools.workshop import Workshop, open_workshop
 

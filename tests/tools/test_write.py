@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.tools.files.access import write_atomic
 from shepherd.tools.permissions.approval import Choice
 from tests.tools.workshop import Workshop, open_workshop

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolContext, ToolResult
 from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.undo.keeper import UndoKeeper

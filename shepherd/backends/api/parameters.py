@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.config.choices import Effort
+from shepherd.config.section import Effort
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling

@@ -29,8 +29,8 @@ from shepherd.cli.acp.session import (
     mode_state,
 )
 from shepherd.cli.acp.updates import SessionUpdates
-from shepherd.config.choices import ApproveMode
 from shepherd.config.paths import Paths
+from shepherd.config.section import ApproveMode
 from shepherd.config.settings import Config
 from shepherd.conversation.build import open_borrowing
 from shepherd.conversation.commands.present import set_mode

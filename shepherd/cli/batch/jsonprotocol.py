@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Self, TypeAlias, cast
 
 from shepherd.cli.render.status import Totals
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.conversation.shared.approvals import OpenQuestion
 from shepherd.conversation.shared.updates import SharedSessionError
 from shepherd.errors import ImageError

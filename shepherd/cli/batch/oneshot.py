@@ -11,7 +11,7 @@ from typing import TextIO
 
 from shepherd.cli.approval.plain_question import choose_approver
 from shepherd.cli.terminal.sanitize import one_line, sanitize, sanitize_chunk
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.conversation.commands.table import (
     COMMANDS,
     TERMINAL_COMMANDS,

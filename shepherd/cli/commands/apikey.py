@@ -13,8 +13,8 @@ import typer
 from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.request import loaded_config
 from shepherd.cli.terminal.sanitize import one_line, sanitize
-from shepherd.config.choices import AuthMode
 from shepherd.config.paths import Paths
+from shepherd.config.section import AuthMode
 from shepherd.errors import UsageError
 from shepherd.server.access.key import (
     MAX_LIMIT,

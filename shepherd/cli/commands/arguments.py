@@ -15,11 +15,13 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
+from typer.models import OptionInfo
 
 from shepherd.config.settings import bare_type
 from shepherd.validation import describe_problem
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 _NOUNS = {"int_parsing": "a whole number", "float_parsing": "a number"}
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d.*|-(inf|infinity|nan)", re.IGNORECASE)
@@ -64,15 +66,16 @@ def _plain_errors() -> Generator[None]:
 
 @dataclass(frozen=True, slots=True)
 class FieldOption:
-    """An option that sets the field `key`: it has its type and, unless there is `help`, its text.
+    """An option that sets the field `key`, of its type.
 
-    `names` are as for Typer, and the field's own name without them. A list may be written with
-    commas. One that is `off` switches the field off.
+    Without `help` it has the field's description and default. `names` are as for Typer, with
+    spaces between them, and the field's own name without them. A list may be written with commas.
+    One that is `off` switches the field off.
     """
 
     key: str
     help: str = ""
-    names: str | None = None
+    names: str = ""
     metavar: str | None = None
     is_path: bool = False
     off: bool = False
@@ -81,54 +84,62 @@ class FieldOption:
     def parameter(self) -> str:
         """The name of the parameter that Typer fills."""
         own = self.key.rpartition(".")[2]
-        return (self.names or own).split("/")[0].lstrip("-").replace("-", "_")
+        first_name = re.split("[ /]", self.names or own)[0]
+        return first_name.lstrip("-").replace("-", "_")
 
-    def annotation(self, field: FieldInfo, panel: str) -> Any:
+    def annotation(self, field: FieldInfo) -> Any:
         """The parameter's type for Typer."""
         kind: Any = Path if self.is_path else bare_type(field)
+        # an option with a help of its own gets its default from the settings files
+        default = "" if self.help or isinstance(field.default, bool) else str(field.default)
         option = typer.Option(
-            *([self.names] if self.names else []),
+            *self.names.split(),
             help=self.help or field.description,
             metavar=self.metavar,
-            rich_help_panel=panel,
+            show_default=default or False,
         )
         return Annotated[kind | None, option]
 
+    def setting(self, value: Any) -> object:
+        """The field's value for what Typer has read."""
+        if self.off:
+            return not value
+        if isinstance(value, list):
+            return ",".join(cast(list[str], value)).split(",")
+        return str(value) if isinstance(value, Path) else value
 
-@dataclass(frozen=True, slots=True)
+
 class FieldOptions:
-    """Options made from fields, in one panel of the help.
+    """Options made from fields; in `Annotated`, it makes a field of an option group a mapping.
 
-    In `Annotated`, it makes a field of an option group a mapping of the values that were set.
+    The mapping holds the values that were set. An option that is a text is the field's name.
     """
 
-    find: Callable[[str], FieldInfo | None]
-    panel: str
-    options: tuple[FieldOption, ...]
+    def __init__(
+        self, find: Callable[[str], FieldInfo | None], *options: FieldOption | str
+    ) -> None:
+        self._find = find
+        self._options = [FieldOption(o) if isinstance(o, str) else o for o in options]
 
-    def parameters(self) -> Iterator[inspect.Parameter]:
-        """A parameter for each option; raises KeyError for a field that does not exist."""
-        for option in self.options:
-            field = self.find(option.key)
+    def parameters(self) -> Iterator[tuple[str, Any]]:
+        """The name and the type of each option; raises KeyError for an unknown field."""
+        for option in self._options:
+            field = self._find(option.key)
             if field is None:
                 raise KeyError(option.key)
-            annotation = option.annotation(field, self.panel)
-            yield _parameter(option.parameter, annotation, None)
+            yield option.parameter, option.annotation(field)
 
     def take(self, values: dict[str, Any]) -> dict[str, object]:
         """Move the options that were set out of Typer's `values`, by their keys."""
-        taken = [(option, values.pop(option.parameter)) for option in self.options]
-        return {o.key: not v if o.off else _plain(v) for o, v in taken if v is not None}
-
-
-def _plain(value: Any) -> object:
-    if isinstance(value, list):
-        return ",".join(cast(list[str], value)).split(",")
-    return str(value) if isinstance(value, Path) else value
+        taken = [(option, values.pop(option.parameter)) for option in self._options]
+        return {option.key: option.setting(v) for option, v in taken if v is not None}
 
 
 def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
-    """Replace each dataclass parameter of `command` by one option per field, or FieldOptions."""
+    """Replace each dataclass parameter of `command` by one option per field, or by FieldOptions.
+
+    A group with a `panel` has its options in the panel of the help that is called so.
+    """
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {
         name: parameter.annotation
@@ -155,40 +166,35 @@ def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
 
 def _filled(group: Any, values: dict[str, Any]) -> Any:
     """The option group with its values, which are moved out of Typer's."""
-    made = _made_of_fields(group)
-    return group(
-        **{
-            field.name: made[field.name].take(values)
-            if field.name in made
-            else values.pop(field.name)
-            for field in dataclasses.fields(group)
-        }
-    )
-
-
-def _made_of_fields(group: Any) -> dict[str, FieldOptions]:
-    hints = get_type_hints(group, include_extras=True).items()
-    return {
-        name: word
-        for name, hint in hints
-        for word in getattr(hint, "__metadata__", ())
-        if isinstance(word, FieldOptions)
-    }
+    arguments: dict[str, object] = {}
+    for name, kind in get_type_hints(group, include_extras=True).items():
+        options = _metadata(kind, FieldOptions)
+        if options is not None:
+            arguments[name] = options.take(values)
+        elif name in values:
+            arguments[name] = values.pop(name)
+    return group(**arguments)
 
 
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:
     """The parameters of a dataclass's fields, with their types and defaults."""
-    types, made = get_type_hints(group, include_extras=True), _made_of_fields(group)
+    kinds = get_type_hints(group, include_extras=True)
     for field in dataclasses.fields(group):
-        if field.name in made:
-            yield from made[field.name].parameters()
-            continue
         default: Any = field.default
-        if default is dataclasses.MISSING:
+        flat = [(field.name, kinds[field.name])]
+        options = _metadata(kinds[field.name], FieldOptions)
+        if options is not None:
+            default, flat = None, [*options.parameters()]
+        elif default is dataclasses.MISSING:
             default = inspect.Parameter.empty
-        yield _parameter(field.name, types[field.name], default)
+        for name, kind in flat:
+            option = _metadata(kind, OptionInfo)
+            if option is not None:
+                option.rich_help_panel = getattr(group, "panel", None)
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            yield inspect.Parameter(name, keyword, default=default, annotation=kind)
 
 
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, keyword, default=default, annotation=annotation)
+def _metadata(kind: Any, sought: type[T]) -> T | None:
+    """The first object of a type in `Annotated[…]`."""
+    return next((m for m in getattr(kind, "__metadata__", ()) if isinstance(m, sought)), None)

@@ -18,11 +18,11 @@ import typer
 
 from shepherd.backends.opening import SCRIPT_PREFIX
 from shepherd.cli.terminal.sanitize import sanitize
-from shepherd.config.choices import SandboxMode
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths, project_file, project_mcp_files
 from shepherd.config.provider import PROVIDER_TYPES, Provider, missing_type
 from shepherd.config.provider_book import ProviderBook
+from shepherd.config.section import SandboxMode
 from shepherd.config.settings import Config
 from shepherd.conversation.toolbox import build_policy
 from shepherd.errors import ConfigError, ShepherdError

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from shepherd.cli.terminal.sanitize import one_line, sanitize
-from shepherd.config.choices import ApproveMode
 from shepherd.config.paths import Paths
+from shepherd.config.section import ApproveMode
 from shepherd.errors import UsageError
 from shepherd.schedule.jobs import Job, JobStore, Run, check_name, name_for, program, run_job
 from shepherd.schedule.timers import JobCommand, choose_timer, parse_cron

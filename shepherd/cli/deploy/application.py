@@ -27,7 +27,7 @@ from shepherd.cli.deploy.ingress import Ingress, ReplicaLostError, ReplicasBusyE
 from shepherd.cli.deploy.replica import Replica, read_settings
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
 from shepherd.cli.serve.database import prepared_database
-from shepherd.config.choices import AuthMode
+from shepherd.config.section import AuthMode
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
 from shepherd.server.api import ErrorShapes

@@ -5,7 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from shepherd.affinity import Balance
 from shepherd.errors import ConfigError
@@ -45,6 +52,19 @@ def parse_range(text: str) -> ReplicaRange:
     return ReplicaRange(minimum, maximum)
 
 
+def _as_text(value: object) -> object:
+    """A number of replicas in a file may be written without quotes."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _checked_range(text: str) -> str:
+    try:
+        parse_range(text)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
 class DeployArguments(BaseModel):
     """The arguments of the application, as the `args` of a Serve config file have them.
 
@@ -54,56 +74,53 @@ class DeployArguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    replicas: Annotated[str, Field(description="Number of replicas, or a range: 1..4.")] = "1"
-    cpus: Annotated[float, Field(gt=0, description="CPU cores that Ray keeps per replica.")] = 1.0
-    gpus: Annotated[float, Field(ge=0, description="GPUs per replica.")] = 0.0
-    queue: Annotated[
-        float, Field(gt=0, description="Requests per replica that scaling aims at.")
-    ] = 4.0
-    up_seconds: Annotated[
-        float, Field(ge=0, description="Time with more load before a replica is added.")
-    ] = 10.0
-    down_seconds: Annotated[
-        float, Field(ge=0, description="Time with less load before a replica is removed.")
-    ] = 600.0
-    max_requests: Annotated[
-        int, Field(ge=1, description="Requests that a replica takes at a time; others wait.")
-    ] = 64
-    max_waiting: Annotated[
-        int, Field(ge=1, description="Requests that may wait for a replica; others get a 503.")
-    ] = 1024
-    routers: Annotated[int, Field(ge=1, description="Processes that route requests.")] = 1
-    busy_factor: Annotated[
-        float, Field(ge=1, description="How many times busier the replica with the cache may be.")
-    ] = Balance().factor
-    busy_slack: Annotated[
-        float, Field(ge=0, description="Requests that it may have in addition.")
-    ] = BUSY_SLACK
-    drain_seconds: Annotated[
-        float, Field(ge=0, description="Time for running requests when a replica is replaced.")
-    ] = 60.0
-    health_seconds: Annotated[
-        float, Field(gt=0, description="Interval of the health checks of replicas.")
-    ] = 5.0
-    directory: Annotated[str, Field(description="Working directory of the replicas.")] = ""
-    insecure: Annotated[bool, Field(description="Serve beyond this machine without keys.")] = False
-    settings: Mapping[str, object] = Field(
-        default_factory=dict[str, object], description="Settings by section.key."
-    )
+    replicas: Annotated[str, BeforeValidator(_as_text), AfterValidator(_checked_range)] = "1"
+    """Number of replicas, or a range: 1..4."""
 
-    @field_validator("replicas", mode="before")
-    @classmethod
-    def _to_text(cls, value: object) -> object:
-        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    cpus: float = Field(default=1.0, gt=0)
+    """CPU cores that Ray keeps per replica."""
 
-    @field_validator("replicas")
-    @classmethod
-    def _check_range(cls, value: str) -> str:
-        try:
-            parse_range(value)
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
-        return value
+    gpus: float = Field(default=0.0, ge=0)
+    """GPUs per replica."""
+
+    queue: float = Field(default=4.0, gt=0)
+    """Requests per replica that scaling aims at."""
+
+    up_seconds: float = Field(default=10.0, ge=0)
+    """Time with more load before a replica is added."""
+
+    down_seconds: float = Field(default=600.0, ge=0)
+    """Time with less load before a replica is removed."""
+
+    max_requests: int = Field(default=64, ge=1)
+    """Requests that a replica takes at a time; others wait."""
+
+    max_waiting: int = Field(default=1024, ge=1)
+    """Requests that may wait for a replica; others get a 503."""
+
+    routers: int = Field(default=1, ge=1)
+    """Processes that route requests."""
+
+    busy_factor: float = Field(default=Balance().factor, ge=1)
+    """How many times busier the replica with the cache may be."""
+
+    busy_slack: float = Field(default=BUSY_SLACK, ge=0)
+    """Requests that it may have in addition."""
+
+    drain_seconds: float = Field(default=60.0, ge=0)
+    """Time for running requests when a replica is replaced."""
+
+    health_seconds: float = Field(default=5.0, gt=0)
+    """Interval of the health checks of replicas."""
+
+    directory: str = ""
+    """Working directory of the replicas."""
+
+    insecure: bool = False
+    """Serve beyond this machine without keys."""
+
+    settings: Mapping[str, object] = {}
+    """Settings by section.key."""
 
     @property
     def replica_range(self) -> ReplicaRange:

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shepherd.config.choices import AuthMode
 from shepherd.config.paths import Paths
 from shepherd.config.secrets import ENVIRONMENT, Secrets
+from shepherd.config.section import AuthMode
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError, SessionError
 from shepherd.server.access import shared

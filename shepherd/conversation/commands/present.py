@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.conversation.commands.command import Command, Lines, Note, Row
 from shepherd.conversation.context_use import (
     cache_rows,

@@ -3,7 +3,7 @@
 import re
 from typing import TypeAlias
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.conversation.commands.command import Command, Lines
 from shepherd.conversation.commands.past import PAST_COMMANDS
 from shepherd.conversation.commands.present import PRESENT_COMMANDS

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Observer, Prefilled
-from shepherd.config.choices import ShowToolCalls
+from shepherd.config.section import ShowToolCalls
 from shepherd.errors import ContextFullError
 from shepherd.events import Event, EventCallback, Failure, FinishReason
 from shepherd.messages import Message, ToolSpec

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from shepherd.config.choices import ShowToolCalls
+from shepherd.config.section import ShowToolCalls
 from shepherd.events import Event, EventCallback, Text, TextEvent, Thinking
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import ToolResult

@@ -6,7 +6,7 @@ Everything that refuses a request raises ApiError.
 from collections.abc import Sized
 
 from shepherd.backends.base import ModelInfo
-from shepherd.config.choices import Effort
+from shepherd.config.section import Effort
 from shepherd.server.errors import invalid
 from shepherd.server.wire.fields import MAX_TOKENS
 

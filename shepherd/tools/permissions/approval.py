@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, ToolResult
 from shepherd.tools.permissions.content import holds_private_key

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.paths import expand_braces, glob_regex, has_magic
 from shepherd.tools.permissions.defaults import default_rules, original_names

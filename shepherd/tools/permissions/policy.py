@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind, Claim
 from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions.content import is_key_file

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from shepherd.config.choices import SandboxMode
+from shepherd.config.section import SandboxMode
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Attempt, Box
 from shepherd.tools.sandbox.boxes.macos import SandboxExec

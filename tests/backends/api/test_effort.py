@@ -11,6 +11,7 @@ from shepherd.backends.api.parameters import EFFORTS, nearest
 from shepherd.backends.connect import adapter_for
 from shepherd.config.choices import Effort
 from shepherd.config.provider import make_provider
+from shepherd.config.section import Effort
 from shepherd.errors import ConfigError
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.session import Session

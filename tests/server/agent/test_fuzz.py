@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.config.choices import ShowToolCalls
+from shepherd.config.section import ShowToolCalls
 from tests.examples import examples
 from tests.patience import PATIENCE
 from tests.server.agent.support import READ, WEATHER, Recorded, agent_of, directory, runner, serve

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shepherd.config.choices import ShowToolCalls
+from shepherd.config.section import ShowToolCalls
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.agent.tasks import turn_task
 from shepherd.server.pool.pool import ModelPool

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from shepherd.backends.base import Generation, Prefilled
-from shepherd.config.choices import ShowToolCalls
+from shepherd.config.section import ShowToolCalls
 from shepherd.events import EventCallback, FinishReason, Text
 from shepherd.messages import Role
 from shepherd.server.access.key import KeyLimits

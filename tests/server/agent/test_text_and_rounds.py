@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.config.choices import ShowToolCalls
+from shepherd.config.section import ShowToolCalls
 from shepherd.events import CallbackEvent, Event, Text, Thinking, ignore_events
 from shepherd.messages import Message, ToolCall
 from shepherd.server.agent.rounds import HiddenRounds

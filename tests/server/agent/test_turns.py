@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from shepherd.config.choices import ApproveMode, ShowToolCalls
+from shepherd.config.section import ApproveMode, ShowToolCalls
 from shepherd.messages import Role
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.agent.rounds import HiddenRounds

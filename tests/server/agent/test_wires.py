@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shepherd.config.choices import ShowToolCalls
+from shepherd.config.section import ShowToolCalls
 from tests.server.agent.support import READ, Recorded, agent_of, directory, runner, serve
 from tests.server.anthropic.support import ask as ask_anthropic
 from tests.server.anthropic.support import client_of as anthropic_client

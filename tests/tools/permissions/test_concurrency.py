@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.choices import SandboxMode
+from shepherd.config.section import SandboxMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.confinement import NO_RIGHTS, Shielding

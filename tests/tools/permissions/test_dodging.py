@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.registry import default_registry

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import parse_rule

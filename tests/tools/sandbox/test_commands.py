@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shepherd.config.choices import ApproveMode, SandboxMode
+from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.events import Event, Notice
 from shepherd.messages import ToolCall
 from shepherd.tools.base import AccessKind, ToolResult

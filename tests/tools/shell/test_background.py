@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.events import Event, Topic
 from shepherd.messages import ToolCall
 from shepherd.tools.base import ToolResult

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.tools.shell.output import CappedOutput
 from shepherd.tools.text import plain_text
 from tests.patience import PATIENCE

@@ -23,7 +23,7 @@ from shepherd.backends.api.coerce import (
 from shepherd.backends.api.history import Rules
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.parameters import EFFORTS, NONE, nearest
-from shepherd.config.choices import Effort
+from shepherd.config.section import Effort
 from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling
 

@@ -2,30 +2,34 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING
 
 from shepherd.backends.opening import open_provider
 from shepherd.cli.commands.providers.console import Console, ask_key
-from shepherd.cli.commands.providers.parsing import changed, checked, with_key
-from shepherd.cli.commands.providers.view import HOW_TO_ADD, details, key_advice, summary
+from shepherd.cli.commands.providers.view import (
+    HOW_TO_ADD,
+    details,
+    key_advice,
+    run_test,
+    summary,
+)
 from shepherd.cli.request import load_settings
 from shepherd.cli.terminal.secrets import STDIN
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
-from shepherd.config.provider import LOCAL, Provider
+from shepherd.config.provider import LOCAL, Provider, make_provider, vendor_of
 from shepherd.config.provider_book import ProviderBook
-from shepherd.config.settings import Config
-from shepherd.config.vendors import vendor_of
-from shepherd.errors import BackendError, UsageError
-
-if TYPE_CHECKING:
-    from shepherd.backends.connect import Examination
+from shepherd.config.secrets import ENVIRONMENT
+from shepherd.config.settings import bare_type, parse_bool
+from shepherd.errors import ConfigError, UsageError
+from shepherd.validation import did_you_mean
 
 SETTING = "model.provider"
 KEY = "api_key"
+_PLACES = ("", "none", "file", "keyring")
+_HEADER = "headers."
+_NUMBERS: Mapping[object, type[int] | type[float]] = {int: int, float: float}
 
 
 async def add_provider(
@@ -42,11 +46,11 @@ async def add_provider(
     if name in [p.name for p in book.store.all()]:
         raise UsageError(f"There is a provider {name} already; `provider set` changes it.")
     place = "keyring" if keyring else "file"
-    added = checked(name, values)
+    added = _checked(name, values)
     secret = await _key_to_store(console, added, key, stored=keyring)
     if secret:
         await asyncio.to_thread(book.secrets.store, name, secret, place)
-        added = checked(name, {**values, KEY: place})
+        added = _checked(name, {**values, KEY: place})
     book.store.save(added)
     _tell(console, f"Provider {name} is added.", await _key_advice(added, book))
     await console.after_change(name)
@@ -91,11 +95,11 @@ async def set_provider(console: Console, name: str, key: str, value: str | None)
     before = book.stored(name)
     if key.replace("-", "_") == KEY and value in (None, STDIN):
         secret = await ask_key(console, f"Key of {name}: ")
-        after = await asyncio.to_thread(with_key, before, secret, book)
+        after = await asyncio.to_thread(_with_key, before, secret, book)
     elif value is None:
         raise UsageError(f"Write a value behind {key}: `provider set {name} {key} VALUE`.")
     else:
-        after = await asyncio.to_thread(changed, before, key, value, book)
+        after = await asyncio.to_thread(_changed, before, key, value, book)
     if before.api_key != after.api_key:
         await asyncio.to_thread(book.secrets.forget, before)
     book.store.save(after)
@@ -175,66 +179,60 @@ def _tell(console: Console, *sentences: str) -> None:
     console.tell(" ".join(sentence for sentence in sentences if sentence))
 
 
-MAX_LISTED_MODELS = 30
+def _changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Provider:
+    """The provider with `key` set to the text `value`; an API key in `value` is stored.
+
+    Raises UsageError.
+    """
+    key = key if key.startswith(_HEADER) else key.replace("-", "_")
+    if key == "api_key" and not _is_place(value):
+        return _with_key(provider, value, book)
+    values = provider.model_dump(exclude_defaults=True)
+    if key.startswith(_HEADER):
+        values["headers"] = _headers(provider, key.removeprefix(_HEADER), value)
+    else:
+        values[key] = _parsed(key, value)
+    return _checked(provider.name, values)
 
 
-async def run_test(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
-    """Report the provider's state in lines; returns the exit code. Raises ShepherdError."""
-    if provider.is_local:
-        return await _test_local(provider, book, say)
-    if len(provider.urls) > 1:
-        codes = [await _test_upstream(provider.at(url), book, say) for url in provider.urls]
-        return max(codes)
-    return await _test_server(provider, book, say)
+def _with_key(provider: Provider, secret: str, book: ProviderBook) -> Provider:
+    """The provider with the key `secret`, which is stored."""
+    place = provider.api_key if provider.api_key == "keyring" else "file"
+    book.secrets.store(provider.name, secret, place)
+    values = provider.model_dump(exclude_defaults=True)
+    return _checked(provider.name, {**values, "api_key": place})
 
 
-async def _test_upstream(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
-    """One of several servers: its failure does not end the test of the others."""
+def _checked(name: str, values: Mapping[str, object]) -> Provider:
+    """The provider; raises UsageError, because invalid values were typed."""
     try:
-        return await _test_server(provider, book, say)
-    except BackendError as error:
-        say(str(error))
-        return 1
+        return make_provider(name, values)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
 
 
-async def _test_server(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
-    from shepherd.backends.connect import address_of, examine  # imports httpx
-
-    secret = await asyncio.to_thread(book.key, provider)
-    key = f"key {secret.masked} ({secret.source})" if secret.value else "no key"
-    say(f"{provider.name}: {provider.type} at {address_of(provider)}, {key}")
-    started = perf_counter()
-    result = await examine(provider, book)
-    say(f"connected in {1000 * (perf_counter() - started):.0f} ms")
-    for line in _findings(provider, result):
-        say(line)
-    return 1 if result.problem else 0
+def _headers(provider: Provider, header: str, value: str) -> dict[str, str]:
+    headers = {**provider.headers, header: value}
+    return {name: text for name, text in headers.items() if text}
 
 
-def _findings(provider: Provider, examination: "Examination") -> list[str]:
-    models = examination.models
-    names = ", ".join(models[:MAX_LISTED_MODELS])
-    rest = len(models) - MAX_LISTED_MODELS
-    more = f" and {rest} more" if rest > 0 else ""
-    lines = [f"models ({len(models)}): {names}{more}" if names else "models: none are listed"]
-    if examination.problem:
-        return [*lines, examination.problem]
-    listed = examination.model in models or not models
-    note = "" if listed else " (not in the list)"
-    lines.append(f"model: {examination.model}" + (note if examination.listing else " (it answers)"))
-    if not examination.window.size:
-        how = f"`shepherd provider set {provider.name} context-size TOKENS`"
-        return [*lines, f"context: unknown; set it with {how}"]
-    lines.append(f"context: {examination.window.size:,} tokens, from {examination.window.source}")
-    limit = examination.window.output_limit
-    return [*lines, f"output limit: {limit:,} tokens"] if limit else lines
+def _is_place(value: str) -> bool:
+    """Whether the text is a place of a key, not a key itself."""
+    return value in _PLACES or value.startswith(ENVIRONMENT)
 
 
-async def _test_local(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
-    backend = await open_provider(provider, book, Config())
+def _parsed(key: str, value: str) -> object:
+    field = Provider.model_fields.get(key)
+    if field is None or key in ("name", "headers"):
+        known = [name.replace("_", "-") for name in Provider.model_fields if name != "name"]
+        suggestion = did_you_mean(key.replace("_", "-"), known) or f"; there are {', '.join(known)}"
+        raise UsageError(f"a provider has no setting {key}{suggestion}")
+    kind = bare_type(field)
+    if kind == list[str]:
+        return value.replace(",", " ").split()
+    if kind is bool:
+        return parse_bool(value)
     try:
-        say(f"{provider.name}: {backend.info.id} runs in this process")
-        say(f"context: {backend.info.context_size:,} tokens")
-    finally:
-        await backend.aclose()
-    return 0
+        return _NUMBERS[kind](value.replace("_", ""))
+    except (KeyError, ValueError):
+        return value

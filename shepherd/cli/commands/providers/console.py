@@ -1,11 +1,10 @@
-"""The console of provider commands: the shell here, the prompt elsewhere."""
+"""The place where a provider command was typed."""
 
-import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.cli.terminal.secrets import read_key
@@ -13,47 +12,45 @@ from shepherd.config.provider_book import ProviderBook
 from shepherd.errors import UsageError
 
 
-class Console(Protocol):
-    """The interface that a command needs from the place where it was typed."""
+class Console:
+    """The shell: results go to stdout, the rest to stderr, and no running conversation follows.
 
-    @property
-    def book(self) -> ProviderBook:
-        """All providers."""
-        ...
+    The prompt is a subclass. `command` is the beginning of the commands in this place.
+    """
 
-    @property
-    def command(self) -> str:
-        """The beginning of the commands in this place."""
-        ...
+    command = "shepherd provider"
+
+    def __init__(self, book: ProviderBook) -> None:
+        self.book = book
 
     @property
     def can_ask(self) -> bool:
         """Whether a person can answer questions."""
-        ...
+        return sys.stdin.isatty()
 
     def show(self, text: str) -> None:
         """Show the requested data."""
-        ...
+        sys.stdout.write(f"{sanitize(text)}\n")
+        sys.stdout.flush()
 
     def tell(self, text: str) -> None:
         """Report what was done."""
-        ...
+        sys.stderr.write(f"{sanitize(text)}\n")
 
     async def read(self, question: str) -> str:
         """Read a line without an echo."""
-        ...
+        with _interruptible():
+            return read_key(question, needed=False)
 
     async def switch(self, selector: str) -> bool:
         """Make the running conversation continue with that provider; returns whether it does."""
-        ...
+        return True
 
     async def before_removing(self, name: str) -> None:
         """Make the running conversation leave the provider."""
-        ...
 
     async def after_change(self, name: str, key: str = "") -> None:
         """React to an added or removed provider, or to its changed setting `key`."""
-        ...
 
 
 Action: TypeAlias = Callable[[Console], Awaitable[int]]
@@ -66,39 +63,6 @@ async def ask_key(console: Console, question: str, *, needed: bool = True) -> st
     if needed and not key:
         raise UsageError("The key is empty; nothing was done.")
     return key
-
-
-class ShellConsole:
-    """Results on stdout, the rest on stderr; no running conversation has to follow."""
-
-    command = "shepherd provider"
-
-    def __init__(self) -> None:
-        self.book = ProviderBook.from_env(os.environ)
-
-    @property
-    def can_ask(self) -> bool:
-        return sys.stdin.isatty()
-
-    def show(self, text: str) -> None:
-        sys.stdout.write(f"{sanitize(text)}\n")
-        sys.stdout.flush()
-
-    def tell(self, text: str) -> None:
-        sys.stderr.write(f"{sanitize(text)}\n")
-
-    async def read(self, question: str) -> str:
-        with _interruptible():
-            return read_key(question, needed=False)
-
-    async def switch(self, selector: str) -> bool:
-        return True
-
-    async def before_removing(self, name: str) -> None:
-        pass
-
-    async def after_change(self, name: str, key: str = "") -> None:
-        pass
 
 
 @contextmanager

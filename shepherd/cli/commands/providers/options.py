@@ -1,22 +1,29 @@
 """`shepherd provider`: manages providers, whose servers answer in place of a local model."""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from io import StringIO
-from typing import Annotated, Any, cast
+from typing import Annotated, ClassVar, cast
 
 import typer
 from typer.main import get_command
 
-from shepherd.cli.commands.arguments import ValueCommand, with_option_groups
+from shepherd.cli.commands.arguments import (
+    FieldOption,
+    FieldOptions,
+    ValueCommand,
+    with_option_groups,
+)
 from shepherd.cli.commands.providers import actions
-from shepherd.cli.commands.providers.console import Action, ShellConsole
-from shepherd.config.choices import Effort
+from shepherd.cli.commands.providers.console import Action, Console
 from shepherd.config.provider import LOCAL, PROVIDER_TYPES, Provider
+from shepherd.config.provider_book import ProviderBook
 from shepherd.config.secrets import ENVIRONMENT
+from shepherd.config.section import described_fields
 from shepherd.errors import UsageError
 
 provider = typer.Typer(
@@ -25,22 +32,14 @@ provider = typer.Typer(
 """Its commands parse options and return an `Action`."""
 
 Name = Annotated[str, typer.Argument(help="The provider's name.")]
-TENSORRT = "TensorRT-LLM in this process"
-SEVERAL = "Several servers"
-
-
-def _setting(name: str, *names: str, panel: str | None = None) -> Any:
-    """The option for the setting `name` in the provider's file."""
-    text = Provider.model_fields[name].description or ""
-    return typer.Option(*names, help=text[:1].upper() + text[1:], rich_help_panel=panel)
+_FIELDS = described_fields(Provider)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderOptions:
-    """The options of `provider add`."""
+    """The options of `provider add` for all providers."""
 
     type: Annotated[str, typer.Option(help=f"One of {', '.join(PROVIDER_TYPES)}.")]
-    model: Annotated[str, typer.Option("--model", "-m", help="The model's name there.")] = ""
     base_url: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,49 +56,28 @@ class ProviderOptions:
     keyring: Annotated[
         bool, typer.Option("--keyring", help="Keep the key in the system's keyring.")
     ] = False
-    context_size: Annotated[
-        int, typer.Option(help="Tokens of context; 0 = what the server says.")
-    ] = 0
-    output_limit: Annotated[
-        int, typer.Option(help="Longest answer in tokens; 0 = the model's.")
-    ] = 0
-    priority: Annotated[int, typer.Option(help="Place in the order, the lowest first.")] = 100
-    dialect: Annotated[
-        str, typer.Option(help="OpenAI parameters: strict or extended; unset = by the server.")
-    ] = ""
     header: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Header of each request; may be repeated."),
     ] = None
-    requests_per_minute: Annotated[int, _setting("requests_per_minute")] = 0
-    tokens_per_minute: Annotated[int, _setting("tokens_per_minute")] = 0
-    effort: Annotated[Effort, _setting("effort")] = Effort.UNSET
-    ask: Annotated[bool, _setting("ask", "--ask/--no-ask")] = True
-    check_seconds: Annotated[float, _setting("check_seconds", panel=SEVERAL)] = 10.0
-    affinity_factor: Annotated[float, _setting("affinity_factor", panel=SEVERAL)] = 1.5
-    affinity_slack: Annotated[float, _setting("affinity_slack", panel=SEVERAL)] = 2.0
-    tokenizer: Annotated[str, _setting("tokenizer", panel=TENSORRT)] = ""
-    tensor_parallel: Annotated[int, _setting("tensor_parallel", panel=TENSORRT)] = 1
-    pipeline_parallel: Annotated[int, _setting("pipeline_parallel", panel=TENSORRT)] = 1
-    gpu_memory: Annotated[float, _setting("gpu_memory", panel=TENSORRT)] = 0.9
-    max_batch_size: Annotated[int, _setting("max_batch_size", panel=TENSORRT)] = 0
-    guided_decoding: Annotated[str, _setting("guided_decoding", panel=TENSORRT)] = ""
-    trust_remote_code: Annotated[
-        bool, _setting("trust_remote_code", "--trust-remote-code", panel=TENSORRT)
-    ] = False
     use_it: Annotated[bool, typer.Option("--use", help="Let it answer from now on, too.")] = False
+    settings: Annotated[
+        Mapping[str, object],
+        FieldOptions(
+            _FIELDS.get,
+            FieldOption("model", names="--model -m"),
+            *("context_size", "output_limit", "priority", "dialect"),
+            *("requests_per_minute", "tokens_per_minute", "effort"),
+            FieldOption("ask", names="--ask/--no-ask"),
+        ),
+    ]
 
-    @property
     def values(self) -> dict[str, object]:
         """The provider's settings by their names in its file; raises UsageError."""
-        settings = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name in Provider.model_fields and field.name != "api_key"
-        }
         urls = self.base_url or []
         return {
-            **settings,
+            **self.settings,
+            "type": self.type,
             "base_url": urls[0] if len(urls) == 1 else "",
             "base_urls": urls if len(urls) > 1 else [],
             "api_key": f"{ENVIRONMENT}{self.api_key_env}" if self.api_key_env else "",
@@ -107,16 +85,47 @@ class ProviderOptions:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class UpstreamOptions:
+    """The options of `provider add` for several servers."""
+
+    panel: ClassVar = "Several servers"
+
+    settings: Annotated[
+        Mapping[str, object],
+        FieldOptions(_FIELDS.get, "check_seconds", "affinity_factor", "affinity_slack"),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorrtOptions:
+    """The options of `provider add` for a model in this process."""
+
+    panel: ClassVar = "TensorRT-LLM in this process"
+
+    settings: Annotated[
+        Mapping[str, object],
+        FieldOptions(
+            _FIELDS.get,
+            *("tokenizer", "tensor_parallel", "pipeline_parallel", "gpu_memory"),
+            *("max_batch_size", "guided_decoding"),
+            FieldOption("trust_remote_code", names="--trust-remote-code"),
+        ),
+    ]
+
+
 @provider.command("add")
 @with_option_groups
-def add(name: Name, options: ProviderOptions) -> Action:
+def add(
+    name: Name, options: ProviderOptions, upstreams: UpstreamOptions, tensorrt: TensorrtOptions
+) -> Action:
     """Add a provider; its key is stored apart from its settings."""
     if options.api_key_env and (options.api_key is not None or options.keyring):
         raise UsageError("--api-key-env names where the key is; --api-key and --keyring store one.")
     return partial(
         actions.add_provider,
         name=name,
-        values=options.values,
+        values={**options.values(), **upstreams.settings, **tensorrt.settings},
         key=options.api_key,
         keyring=options.keyring,
         use=options.use_it,
@@ -171,11 +180,11 @@ def remove(name: Name) -> Action:
 
 def do_in_shell(action: Action) -> None:
     """Run a command's action; exits with its exit code."""
-    raise typer.Exit(asyncio.run(_done(action)))
 
+    async def run() -> int:
+        return await action(Console(ProviderBook.from_env(os.environ)))
 
-async def _done(action: Action) -> int:
-    return await action(ShellConsole())
+    raise typer.Exit(asyncio.run(run()))
 
 
 def read_command(words: Sequence[str], program: str) -> Action | str:
