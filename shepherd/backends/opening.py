@@ -10,7 +10,6 @@ from shepherd.backends.base import ONE, Backend, Concurrency
 from shepherd.backends.fallback import Candidate, FallbackBackend
 from shepherd.backends.script import load_script
 from shepherd.backends.scripted import ScriptedBackend
-from shepherd.config.choices import Effort
 from shepherd.config.paths import Paths
 from shepherd.config.provider import PROVIDER_TYPES, Provider
 from shepherd.config.provider_book import ProviderBook

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from shepherd.config.choices import SandboxMode
 from shepherd.config.files import make_private_directory
+from shepherd.config.section import SandboxMode
 from shepherd.errors import ConfigError, ToolError
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Server

@@ -9,7 +9,6 @@ from shepherd.agents import Asking, AskProvider, DelegateBackends
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
-from shepherd.config.choices import ApproveMode
 from shepherd.config.provider import make_provider
 from shepherd.config.section import ApproveMode
 from shepherd.events import CallbackEvent, Event

@@ -12,7 +12,7 @@ from shepherd.agents.ask import MAX_ROUNDS
 from shepherd.agents.progress import LAST_ROUND
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.errors import AccessError, UnreachableError
 from shepherd.events import CallbackEvent, Event, Topic
 from shepherd.messages import INTERRUPTED, Message, Role, ToolCall

@@ -13,7 +13,7 @@ from shepherd.agents.task import MAX_ROUNDS, PROMPT
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.config.settings import Config
 from shepherd.conversation.toolbox import offered_tools
 from shepherd.errors import UnreachableError

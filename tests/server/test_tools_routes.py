@@ -10,7 +10,7 @@ import pytest
 
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy

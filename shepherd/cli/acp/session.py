@@ -15,7 +15,7 @@ from shepherd.backends.base import Backend
 from shepherd.cli.acp.approvals import EditorApprover, EditorStep
 from shepherd.cli.acp.updates import SessionUpdates
 from shepherd.cli.terminal.attachments import attach_files
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.conversation.commands.present import MODE_TEXT
 from shepherd.conversation.commands.table import COMMANDS, find_command, output_of
 from shepherd.conversation.conversation import Conversation

@@ -24,9 +24,9 @@ from shepherd.cli.repl.turns import (
     run_own_command,
 )
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
-from shepherd.config.choices import ApproveMode
 from shepherd.config.files import make_private_directory
 from shepherd.config.provider_book import ProviderBook
+from shepherd.config.section import ApproveMode
 from shepherd.config.settings import Config, LayerName
 from shepherd.conversation.commands.present import MODE_TEXT, set_mode
 from shepherd.conversation.conversation import Conversation

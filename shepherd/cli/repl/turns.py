@@ -22,7 +22,7 @@ from shepherd.cli.terminal.attachments import (
 from shepherd.cli.terminal.paint import Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.cli.terminal.secrets import redact
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.own_commands import ALONE, SIGN, OwnCommand, OwnCommands
 from shepherd.errors import ShepherdError

@@ -9,7 +9,6 @@ from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Endpoint
 from shepherd.backends.api.parameters import EFFORTS, nearest
 from shepherd.backends.connect import adapter_for
-from shepherd.config.choices import Effort
 from shepherd.config.provider import make_provider
 from shepherd.config.section import Effort
 from shepherd.errors import ConfigError

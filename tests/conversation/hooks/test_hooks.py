@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.config.sections import Hook, HooksSection
 from shepherd.conversation.additions import Additions
 from shepherd.events import Event, ignore_events

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from shepherd.backends.base import Prefilled
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
-from shepherd.config.choices import ApproveMode, ShowToolCalls
+from shepherd.config.section import ApproveMode, ShowToolCalls
 from shepherd.events import EventCallback
 from shepherd.messages import Message, ToolSpec
 from shepherd.server.access.keys import KeyStore

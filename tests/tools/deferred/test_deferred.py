@@ -7,7 +7,7 @@ import pytest
 
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
-from shepherd.config.choices import ApproveMode
+from shepherd.config.section import ApproveMode
 from shepherd.events import CallbackEvent
 from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.session import Session

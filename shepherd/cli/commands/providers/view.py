@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from shepherd.backends.registry import open_provider
+from shepherd.backends.opening import open_provider
 from shepherd.config.provider import Provider, vendor_of
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
