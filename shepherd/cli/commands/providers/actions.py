@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from shepherd.backends.opening import open_provider
 from shepherd.cli.commands.providers.console import Console, ask_key
 from shepherd.cli.commands.providers.view import (
     HOW_TO_ADD,

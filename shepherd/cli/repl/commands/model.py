@@ -2,7 +2,6 @@
 
 import asyncio
 import shlex
-import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import islice
@@ -12,12 +11,12 @@ from rich.text import Text
 
 from shepherd.backends.base import Backend
 from shepherd.catalog.model_files import models_in
+from shepherd.cli.commands.providers.console import Console
 from shepherd.cli.commands.providers.view import ADD_OPTIONS, summary
 from shepherd.cli.repl.commands.base import Command, CommandContext
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.provider import LOCAL, Provider
-from shepherd.config.provider_book import ProviderBook
 from shepherd.conversation.commands.command import Lines, Note, Row
 from shepherd.errors import ConfigError, ShepherdError, UsageError
 from shepherd.validation import did_you_mean, nearest
@@ -223,23 +222,16 @@ def _words(argument: str) -> list[str]:
 _NEEDS_NO_CONNECTION = ("priority", "ask")
 
 
-class PromptConsole:
-    """A `Console` of one command in the prompt; the conversation follows changes."""
+class PromptConsole(Console):
+    """The console of one command in the prompt; the conversation follows changes."""
 
     command = "/provider"
 
     def __init__(self, context: CommandContext) -> None:
+        super().__init__(context.conversation.providers)
         self._context = context
         self._conversation = context.conversation
         self._has_output = False
-
-    @property
-    def book(self) -> ProviderBook:
-        return self._conversation.providers
-
-    @property
-    def can_ask(self) -> bool:
-        return sys.stdin.isatty()
 
     def show(self, text: str) -> None:
         lead = () if self._has_output else (BLANK_LINE,)
