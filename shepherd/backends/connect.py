@@ -19,7 +19,7 @@ from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter, Shepher
 from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter
 from shepherd.backends.api.window import Window, lacks_list, list_models
 from shepherd.backends.base import Backend
-from shepherd.config.provider import PROVIDER_TYPES, Provider, missing_type
+from shepherd.config.provider import PROVIDER_TYPES, Provider, missing_type, vendor_of
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.errors import AccessError, ConfigError, InvalidRequestError, ShepherdError
