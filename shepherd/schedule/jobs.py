@@ -15,8 +15,8 @@ from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from shepherd.config.choices import ApproveMode
 from shepherd.config.files import make_private_directory, read_text, write_private
+from shepherd.config.section import ApproveMode
 from shepherd.errors import BusyError, ConfigError, InvalidRequestError
 from shepherd.json_text import to_json
 
