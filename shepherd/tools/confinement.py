@@ -172,12 +172,11 @@ class Command:
 class Plan:
     """The way in which a call runs: inside a `box` with these rights, or without a box.
 
-    `rules` decide on it; `policy` is the same rules for a call in the box. `is_contained` means
-    that the call runs without approval because the box contains it.
+    `policy` are the rules that decided on it. `is_contained` means that the call runs without
+    approval because the box contains it.
     """
 
     verdict: Verdict
-    rules: PermissionPolicy
     policy: PermissionPolicy
     rights: Rights = NO_RIGHTS
     box: Box | None = None
@@ -190,14 +189,17 @@ class Plan:
             return OUTSIDE
         return WITH_NETWORK if self.rights.network else ""
 
-    def opening(self, refusal: Refusal) -> "Opening":
-        """How the call can run again after this refusal: with network, or outside."""
+    def opening(self, refusal: Refusal, outside_policy: PermissionPolicy) -> "Opening":
+        """How the call can run again after this refusal: with network, or outside of the box.
+
+        There the rules of `outside_policy` decide.
+        """
         plan = replace(self, is_contained=False)
         if refusal.kind is Refused.NETWORK and not self.rights.network:
             plan = replace(plan, rights=replace(self.rights, network=True))
             return Opening(AccessKind.SHELL_NETWORK, plan, refusal.text, "with network")
         rights = replace(self.rights, outside=True)
-        plan = replace(plan, rights=rights, policy=self.rules)
+        plan = replace(plan, rights=rights, policy=outside_policy)
         return Opening(AccessKind.UNSANDBOXED, plan, refusal.text, "outside the sandbox")
 
 
@@ -247,7 +249,7 @@ class Confiner:
             return await self._read_only(command)
         accesses = command.accesses
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
-        plan = Plan(verdict, self._policy, self._policy)
+        plan = Plan(verdict, self._policy)
         held = None if verdict.decision is Decision.ALLOW else await self._held_verdict(command)
         if verdict.decision is Decision.DENY and held is None:
             return plan
@@ -284,11 +286,11 @@ class Confiner:
                 policy = self._policy.contained()
                 verdict = await asyncio.to_thread(policy.decide, command.tool, accesses)
                 is_contained = verdict.decision is Decision.ALLOW
-                return Plan(verdict, self._policy, policy, rights, box, is_contained)
+                return Plan(verdict, policy, rights, box, is_contained)
         verdict = await asyncio.to_thread(decide, command.tool, accesses)
         if box is None and verdict.decision is not Decision.DENY:
             await self._without_box(command.on_event)
-        return Plan(verdict, self._policy, self._policy, rights, box)
+        return Plan(verdict, self._policy, rights, box)
 
     async def _without_box(self, on_event: EventCallback) -> None:
         missing = await self._sandbox.missing()

@@ -1,10 +1,10 @@
-"""Asks the user about the accesses of a call, and keeps the rules that the user adds."""
+"""Decides on a call: by the rules, and by the user where the rules leave it open."""
 
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
@@ -15,18 +15,20 @@ from shepherd.errors import PlaceError, ShepherdError, ToolError
 from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, AnyTool, FieldChoices, ToolContext, ToolResult
-from shepherd.tools.confinement import Command, Plan
+from shepherd.tools.confinement import Command, Confiner, Plan
 from shepherd.tools.deferred import call_signature
 from shepherd.tools.permissions.approval import (
+    HELD_BACK,
     Approval,
     ApprovalRequest,
     Approver,
     CallObserver,
     Choice,
 )
+from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.permissions.proposal import propose
-from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
+from shepherd.tools.permissions.rules import Decision, Lifetime
 from shepherd.tools.sandbox.refusal import Refusal
 from shepherd.tools.text import valid_json, valid_text
 from shepherd.validation import describe_problem
@@ -45,10 +47,14 @@ class PreparedCall:
     accesses: tuple[Access, ...]
 
     @property
+    def place(self) -> Path:
+        """The directory in which the call starts programs."""
+        return self.tool.start_directory(self.arguments, self.context)
+
+    @property
     def command(self) -> Command:
         """The call as one that starts programs."""
-        place = self.tool.start_directory(self.arguments, self.context)
-        return Command(self.tool.name, self.accesses, place, self.context.on_event)
+        return Command(self.tool.name, self.accesses, self.place, self.context.on_event)
 
 
 class CallStep(Protocol):
@@ -93,42 +99,44 @@ def _sentence(details: list[ErrorDetails], names: Iterable[str]) -> str:
 
 _log = logging.getLogger(__name__)
 
+_KEY_CAUSE = "the result holds a private key"
+_KEY_PREVIEW = "The call has run, and its result holds a private key. Yes tells it to the model."
 CHANGED = "what the call touches has changed since it was approved; try again"
 
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """The rules, and the user who is asked where these leave it open.
+    """Decides on one call: by the rules, and by the user where these leave it open.
 
-    The `observer` is told each verdict.
+    The `observer` is told each verdict and each answer. `caller` names the model that made the
+    call, if it is not the model of the conversation. `notes` are texts for the end of the result.
     """
 
+    call: ToolCall
     policy: PermissionPolicy
+    confiner: Confiner
     approver: Approver
-    observer: CallObserver | None
+    observer: CallObserver | None = None
+    caller: str = ""
+    notes: list[str] = field(default_factory=list[str])
 
-    def decide(self, tool: str, accesses: Sequence[Access]) -> Verdict:
-        """The verdict of the rules, which the observer now knows."""
-        return self.noted(self.policy.decide(tool, accesses))
-
-    def noted(self, verdict: Verdict) -> Verdict:
-        """The verdict, which the observer now knows."""
+    async def obtain(self, prepared: PreparedCall) -> Plan:
+        """The way in which the call may run; raises ToolError if it may not."""
+        mode = self.policy.mode
+        plan = await self._plan(prepared)
+        if plan.verdict.decision is Decision.ASK:
+            request = self._request(prepared.accesses, plan.verdict, await self._preview(prepared))
+            request = replace(request, sandbox=plan.sandbox_text)
+            offered = _offering(request, plan.policy, prepared.tool, prepared.accesses)
+            self.notes.append(await self._answer(prepared, offered))
+            accesses = prepared.accesses
+            if not await asyncio.to_thread(self.policy.accept, plan.verdict, accesses):
+                raise ToolError(CHANGED)
+            if self.policy.mode is not mode:  # the user has changed it with the answer
+                plan = await self._plan(prepared)
         if self.observer is not None:
-            self.observer.ruled(verdict.decision, verdict.cause)
-        return verdict
-
-    async def approved(self, prepared: PreparedCall, plan: Plan) -> str:
-        """Ask for approval; returns text to add to the result. Raises ToolError if it is denied."""
-        request = ApprovalRequest(
-            call=prepared.call,
-            accesses=prepared.accesses,
-            preview=valid_text(await self._preview(prepared)),
-            session=propose(plan.policy, prepared.tool.name, prepared.accesses, Lifetime.SESSION),
-            always=propose(plan.policy, prepared.tool.name, prepared.accesses, Lifetime.ALWAYS),
-            cause=plan.verdict.cause,
-            sandbox=plan.sandbox_text,
-        )
-        return await self._answer(prepared, request)
+            self.observer.started()
+        return plan
 
     async def opened(
         self, prepared: PreparedCall, plan: Plan, refusal: Refusal
@@ -137,80 +145,91 @@ class Consent:
 
         Raises ToolError if a rule or the user says no.
         """
-        opening = plan.opening(refusal)
+        opening = plan.opening(refusal, self.policy)
         # the first run may have created or removed files that the line mentions
         current = await asyncio.to_thread(
             prepared.tool.accesses, prepared.arguments, prepared.context
         )
         prepared = replace(prepared, accesses=tuple(current))
         accesses = prepared.command.opening(opening.kind)
-        denied = self._denied(prepared)
-        verdict = self.decide(prepared.tool.name, (*denied, *accesses))
-        if verdict.decision is Decision.DENY:
-            raise ToolError(f"denied by rule: {verdict.cause}")
-        everything = (*prepared.accesses, *accesses)
-
-        def offer(lifetime: Lifetime) -> tuple[Rule, ...]:
-            if prepared.command.connects_itself:
-                return ()
-            return propose(opening.plan.policy, prepared.tool.name, everything, lifetime)
-
-        request = ApprovalRequest(
-            call=prepared.call,
-            accesses=accesses,
-            preview=valid_text(await self._preview(prepared)),
-            session=offer(Lifetime.SESSION),
-            always=offer(Lifetime.ALWAYS),
-            cause=verdict.cause,
-            sandbox=opening.question,
-        )
+        verdict = self._decide(prepared.tool, (*self._denied(prepared), *accesses))
+        request = self._request(accesses, verdict, await self._preview(prepared))
+        request = replace(request, sandbox=opening.question)
+        if not prepared.command.connects_itself:
+            everything = (*prepared.accesses, *accesses)
+            request = _offering(request, opening.plan.policy, prepared.tool, everything)
         return opening.plan, await self._answer(prepared, request) + opening.note
 
-    async def authorize(
-        self, call: ToolCall, tool: AnyTool, notes: list[str], access: Access, purpose: str
-    ) -> bool:
-        """Decide on a further access of a running call."""
-        verdict = self.decide(tool.name, [access])
-        if verdict.decision is Decision.DENY:
-            raise ToolError(f"denied by rule: {verdict.cause}")
+    async def authorize(self, tool: AnyTool, access: Access, purpose: str) -> bool:
+        """Decide on a further access of the running call."""
+        verdict = self._decide(tool, [access])
         if verdict.decision is Decision.ASK:
-            request = ApprovalRequest(
-                call=call,
-                accesses=(access,),
-                preview=valid_text(purpose),
-                session=propose(self.policy, tool.name, [access], Lifetime.SESSION),
-                always=propose(self.policy, tool.name, [access], Lifetime.ALWAYS),
-                cause=verdict.cause,
-            )
-            approval = await self._consent(request)
+            request = self._request((access,), verdict, purpose)
+            request = _offering(request, self.policy, tool, [access])
+            approval = await self._approval(request)
             if access.kind is AccessKind.PLAN:
                 self.policy.end_plan(edits=approval.choice is Choice.SESSION)
                 approval = replace(approval, choice=Choice.ONCE)
-            notes.append(self._remember(request, approval))
+            self.notes.append(self._remember(request, approval))
         return verdict.decision is Decision.ASK
 
     async def ask_user(
-        self,
-        call: ToolCall,
-        reason: str,
-        text: str,
-        fields: tuple[str, ...],
-        choices: FieldChoices,
+        self, reason: str, text: str, fields: tuple[str, ...], choices: FieldChoices
     ) -> tuple[str, ...] | None:
-        """Ask a question of a running call; no rule and no mode answers it."""
+        """Ask a question of the running call; no rule and no mode answers it."""
         if self.policy.mode is ApproveMode.NONE:
             return None
-        question = ToolCall(f"{call.id}-question", call.name, {})
+        question = ToolCall(f"{self.call.id}-question", self.call.name, {})
         preview, cause = valid_text(text), valid_text(reason)
         request = ApprovalRequest(
             question, (), preview, cause=cause, fields=fields, choices=choices
         )
-        approval = await self.approver.ask(request)
+        approval = await self._ask(request)
         return None if approval.choice is Choice.DENY else approval.values
+
+    async def disclosed(self, result: ToolResult) -> ToolResult:
+        """The result as the model may read it: complete, or an error without the private key."""
+        mode = self.policy.mode
+        if mode is ApproveMode.ALL or not holds_private_key(result.content):
+            return result
+        approval = Approval(Choice.DENY, reason="--approve none")
+        if mode is not ApproveMode.NONE:
+            request = ApprovalRequest(self.call, (), preview=_KEY_PREVIEW, cause=_KEY_CAUSE)
+            approval = await self._ask(request)
+        if approval.choice is not Choice.DENY:
+            return result
+        why = f"{approval.reason}: {approval.feedback}" if approval.feedback else approval.reason
+        return replace(result, content=f"Error: {HELD_BACK} ({why})", ok=False)
+
+    async def _plan(self, prepared: PreparedCall) -> Plan:
+        """How the rules let the call run; raises ToolError if they deny it."""
+        if not prepared.tool.starts_programs:
+            return Plan(self._decide(prepared.tool, prepared.accesses), self.policy)
+        plan = await self.confiner.plan(prepared.command)
+        self._note(plan.verdict)
+        return plan
+
+    def _decide(self, tool: AnyTool, accesses: Sequence[Access]) -> Verdict:
+        """The verdict of the rules; raises ToolError if they deny an access."""
+        verdict = self.policy.decide(tool.name, accesses)
+        self._note(verdict)
+        return verdict
+
+    def _note(self, verdict: Verdict) -> None:
+        """Tell the observer; raises ToolError for a verdict that denies."""
+        if self.observer is not None:
+            self.observer.ruled(verdict.decision, verdict.cause)
+        if verdict.decision is Decision.DENY:
+            raise ToolError(f"denied by rule: {verdict.cause}")
+
+    def _request(
+        self, accesses: tuple[Access, ...], verdict: Verdict, preview: str
+    ) -> ApprovalRequest:
+        return ApprovalRequest(self.call, accesses, valid_text(preview), cause=verdict.cause)
 
     async def _answer(self, prepared: PreparedCall, request: ApprovalRequest) -> str:
         """The text that an approval adds to the result. Raises ToolError if it is denied."""
-        approval = await self._consent(request)
+        approval = await self._approval(request)
         accesses = await asyncio.to_thread(
             prepared.tool.accesses, prepared.arguments, prepared.context
         )
@@ -222,12 +241,22 @@ class Consent:
             )
         return self._remember(request, approval)
 
-    async def _consent(self, request: ApprovalRequest) -> Approval:
+    async def _approval(self, request: ApprovalRequest) -> Approval:
         """The approval; raises ToolError if the request is denied."""
-        approval = await self.approver.ask(request)
+        approval = await self._ask(request)
         if approval.choice is Choice.DENY:
             feedback = f": {approval.feedback}" if approval.feedback else ""
             raise ToolError(approval.reason + feedback)
+        return approval
+
+    async def _ask(self, request: ApprovalRequest) -> Approval:
+        if self.caller:
+            # the ids of calls are unique only among those of one model
+            call = replace(request.call, id=f"{self.caller}: {request.call.id}")
+            request = replace(request, call=call, caller=self.caller)
+        approval = await self.approver.ask(request)
+        if self.observer is not None:
+            self.observer.answered(approval)
         return approval
 
     async def _preview(self, prepared: PreparedCall) -> str:
@@ -243,6 +272,7 @@ class Consent:
             return f"({error})"
 
     def _remember(self, request: ApprovalRequest, approval: Approval) -> str:
+        """Add the rules that the user chose; returns the text for the model."""
         notes = f"\n[the user adds: {approval.feedback}]" if approval.feedback else ""
         for rule in request.rules_for(approval.choice):
             try:
@@ -256,6 +286,17 @@ class Consent:
         """The accesses of a call that no approval can allow."""
         name = prepared.tool.name
         return [access for access in prepared.accesses if self.policy.denies(name, access)]
+
+
+def _offering(
+    request: ApprovalRequest, policy: PermissionPolicy, tool: AnyTool, accesses: Sequence[Access]
+) -> ApprovalRequest:
+    """The request with the rules that the answers "session" and "always" would add."""
+    return replace(
+        request,
+        session=propose(policy, tool.name, accesses, Lifetime.SESSION),
+        always=propose(policy, tool.name, accesses, Lifetime.ALWAYS),
+    )
 
 
 def _revealing_reads(error: ToolError, accesses: tuple[Access, ...]) -> list[Access]:

@@ -14,27 +14,24 @@ from shepherd.events import EventCallback, Notice, Topic, ignore_events
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AnyTool, Authorize, CallRunner, ToolContext, ToolResult
 from shepherd.tools.confinement import Confiner, Plan, refusal_note
-from shepherd.tools.consent import CHANGED, CallStep, Consent, PreparedCall, parse_arguments
+from shepherd.tools.consent import CallStep, Consent, PreparedCall, parse_arguments
 from shepherd.tools.deferred import unknown_tool
-from shepherd.tools.permissions.approval import (
-    Approver,
-    CallObserver,
-    NamingApprover,
-    ObservedApprover,
-    disclosed,
-    harmless_error,
-)
+from shepherd.tools.permissions.approval import Approver, CallObserver, harmless_error
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.text import cap_text, valid_text
 
 _log = logging.getLogger(__name__)
 
+WrapNested = Callable[["ToolRunner"], CallRunner]
+
 
 class ToolRunner:
-    """A `turn.ToolExecutor` over a registry of tools, a policy and an approver."""
+    """A `turn.ToolExecutor` over a registry of tools, a policy and an approver.
+
+    `caller` names the model whose calls it runs, if that is not the model of the conversation.
+    """
 
     def __init__(
         self,
@@ -48,9 +45,9 @@ class ToolRunner:
         self.policy = policy
         self.approver = approver
         self.steps = steps
-        self.observer: CallObserver | None = None
         self.caller = ""
-        self.wrap_nested: Callable[[ToolRunner], CallRunner] | None = None
+        self.observer: CallObserver | None = None
+        self.wrap_nested: WrapNested | None = None
         spill_dir = context.spill_dir.resolve()
         self.context = replace(context, cwd=policy.cwd, spill_dir=spill_dir)
         sandbox = context.sandbox or Sandbox(SandboxMode.OFF)
@@ -68,23 +65,19 @@ class ToolRunner:
         """
         nested = copy(self)
         nested.registry = ToolRegistry(tool for tool in self.registry if not tool.calls_models)
-        nested.approver = NamingApprover(self.approver, caller)
         nested.caller = caller
         return nested if self.wrap_nested is None else self.wrap_nested(nested)
 
     def observed_by(
-        self,
-        observer: CallObserver,
-        wrap_nested: "Callable[[ToolRunner], CallRunner] | None" = None,
+        self, observer: CallObserver, wrap_nested: WrapNested | None = None
     ) -> "ToolRunner":
         """The same runner, which tells `observer` how it is decided on its calls.
 
-        With `wrap_nested`, that replaces the runners of `on_behalf_of`.
+        `wrap_nested` replaces the runner for a model that a tool calls.
         """
         observed = copy(self)
-        observed.wrap_nested = wrap_nested or self.wrap_nested
         observed.observer = observer
-        observed.approver = ObservedApprover(self.approver, observer)
+        observed.wrap_nested = wrap_nested or self.wrap_nested
         return observed
 
     async def run(
@@ -96,9 +89,12 @@ class ToolRunner:
         """The call's result, whatever happens; only cancelling the task raises."""
         limit = min(output_bytes or self.context.output_bytes, self.context.output_bytes)
         mode = self.policy.mode
+        consent = Consent(
+            call, self.policy, self._confiner, self.approver, self.observer, self.caller
+        )
+        context = replace(self.context, output_bytes=limit, on_event=on_event, runner=self)
         try:
-            result = await self._run(call, limit, on_event)
-            result = await disclosed(call, result, self.policy.mode, self.approver)
+            result = await consent.disclosed(await self._run(call, context, consent))
         except ToolError as error:
             result = ToolResult(f"Error: {harmless_error(error)}", ok=False)
         except Exception as error:  # noqa: BLE001 - a defect in one tool must not end the session
@@ -108,38 +104,24 @@ class ToolRunner:
             on_event(Notice(self.policy.mode.value, Topic.MODE))
         return await asyncio.to_thread(self._presentable, result, limit)
 
-    async def _run(self, call: ToolCall, limit: int, on_event: EventCallback) -> ToolResult:
+    async def _run(self, call: ToolCall, context: ToolContext, consent: Consent) -> ToolResult:
         tool = self.registry.get(call.name)
         if tool is None:
             raise ToolError(unknown_tool(call.name, self.registry.names))
         arguments = parse_arguments(tool, call)
-        await self._confiner.prepare(on_event)
-        denies = partial(self.policy.denies, tool.name)
-        context = replace(
-            self.context, denies=denies, output_bytes=limit, on_event=on_event, runner=self
-        )
+        await self._confiner.prepare(context.on_event)
+        context = replace(context, denies=partial(self.policy.denies, tool.name))
         accesses = await asyncio.to_thread(tool.accesses, arguments, context)
-        notes: list[str] = []
-        consent = Consent(self.policy, self.approver, self.observer)
         context = replace(
             context,
             grants=frozenset(accesses),
-            authorize=partial(consent.authorize, call, tool, notes),
-            ask_user=partial(consent.ask_user, call),
+            authorize=partial(consent.authorize, tool),
+            ask_user=consent.ask_user,
         )
         prepared = PreparedCall(call, tool, arguments, context, tuple(accesses))
-        mode = self.policy.mode
-        plan = await self._allowed_plan(prepared, consent)
-        if plan.verdict.decision is Decision.ASK:
-            notes.append(await consent.approved(prepared, plan))
-            if not await asyncio.to_thread(self.policy.accept, plan.verdict, accesses):
-                raise ToolError(CHANGED)
-            if self.policy.mode is not mode:
-                plan = await self._allowed_plan(prepared, consent)
-        if self.observer is not None:
-            self.observer.started()
+        plan = await consent.obtain(prepared)
         result = await self._stepped(prepared, plan, consent)
-        return replace(result, content=result.content + "".join(notes))
+        return replace(result, content=result.content + "".join(consent.notes))
 
     async def _stepped(self, prepared: PreparedCall, plan: Plan, consent: Consent) -> ToolResult:
         """Run the call with all steps before it, and after it in reverse order."""
@@ -148,34 +130,15 @@ class ToolRunner:
         try:
             result = await self._confined(prepared, plan, consent)
         except ToolError as error:
+            # the steps after the call are told about a failure too
             result = ToolResult(f"Error: {harmless_error(error)}", ok=False)
         for step in reversed(self.steps):
             result = await step.after(prepared, result)
         return result
 
-    async def _allowed_plan(self, prepared: PreparedCall, consent: Consent) -> Plan:
-        """The plan of a call; raises ToolError if the rules deny it."""
-        plan = await self._plan(prepared, consent)
-        if plan.verdict.decision is Decision.DENY:
-            raise ToolError(f"denied by rule: {plan.verdict.cause}")
-        return plan
-
-    async def _plan(self, prepared: PreparedCall, consent: Consent) -> Plan:
-        """The verdict of the rules on a call, and where the call runs."""
-        if prepared.tool.starts_programs:
-            plan = await self._confiner.plan(prepared.command)
-            consent.noted(plan.verdict)
-            return plan
-        verdict = consent.decide(prepared.tool.name, prepared.accesses)
-        return Plan(verdict, self.policy, self.policy)
-
     async def _confined(self, prepared: PreparedCall, plan: Plan, consent: Consent) -> ToolResult:
         """Run the call; after a refusal of the sandbox, ask whether to run it with more rights."""
-        place = (
-            prepared.tool.start_directory(prepared.arguments, prepared.context)
-            if plan.box
-            else prepared.context.cwd
-        )
+        place = prepared.place if plan.box else prepared.context.cwd
         notes = ""
         while True:
             confinement = await self._confiner.confinement(plan, place)
@@ -224,6 +187,7 @@ async def _untimed(
 
 
 async def _within(tool: AnyTool, arguments: Any, context: ToolContext) -> ToolResult:
+    """Run the tool; raises ToolError if it takes longer than its deadline."""
     seconds = tool.deadline(arguments, context)
     deadline = asyncio.timeout(seconds)
     context = replace(context, authorize=partial(_untimed, deadline, context.authorize))

@@ -1,13 +1,12 @@
 """Requests for approval, the answers, and the objects that answer them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from shepherd.config.section import ApproveMode
 from shepherd.messages import ToolCall
-from shepherd.tools.base import Access, AccessKind, ToolResult
+from shepherd.tools.base import Access, AccessKind
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.permissions.rules import Decision, Rule
 
@@ -15,8 +14,6 @@ DENIED_BY_USER = "denied by the user"
 NO_TERMINAL = "denied: approval needed and no terminal to ask"
 
 HELD_BACK = "the call has run, but its result holds a private key and is held back"
-_CAUSE = "the result holds a private key"
-_PREVIEW = "The call has run, and its result holds a private key. Yes tells it to the model."
 
 
 class Choice(StrEnum):
@@ -92,19 +89,6 @@ class DenyingApprover:
         return Approval(Choice.DENY, reason=NO_TERMINAL)
 
 
-class NamingApprover:
-    """Forwards requests of a model that another model called, and adds its name."""
-
-    def __init__(self, inner: Approver, caller: str) -> None:
-        self._inner = inner
-        self._caller = caller
-
-    async def ask(self, request: ApprovalRequest) -> Approval:
-        """The answer of `inner`; the call gets an id that is unique across both models."""
-        call = replace(request.call, id=f"{self._caller}: {request.call.id}")
-        return await self._inner.ask(replace(request, call=call, caller=self._caller))
-
-
 class CallObserver(Protocol):
     """Notes how it is decided on a call; a call can have several decisions."""
 
@@ -119,20 +103,6 @@ class CallObserver(Protocol):
     def started(self) -> None:
         """Note that the call runs."""
         ...
-
-
-class ObservedApprover:
-    """Forwards requests, and tells an observer the answers."""
-
-    def __init__(self, inner: Approver, observer: CallObserver) -> None:
-        self._inner = inner
-        self._observer = observer
-
-    async def ask(self, request: ApprovalRequest) -> Approval:
-        """The answer of `inner`."""
-        approval = await self._inner.ask(request)
-        self._observer.answered(approval)
-        return approval
 
 
 class ScriptedApprover:
@@ -150,23 +120,6 @@ class ScriptedApprover:
         """The next prepared answer."""
         self.requests.append(request)
         return self._answers.pop(0) if self._answers else Approval(Choice.DENY)
-
-
-async def disclosed(
-    call: ToolCall, result: ToolResult, mode: ApproveMode, approver: Approver
-) -> ToolResult:
-    """The result as the model may read it: complete, or an error without the private key."""
-    if mode is ApproveMode.ALL or not holds_private_key(result.content):
-        return result
-    approval = Approval(Choice.DENY, reason="--approve none")
-    if mode is not ApproveMode.NONE:
-        approval = await approver.ask(ApprovalRequest(call, (), preview=_PREVIEW, cause=_CAUSE))
-    if approval.choice is not Choice.DENY:
-        return result
-    reason_text = (
-        f"{approval.reason}: {approval.feedback}" if approval.feedback else approval.reason
-    )
-    return replace(result, content=f"Error: {HELD_BACK} ({reason_text})", ok=False)
 
 
 def harmless_error(error: Exception) -> str:
