@@ -23,6 +23,7 @@ from shepherd.tools.base import (
     Tool,
     ToolContext,
     ToolResult,
+    Traits,
 )
 from shepherd.tools.deferred import SearchResults
 from shepherd.turn import TurnLimits, run_turn
@@ -137,6 +138,7 @@ class AskProvider(Tool[AskArguments]):
     """Asks one provider; its session is kept with the conversation for the next question."""
 
     arguments = AskArguments
+    traits = Traits(connects_in_plan=True)  # the model that is asked has the same rules
     calls_models = True
 
     def __init__(self, name: str, provider: Provider, asking: Asking) -> None:

@@ -90,7 +90,7 @@ class RunTask(Tool[TaskAtArguments]):
     """
 
     name = TASK
-    traits = Traits("think")
+    traits = Traits("think", connects_in_plan=True)  # the sub-agent has the same rules
     arguments = TaskAtArguments
     calls_models = True
     parallel = True

@@ -14,7 +14,7 @@ from shepherd.conversation.additions import Additions, PlanNotes
 from shepherd.conversation.delegates import Delegates
 from shepherd.conversation.history import SessionHistory
 from shepherd.conversation.model_slot import ModelSlot
-from shepherd.conversation.own_commands import EXECUTE, OwnCommands
+from shepherd.conversation.own_commands import OwnCommands
 from shepherd.conversation.session_start import (
     CurrentSession,
     Notices,
@@ -30,6 +30,7 @@ from shepherd.memory import Place
 from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
+from shepherd.tools.base import EXECUTE_COMMAND
 from shepherd.tools.deferred import FIND_TOOLS
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.registry import ToolRegistry
@@ -78,7 +79,7 @@ class Conversation:
             self.paths.spill,
             keys_in(os.environ),
             lambda: self.slot.context_size,
-            offers_tool=lambda: any(t.name == EXECUTE for t in self.session.tools),
+            offers_tool=lambda: any(t.name == EXECUTE_COMMAND for t in self.session.tools),
         )
         self._undo = workspace.undo
         self.additions = self._additions(workspace)

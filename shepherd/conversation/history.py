@@ -12,7 +12,7 @@ from shepherd.conversation.additions import Additions
 from shepherd.errors import SessionError, UndoError
 from shepherd.messages import Message, Role
 from shepherd.session import Branch, Session
-from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.base import READ_FILE, Access, AccessKind
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.undo.keeper import UndoKeeper
 from shepherd.undo.log import MoveResult
@@ -183,6 +183,6 @@ def build_keeper(
 
     def protects(path: Path) -> bool:
         access = Access(AccessKind.READ, str(path))
-        return any(rules.denies("read_file", access) for rules in (strict, policy))
+        return any(rules.denies(READ_FILE, access) for rules in (strict, policy))
 
     return UndoKeeper(paths.undo_file, policy.cwd, limits, protects, warn)

@@ -13,6 +13,7 @@ from shepherd.errors import ToolError
 from shepherd.events import EventCallback
 from shepherd.messages import Message, ToolCall
 from shepherd.own_programs import own_program
+from shepherd.tools.base import EXECUTE_COMMAND
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.program import Program
 from shepherd.tools.shell.environment import safe_environment
@@ -33,7 +34,6 @@ MAX_SHARED = 16_384
 In a smaller context it is a byte for each token of it, which is a quarter of most texts' tokens.
 """
 
-EXECUTE = "execute_command"
 SIGN, ALONE = "!", "!!"
 """The beginning of a line that the user runs, with and without the model's knowledge."""
 
@@ -115,7 +115,9 @@ class OwnCommands:
         commands, complete = self._take_shared()
         messages = [] if complete else [Message.hint(LEFT_OUT), Message.assistant(DONE)]
         for command in commands:
-            call = ToolCall(f"own{secrets.token_hex(3)}", EXECUTE, {"command": command.line})
+            call = ToolCall(
+                f"own{secrets.token_hex(3)}", EXECUTE_COMMAND, {"command": command.line}
+            )
             end = "" if command.ok else f"\n[{command.end.removeprefix('ended with ')}]"
             messages += [
                 Message.hint(f"Run {command.line}"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, AccessKind, ToolContext
+from shepherd.tools.base import READ_FILE, Access, AccessKind, ToolContext
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.files.textfile import detect
@@ -59,9 +59,6 @@ def _values(block: str) -> dict[str, str]:
     return {str(key): str(value) for key, value in items if isinstance(value, str | int | float)}
 
 
-TOOL = "read_file"
-"""The tool whose rules hold for these reads."""
-
 _HIDDEN = re.compile("[\u200b\u2060\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e0fff]")
 """Characters with which a file could say something to a model that no reader sees."""
 
@@ -94,7 +91,7 @@ class KnowledgeFiles:
         context = ToolContext(
             self._policy.cwd,
             self._spill_dir,
-            denies=partial(self._policy.denies, TOOL),
+            denies=partial(self._policy.denies, READ_FILE),
             grants=frozenset({access}),
         )
         with file_errors(name), FileAccess(context).open(real) as file:
@@ -110,10 +107,10 @@ class KnowledgeFiles:
     def _check(self, real: Path, root: Path, access: Access, name: str) -> None:
         if not real.is_relative_to(root):
             raise ToolError(f"it leads out of {root}: {name}")
-        if self._policy.denies(TOOL, access):
+        if self._policy.denies(READ_FILE, access):
             raise ToolError(f"denied by rule: {name}")
         if is_key_file(real):
             raise ToolError(f"it holds a private key: {name}")
-        verdict = self._policy.decide_one(TOOL, access)
+        verdict = self._policy.decide_one(READ_FILE, access)
         if verdict.decision is not Decision.ALLOW and verdict.rule not in default_rules():
             raise ToolError(f"a rule asks before it is read: {name}")

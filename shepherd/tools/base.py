@@ -200,6 +200,10 @@ class ToolContext:
             raise ToolError("what the call touches has changed since it was approved; try again")
 
 
+EXECUTE_COMMAND = "execute_command"
+READ_FILE, WRITE_FILE, EDIT_FILE = "read_file", "write_file", "edit_file"
+"""Names of tools that default rules name too."""
+
 ToolKind: TypeAlias = Literal[
     "read", "edit", "delete", "search", "execute", "fetch", "think", "other"
 ]
@@ -212,7 +216,8 @@ class Traits:
 
     `verb` begins the title of a call. `unit` is what a line of its result stands for. `reads_only`
     means that it changes nothing and connects to nothing. With `shows_end` the end of its result
-    matters more than the beginning.
+    matters more than the beginning. With `connects_in_plan` its requests over the network change
+    nothing, so plan mode allows them.
     """
 
     kind: ToolKind = "other"
@@ -220,6 +225,7 @@ class Traits:
     unit: str = ""
     reads_only: bool = False
     shows_end: bool = False
+    connects_in_plan: bool = False
 
 
 TRAITS: dict[str, Traits] = {}
@@ -250,7 +256,7 @@ class Tool(ABC, Generic[A]):
     def __init_subclass__(cls) -> None:
         # frontends also show calls of earlier sessions, and know only the name of the tool
         super().__init_subclass__()
-        if "traits" in cls.__dict__:
+        if "traits" in cls.__dict__ and hasattr(cls, "name"):
             TRAITS[cls.name] = cls.traits
 
     def spec(self) -> ToolSpec:

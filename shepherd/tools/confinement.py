@@ -10,8 +10,8 @@ from pathlib import Path
 from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback, Notice, Topic
-from shepherd.tools.base import Access, AccessKind, Claim
-from shepherd.tools.permissions.files import TOOL, FileRules
+from shepherd.tools.base import EXECUTE_COMMAND, Access, AccessKind, Claim
+from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.permissions.rules import Decision, Rule
 from shepherd.tools.sandbox.boxes.box import Box
@@ -352,7 +352,7 @@ class Confiner:
         return frozenset(
             name
             for name, access in accesses.items()
-            if decide(TOOL, access).decision is not Decision.ALLOW
+            if decide(EXECUTE_COMMAND, access).decision is not Decision.ALLOW
         )
 
     def _notify(self, on_event: EventCallback, text: str) -> None:

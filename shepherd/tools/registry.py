@@ -31,6 +31,7 @@ class ToolRegistry:
         if tool.name in self._tools:
             raise ValueError(f"two tools are named {tool.name}")
         self._tools[tool.name] = tool
+        TRAITS.setdefault(tool.name, tool.traits)  # the class of some tools does not know the name
         self.version += 1
 
     def remove(self, name: str) -> None:

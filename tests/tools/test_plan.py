@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shepherd.agents.task import RunTask
 from shepherd.config.section import ApproveMode
 from shepherd.events import CallbackEvent, Event, PlanUpdate, Topic
 from shepherd.memory import Memory, Place
@@ -85,6 +86,27 @@ async def test_tools_that_read_follow_the_rules(tmp_path: Path) -> None:
     assert "kept" in await shop.call("search_memory", query="x") or shop.request_count == 0
     assert (await shop.call("execute_command", command="cat kept")).startswith("Error: denied by")
     assert [request.call.name for request in shop.approver.requests] == ["execute_command"]
+
+
+def test_plan_mode_allows_requests_of_tools_that_change_nothing_by_them(tmp_path: Path) -> None:
+    shop = planning(tmp_path)
+    shop.runner.registry.add(_Asking())
+    address = [Access(Kind.NETWORK, "https://example.com/")]
+    verdicts = {
+        name: shop.runner.policy.decide(name, address).decision.value
+        for name in ("http_get", "task", "ask_other", "http_request", "act", "ask_stranger")
+    }
+    assert verdicts == {
+        "http_get": "allow", "task": "allow", "ask_other": "allow",
+        "http_request": "deny", "act": "deny", "ask_stranger": "deny",
+    }  # fmt: skip
+
+
+class _Asking(RunTask):
+    """A tool that has its name from the settings."""
+
+    def __init__(self) -> None:
+        self.name = "ask_other"
 
 
 async def test_a_tool_that_declares_nothing_asks_for_each_call(tmp_path: Path) -> None:

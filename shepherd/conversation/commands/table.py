@@ -8,9 +8,10 @@ from shepherd.conversation.commands.command import Command, Lines
 from shepherd.conversation.commands.past import PAST_COMMANDS
 from shepherd.conversation.commands.present import PRESENT_COMMANDS
 from shepherd.conversation.conversation import Conversation
-from shepherd.conversation.own_commands import ALONE, EXECUTE, SIGN, OwnCommand
+from shepherd.conversation.own_commands import ALONE, SIGN, OwnCommand
 from shepherd.errors import InvalidRequestError, UndoError
 from shepherd.events import EventCallback, ignore_events
+from shepherd.tools.base import EXECUTE_COMMAND
 from shepherd.tools.shell.accesses import line_accesses
 
 ConversationCommand: TypeAlias = Command[[Conversation, str]]
@@ -95,11 +96,13 @@ def _refusal(conversation: Conversation, line: str) -> str:
     config, policy = conversation.config, conversation.policy
     if not line:
         return f"there is no command after {SIGN}"
-    if not config.model.tools or EXECUTE in config.tools.disabled:
+    if not config.model.tools or EXECUTE_COMMAND in config.tools.disabled:
         return "commands are switched off in this conversation"
     if policy.mode is ApproveMode.NONE:
         return "the approval mode is none"
-    if any(policy.denies(EXECUTE, access) for access in line_accesses(line, conversation.cwd)):
+    if any(
+        policy.denies(EXECUTE_COMMAND, access) for access in line_accesses(line, conversation.cwd)
+    ):
         return "a rule denies it"
     return ""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import (
+    EDIT_FILE,
     Access,
     AccessKind,
     Arguments,
@@ -123,7 +124,7 @@ class _Edit:
 class EditFile(Tool[EditArguments]):
     """Replaces one place, or with `replace_all` every place, of a text file."""
 
-    name = "edit_file"
+    name = EDIT_FILE
     traits = Traits("edit", "Edit")
     description = "Replace text in a file."
     arguments = EditArguments

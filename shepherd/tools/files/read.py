@@ -10,7 +10,16 @@ from pydantic import Field
 from shepherd.errors import ImageError, ToolError
 from shepherd.images import MAX_IMAGE_BYTES, Image, read_image
 from shepherd.tasks import Stopped, in_thread
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult, Traits
+from shepherd.tools.base import (
+    READ_FILE,
+    Access,
+    AccessKind,
+    Arguments,
+    Tool,
+    ToolContext,
+    ToolResult,
+    Traits,
+)
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import directory_errors, file_errors
 from shepherd.tools.files.textfile import HEAD_BYTES, Encoding, Slice, detect, read_slice
@@ -32,7 +41,7 @@ class ReadArguments(Arguments):
 class ReadFile(Tool[ReadArguments]):
     """The text of a file, or of a slice of its lines."""
 
-    name = "read_file"
+    name = READ_FILE
     traits = Traits("read", "Read", unit="line", reads_only=True)
     description = "Read a text file."
     arguments = ReadArguments

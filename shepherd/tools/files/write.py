@@ -6,6 +6,7 @@ from pathlib import Path
 
 from shepherd.errors import PlaceError
 from shepherd.tools.base import (
+    WRITE_FILE,
     Access,
     AccessKind,
     Arguments,
@@ -33,7 +34,7 @@ class WriteArguments(Arguments):
 class WriteFile(Tool[WriteArguments]):
     """Creates or replaces a file, with its parents."""
 
-    name = "write_file"
+    name = WRITE_FILE
     traits = Traits("edit", "Write")
     description = "Write a whole file."
     arguments = WriteArguments

@@ -3,6 +3,7 @@
 import re
 from functools import cache
 
+from shepherd.tools.base import EDIT_FILE, WRITE_FILE
 from shepherd.tools.permissions.rules import Decision, Rule, parse_rule
 
 _REPOSITORIES = """
@@ -71,8 +72,8 @@ def edits_rules() -> tuple[Rule, ...]:
     Files that programs run unasked still need approval.
     """
     return (
-        Rule("write_file", "{cwd}/**", Decision.ALLOW),
-        Rule("edit_file", "{cwd}/**", Decision.ALLOW),
+        Rule(WRITE_FILE, "{cwd}/**", Decision.ALLOW),
+        Rule(EDIT_FILE, "{cwd}/**", Decision.ALLOW),
         *(Rule("write", path, Decision.ASK) for path in STARTUP_PATHS),
     )
 

@@ -10,13 +10,12 @@ from itertools import islice
 from pathlib import Path
 
 from shepherd.config.section import ApproveMode
-from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.base import EXECUTE_COMMAND, WRITE_FILE, Access, AccessKind
 from shepherd.tools.paths import expand_braces, glob_regex, has_magic
 from shepherd.tools.permissions.defaults import default_rules, original_names
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Rule
 
-TOOL = "execute_command"
 MAX_EXPANDED = 500
 """The maximum number of paths outside the tree that one pattern may name."""
 
@@ -25,7 +24,6 @@ MAX_REMEMBERED = 100_000
 
 _TREE = re.compile(r"^\{cwd\}/(?:\*\*/)?|(?:/\*\*)+$")
 _ABOUT_FILES = (AccessKind.READ.value, AccessKind.WRITE.value)
-_WRITER = "write_file"
 
 
 class FileRules:
@@ -88,16 +86,18 @@ class FileRules:
         return any(self._names.fullmatch(n.rpartition("/")[2]) for n in names)
 
     def _hides(self, path: str) -> bool:
-        return self._policy.denies(TOOL, Access(AccessKind.READ, path))
+        return self._policy.denies(EXECUTE_COMMAND, Access(AccessKind.READ, path))
 
     def _protects(self, path: str) -> bool:
-        verdict = self._edits.decide_one(_WRITER, Access(AccessKind.WRITE, path))
+        verdict = self._edits.decide_one(WRITE_FILE, Access(AccessKind.WRITE, path))
         return verdict.decision is not Decision.ALLOW
 
 
 def _counts(rule: Rule) -> bool:
     """Whether a rule may keep a command from a file."""
-    about = rule.tool in _ABOUT_FILES or any(fnmatchcase(t, rule.tool) for t in (TOOL, _WRITER))
+    about = rule.tool in _ABOUT_FILES or any(
+        fnmatchcase(t, rule.tool) for t in (EXECUTE_COMMAND, WRITE_FILE)
+    )
     return about and rule.decision is not Decision.ALLOW
 
 

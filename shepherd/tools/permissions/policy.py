@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from shepherd.config.section import ApproveMode
-from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind, Claim
+from shepherd.tools.base import OPENS_SANDBOX, TRAITS, Access, AccessKind, Claim, Traits
 from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions.content import is_key_file
 from shepherd.tools.permissions.defaults import (
@@ -364,8 +364,8 @@ def plan_decision(tool: str, access: Access, *, contained: bool) -> Decision:
             return Decision.ALLOW if reads else Decision.DENY
         case AccessKind.WRITE if contained and access.claim is Claim.MENTION:
             return Decision.ALLOW  # the sandbox refuses it
-        case AccessKind.NETWORK if tool in ("http_get", "task") or tool.startswith("ask_"):
-            return Decision.ALLOW  # a model that is asked has the same rules
+        case AccessKind.NETWORK if TRAITS.get(tool, Traits()).connects_in_plan:
+            return Decision.ALLOW
         case AccessKind.TOOL | AccessKind.MCP:
             return Decision.ASK
         case _:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.base import EDIT_FILE, EXECUTE_COMMAND, WRITE_FILE, Access, AccessKind, Claim
 from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions.match import exact_pattern
 from shepherd.tools.permissions.policy import PermissionPolicy
@@ -22,8 +22,6 @@ _INTERPRETERS = frozenset({"python", "node", "ruby", "perl", "php", "lua", "deno
 _READS_STDIN = _SHELLS | _INTERPRETERS | {"xargs", "parallel", "source", ".", "eval"}
 _EDITS_MODE = Rule("mode", "edits", Decision.ALLOW, lifetime=Lifetime.SESSION)
 """Describes the answer that accepts a plan and sets the mode `edits`; not a rule of the policy."""
-
-_FILE_TOOLS = frozenset({"write_file", "edit_file"})
 
 
 def propose(
@@ -57,8 +55,8 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
         case AccessKind.READ:
             pattern = _read_pattern(Path(access.target), cwd)
         case AccessKind.WRITE:
-            subject = subject if tool == "execute_command" else tool
-            wide = lifetime is Lifetime.SESSION and tool in _FILE_TOOLS
+            subject = subject if tool == EXECUTE_COMMAND else tool
+            wide = lifetime is Lifetime.SESSION and tool in (WRITE_FILE, EDIT_FILE)
             pattern = _write_pattern(Path(access.target), cwd, wide=wide)
         case AccessKind.NETWORK:
             subject, pattern = tool, _host(access.target)

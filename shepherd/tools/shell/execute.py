@@ -12,6 +12,7 @@ from shepherd.errors import ToolError
 from shepherd.events import EventCallback, Notice, Topic
 from shepherd.own_programs import own_program
 from shepherd.tools.base import (
+    EXECUTE_COMMAND,
     Access,
     AccessKind,
     Arguments,
@@ -62,7 +63,7 @@ class ExecuteArguments(Arguments):
 class ExecuteCommand(Tool[ExecuteArguments]):
     """Runs a shell line, or a program with its arguments."""
 
-    name = "execute_command"
+    name = EXECUTE_COMMAND
     traits = Traits("execute", "Run", shows_end=True)
     description = "Run a shell command."
     arguments = ExecuteArguments

@@ -84,7 +84,7 @@ class HttpGet(Tool[GetArguments]):
     """Fetches a URL."""
 
     name = "http_get"
-    traits = Traits("fetch", "Fetch")
+    traits = Traits("fetch", "Fetch", connects_in_plan=True)
     description = "Fetch a URL."
     arguments = GetArguments
 
