@@ -113,11 +113,11 @@ def create_app(
     """
     settings, offer = settings or ServerSettings(), offer or Offer()
     served = OneModel(lambda: models) if isinstance(models, Backend) else models
-    meter = None if keys is None else _meter(settings)
+    meter = Meter() if keys is None else _meter(settings)
     audit = AuditLog(settings.audit_file, settings.audit_mib * MIB, settings.audit_required)
     agent = None if offer.agent is None else replace(offer.agent, audit=audit)
     lifecycle = lifecycle or Lifecycle(database=settings.postgres)
-    context = replace(_context(served, settings, lifecycle), agent=agent, meter=meter or Meter())
+    context = replace(_context(served, settings, lifecycle), agent=agent, meter=meter)
     routers = [
         *(router for api in offer.apis for router in api.routers(context)),
         health_router(context),
@@ -129,10 +129,10 @@ def create_app(
         routers.append(tools_router(offer.tools, context, audit))
     if agent is not None and agent.approvals is not None and keys is not None:
         routers.append(approvals_router(agent.approvals, context))
-    if meter is not None and meter.store is not None:
+    if meter.store is not None:
         routers.append(usage_router(meter.store))
     errors = ErrorShapes(OPENAI.errors, offer.apis)
-    return _app(context, routers, errors, Doors(settings, keys, meter), traces)
+    return _app(context, routers, errors, Doors(settings, meter, keys), traces)
 
 
 def create_conversation_app(
@@ -155,7 +155,8 @@ def create_conversation_app(
         health_router(context),
         *_operation_routers(context),
     ]
-    doors = Doors(settings, keys, pages=frozenset({"/"}))
+    pages = frozenset({"/"})
+    doors = Doors(settings, context.meter, keys, counts_tokens=False, pages=pages)
     return _app(context, routers, ErrorShapes(SharedSessionErrors()), doors, traces)
 
 
@@ -212,7 +213,8 @@ def _app(
     api.add_middleware(Guard, doors=replace(doors, scopes=scopes), lifecycle=context.lifecycle)
     if context.settings.cors_origins:
         api.add_middleware(JsonCors, **cors_options(context.settings))
-    front = Front(api, context.settings, errors, context.monitor.metrics, traces)
+    metrics = context.monitor.metrics
+    front = Front(api, context.settings, errors, metrics, context.meter, traces)
     return ServerApp(api, front, context)
 
 

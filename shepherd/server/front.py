@@ -14,6 +14,7 @@ from typing import cast
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shepherd.server.access.meter import Meter
 from shepherd.server.api import ErrorShapes
 from shepherd.server.errors import ApiError
 from shepherd.server.operation.log import REQUEST
@@ -47,12 +48,14 @@ class Front:
         settings: ServerSettings,
         errors: ErrorShapes,
         metrics: Metrics,
+        meter: Meter,
         traces: Traces | None = None,
     ) -> None:
         self._app = app
         self._settings = settings
         self._errors = errors
         self._metrics = metrics
+        self._meter = meter
         self._traces = traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,7 +66,7 @@ class Front:
         record = self._errors.record(_request_id(headers), path, scope["headers"])
         is_head = scope["method"] == "HEAD"
         scope = {**scope, "path": path, "method": "GET" if is_head else scope["method"]}
-        reply = _Reply(record, receive, send, is_head=is_head)
+        reply = _Reply(record, self._meter, receive, send, is_head=is_head)
         spanning = nullcontext(NO_SPAN)
         if self._traces is not None:
             spanning = self._traces.request(headers, scope["method"])
@@ -114,39 +117,44 @@ class Front:
 
 
 class _Reply:
-    """Sends a response with the id of its request, and notes its status once it was sent whole.
+    """Sends a response, and notes its status once it was sent whole.
 
-    To HEAD it sends only the headers; the application then sees a client that has left.
+    The headers have the id of the request, and how much of the limits of its key is left. To HEAD
+    it sends only the headers; the application then sees a client that has left.
     """
 
     def __init__(
-        self, record: RequestRecord, receive: Receive, send: Send, *, is_head: bool
+        self, record: RequestRecord, meter: Meter, receive: Receive, send: Send, *, is_head: bool
     ) -> None:
         self._record = record
+        self._meter = meter
         self._receive = receive
         self._send = send
         self._is_head = is_head
         self._status = 0
-        self._has_ended = False
 
     async def receive(self) -> Message:
-        return {"type": "http.disconnect"} if self._has_ended else await self._receive()
+        return {"type": "http.disconnect"} if self._record.has_ended else await self._receive()
 
     async def send(self, message: Message) -> None:
-        if self._has_ended:
+        record = self._record
+        if record.has_ended:
             return
         if message["type"] == "http.response.start":
-            self._status = message["status"]
+            self._status, record.has_begun = message["status"], True
             headers = MutableHeaders(scope=message)
-            headers[ID_HEADER] = headers["request-id"] = self._record.id
+            headers[ID_HEADER] = headers["request-id"] = record.id
+            if record.key is not None:
+                for name, value in self._meter.headers(record.key).items():
+                    headers.setdefault(name, value)  # a refusal has its own
             await self._send(message)
             if not self._is_head:
                 return
             message = {"type": "http.response.body", "body": b"", "more_body": False}
         await self._send(message)
         if not message.get("more_body", False):
-            self._has_ended = True
-            self._record.status = self._record.failure or self._status
+            record.has_ended = True
+            record.status = record.failure or self._status
 
 
 def _path(path: str) -> str:

@@ -8,17 +8,16 @@ import asyncio
 import ipaddress
 import logging
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shepherd.conversation.shared.updates import CLIENT_HEADER, REQUEST_HEADER
 from shepherd.errors import ConfigError
@@ -48,13 +47,14 @@ CHECK_SECONDS = 1.0
 class Doors:
     """Who may come in: without `keys` programs of this machine; `meter` keeps keys to limits.
 
-    Without a meter, keys whose tokens or models are limited are refused. `pages` are paths of
-    documents without data, which need no key. `scopes` are those that each path needs.
+    Unless the server `counts_tokens`, keys whose tokens or models are limited are refused. `pages`
+    are paths of documents without data, which need no key. `scopes` are those that each path needs.
     """
 
     settings: ServerSettings
+    meter: Meter
     keys: Keys | None = None
-    meter: Meter | None = None
+    counts_tokens: bool = True
     pages: frozenset[str] = frozenset()
     scopes: PathScopes = field(default_factory=PathScopes)
 
@@ -73,23 +73,21 @@ class Guard:
         self._app = app
         self._doors = doors
         self._lifecycle = lifecycle
-        self._meter = doors.meter or Meter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         record = record_of(scope)
-        reply = _Reply(record, self._meter, send)
         try:
             await self._admit(record, scope)
         except ApiError as refusal:
-            await ErrorResponse(refusal)(scope, receive, reply.send)
+            await ErrorResponse(refusal)(scope, receive, send)
             return
         if record.admission is None:
             await self._app(scope, receive, send)
         else:
-            await self._serve_while_valid(record.admission, scope, receive, reply)
+            await self._serve_while_valid(record.admission, scope, receive, send)
 
     async def _admit(self, record: RequestRecord, scope: Scope) -> None:
         """Raise ApiError for a request that is not served; count it otherwise."""
@@ -124,62 +122,27 @@ class Guard:
             message = f"The API key {key.name} does not have the scope that this path needs: "
             raise ApiError(403, message + names, "insufficient_scope")
         is_limited = key.limits.counts_tokens or key.models
-        if needed and self._doors.meter is None and is_limited:
+        if needed and is_limited and not self._doors.counts_tokens:
             message = f"The API key {key.name} has limits that a shared session can't keep."
             raise ApiError(403, message, "insufficient_scope")
         if needed and scope["method"] not in ("GET", "OPTIONS"):
-            await self._meter.count_request(key)
+            await self._doors.meter.count_request(key)
 
     async def _serve_while_valid(
-        self, admission: Admission, scope: Scope, receive: Receive, reply: "_Reply"
+        self, admission: Admission, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Serve the request; if its key is removed, stop it and report that to the client."""
-        work = asyncio.ensure_future(self._app(scope, receive, reply.send))
+        work = asyncio.ensure_future(self._app(scope, receive, send))
         try:
             while not (await asyncio.wait({work}, timeout=CHECK_SECONDS))[0]:
                 if not admission.is_valid():
                     await end_tasks(work)
-                    await reply.fail(_key_removed(), scope, receive)
+                    await _report_removed_key(scope, receive, send)
                     return
             await work
         finally:
             if not work.done():
                 await end_tasks(work)
-
-
-class _Reply:
-    """Sends a response; its start says how much of the limits of the key is left."""
-
-    def __init__(self, record: RequestRecord, meter: Meter, send: Send) -> None:
-        self._record = record
-        self._meter = meter
-        self._send = send
-        self._started = False
-        self._ended = False
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._started = True
-            headers = MutableHeaders(scope=message)
-            for name, value in self._limits().items():
-                headers.setdefault(name, value)
-        elif not message.get("more_body", False):
-            self._ended = True
-        await self._send(message)
-
-    async def fail(self, error: ApiError, scope: Scope, receive: Receive) -> None:
-        """End the response with an error, as far as that is still possible."""
-        if self._ended:
-            return
-        if not self._started:
-            await ErrorResponse(error)(scope, receive, self.send)
-            return
-        last = self._record.error_event(error).encode() if self._record.streams else b""
-        await self.send({"type": "http.response.body", "body": last, "more_body": False})
-
-    def _limits(self) -> Mapping[str, str]:
-        key = self._record.key
-        return {} if key is None else self._meter.headers(key)
 
 
 def is_local_socket(scope: Scope) -> bool:
@@ -255,11 +218,14 @@ def _is_ours(parsed: re.Match[str] | None, settings: ServerSettings) -> bool:
     return names_this_machine(name) or name == settings.host.lower()
 
 
-def _key_removed() -> ApiError:
-    """The error for a key that is removed while its request runs."""
-    headers = {"WWW-Authenticate": "Bearer"}
-    message = "The API key is not valid any more."
-    return ApiError(401, message, "invalid_api_key", headers=headers)
+async def _report_removed_key(scope: Scope, receive: Receive, send: Send) -> None:
+    """End a response whose key was removed with an error, as far as that is still possible."""
+    record, error = record_of(scope), _unauthorized("The API key is not valid any more.")
+    if not record.has_begun:
+        await ErrorResponse(error)(scope, receive, send)
+    elif not record.has_ended:
+        last = record.error_event(error).encode() if record.streams else b""
+        await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
 EXPOSED_HEADERS = (*HEADER_NAMES, ID_HEADER, "request-id", "x-should-retry")

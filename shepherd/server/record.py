@@ -45,8 +45,8 @@ class RequestRecord:
     `shape` is that of the errors of its API, and `wire` the name of that API. `model` is the name
     of the model that answers. `admission` has its key, if one is needed. `waited` are the seconds
     for which it waited for a model, and `first_token` those from its arrival to the first text.
-    `streams` tells that an answer has begun which the frame of an error can end; `failure` is then
-    the status of that error.
+    `has_begun` and `has_ended` are about its response. `streams` tells that an answer has begun
+    which the frame of an error can end; `failure` is then the status of that error.
     """
 
     id: str
@@ -57,6 +57,8 @@ class RequestRecord:
     model: str = ""
     admission: Admission | None = None
     status: int = HUNG_UP
+    has_begun: bool = False
+    has_ended: bool = False
     streams: bool = False
     prompt_tokens: int = 0
     cached_tokens: int = 0

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -136,6 +136,9 @@ class EventStreamResponse(Response):
         await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
 
 
+_AT_ONCE = 0.0
+"""A time of the event loop that has passed."""
+
 MAX_AHEAD = 64 * 1024
 """Characters of frames that are held for a slow client before no more are made."""
 
@@ -214,52 +217,29 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
     The request's body must have been read. In every case, `work` has ended afterwards.
     """
+    # a time limit that ends at the hang-up: it knows if only that has cancelled this task
+    limit = asyncio.timeout(None)
     watch = asyncio.create_task(_hung_up(receive))
-    hang_up = _HangUp(watch)
+
+    def end_work(_watch: asyncio.Task[None]) -> None:
+        limit.reschedule(_AT_ONCE)
+
     try:
-        return await work
-    except asyncio.CancelledError:
-        if hang_up.cancelled_alone():
+        async with limit:
+            watch.add_done_callback(end_work)
+            try:
+                return await work
+            finally:
+                watch.remove_done_callback(end_work)
+                watch.cancel()
+    except TimeoutError:
+        if limit.expired():
             raise ClientDisconnectedError from None
         raise
-    finally:
-        hang_up.close()
-
-
-class _HangUp:
-    """Cancels the current task once `watch` ends, until it is closed."""
-
-    def __init__(self, watch: asyncio.Task[None]) -> None:
-        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._earlier = self._task.cancelling()
-        self._watch = watch
-        self._pending = False
-        watch.add_done_callback(self._cancel)
-
-    def cancelled_alone(self) -> bool:
-        """Whether the cancellation of the task is due to this hang-up alone."""
-        return self._withdraw() and self._task.cancelling() <= self._earlier
-
-    def close(self) -> None:
-        """End the watch."""
-        self._watch.remove_done_callback(self._cancel)
-        self._watch.cancel()
-        self._withdraw()
-
-    def _cancel(self, watch: asyncio.Task[None]) -> None:
-        if not watch.cancelled():
-            watch.exception()  # a connection that fails has ended too
-        self._pending = True
-        self._task.cancel()
-
-    def _withdraw(self) -> bool:
-        """Take back the cancellation; False if there was none."""
-        pending, self._pending = self._pending, False
-        if pending:
-            self._task.uncancel()
-        return pending
 
 
 async def _hung_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    """Wait until the client has left."""
+    with suppress(OSError):  # a connection that fails has ended too
+        while (await receive())["type"] != "http.disconnect":
+            pass
