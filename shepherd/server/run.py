@@ -14,9 +14,8 @@ from shepherd.server.access.keys import Keys
 from shepherd.server.app import Offer, ServerApp, create_app
 from shepherd.server.listen import bound_sockets, start_listening, url_of
 from shepherd.server.operation.draining import DrainingServer
-from shepherd.server.operation.lifecycle import Lifecycle, Reloaded
+from shepherd.server.operation.lifecycle import Lifecycle, Notifier, Reloaded
 from shepherd.server.operation.log import logging_to_stderr
-from shepherd.server.operation.notify import Notifier
 from shepherd.server.operation.traces import Traces
 from shepherd.server.pool.pool import ModelPool
 from shepherd.server.settings import ServerSettings

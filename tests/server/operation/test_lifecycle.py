@@ -21,8 +21,7 @@ from shepherd.server.access.key import KeyScope
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.app import create_app
 from shepherd.server.models import ModelState, OneModel, ServedModel
-from shepherd.server.operation.lifecycle import Lifecycle, Reloaded
-from shepherd.server.operation.notify import Notifier
+from shepherd.server.operation.lifecycle import Lifecycle, Notifier, Reloaded
 from shepherd.server.settings import ServerSettings
 from tests.cli.program import Program
 from tests.patience import PATIENCE
