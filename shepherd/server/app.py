@@ -36,12 +36,12 @@ from shepherd.server.ollama.routes import OLLAMA
 from shepherd.server.openai.routes import OPENAI, OPENAI_UNPREFIXED
 from shepherd.server.openai_responses.routes import OPENAI_RESPONSES
 from shepherd.server.openapi import add_openapi
-from shepherd.server.operation.admin import admin_router, health_router, ready_router, stats_router
+from shepherd.server.operation.admin import operation_router
 from shepherd.server.operation.lifecycle import Lifecycle
-from shepherd.server.operation.metrics import Metrics, metrics_router
+from shepherd.server.operation.metrics import Metrics
 from shepherd.server.operation.monitor import Monitor
 from shepherd.server.operation.traces import Traces
-from shepherd.server.pool.routes import loading_router
+from shepherd.server.pool.routes import pool_router
 from shepherd.server.raw.routes import COMPLETIONS, LLAMACPP
 from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.seal import Seal
@@ -120,10 +120,8 @@ def create_app(
     context = replace(_context(served, settings, lifecycle), agent=agent, meter=meter)
     routers = [
         *(router for api in offer.apis for router in api.routers(context)),
-        health_router(context),
-        *_operation_routers(context),
-        stats_router(context),
-        loading_router(context),
+        operation_router(context),
+        pool_router(context),
     ]
     if offer.tools is not None:
         routers.append(tools_router(offer.tools, context, audit))
@@ -152,8 +150,7 @@ def create_conversation_app(
     context = _context(models, settings, lifecycle or Lifecycle(database=settings.postgres))
     routers = [
         cli_router(conversation, context, audit),  # has the page at /
-        health_router(context),
-        *_operation_routers(context),
+        operation_router(context),
     ]
     pages = frozenset({"/"})
     doors = Doors(settings, context.meter, keys, counts_tokens=False, pages=pages)
@@ -171,11 +168,6 @@ def _context(models: Models, settings: ServerSettings, lifecycle: Lifecycle) -> 
         monitor=Monitor(metrics),
         lifecycle=lifecycle,
     )
-
-
-def _operation_routers(context: ServerContext) -> Sequence[APIRouter]:
-    """The routes for those who run the server."""
-    return ready_router(context), admin_router(context), metrics_router(context.monitor.metrics)
 
 
 def _meter(settings: ServerSettings) -> Meter:

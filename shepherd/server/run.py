@@ -13,13 +13,13 @@ from shepherd.backends.base import Backend
 from shepherd.server.access.keys import Keys
 from shepherd.server.app import Offer, ServerApp, create_app
 from shepherd.server.listen import bound_sockets, start_listening, url_of
-from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.operation.lifecycle import Lifecycle, Notifier, Reloaded
 from shepherd.server.operation.log import logging_to_stderr
 from shepherd.server.operation.traces import Traces
 from shepherd.server.pool.pool import ModelPool
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.tls import ServerTls
+from shepherd.server.transport.uvicorn_server import DrainingServer
 
 logger = logging.getLogger("shepherd.server")
 
@@ -37,14 +37,6 @@ AGENT_IS_OPEN = (
 )
 
 
-def _nothing() -> None:
-    """Do nothing when the server begins to end."""
-
-
-def _ignore(_state: str) -> None:
-    """Nobody wants to hear of the states."""
-
-
 @dataclass(frozen=True, slots=True)
 class Host:
     """The process around an application.
@@ -53,7 +45,7 @@ class Host:
     `Lifecycle`.
     """
 
-    tell: Callable[[str], None] = _ignore
+    tell: Callable[[str], None] = lambda _state: None
     tls: ServerTls | None = None
     traces: Traces | None = None
     stop_advice: str = ""
@@ -70,7 +62,7 @@ class Service:
     app: ServerApp
     load: Callable[[], Awaitable[str]]
     path: str = "/v1"
-    drain: Callable[[], None] = _nothing
+    drain: Callable[[], None] = lambda: None
 
 
 async def serve(
@@ -118,8 +110,8 @@ async def models_service(
         if reload is not None and not isinstance(models, Backend):
             lifecycle = replace(lifecycle, reload=partial(reload, models, host.tls))
         app = create_app(models, settings, keys, offer, lifecycle, host.traces)
-        approvals = None if offer.agent is None else offer.agent.approvals
-        yield Service(app, load, drain=_nothing if approvals is None else approvals.close)
+        service, approvals = Service(app, load), offer.agent and offer.agent.approvals
+        yield service if approvals is None else replace(service, drain=approvals.close)
     finally:
         await models.aclose()
 
@@ -133,6 +125,7 @@ async def serve_service(
     """`serve` for any application; `danger` is logged if it is served without keys."""
     tls = None if settings.tls is None else ServerTls(settings.tls)
     notifier = Notifier.from_env(os.environ)
+    # an address that is taken or not allowed is told before anything is loaded, which takes long
     opening = bound_sockets(settings, authenticated=keys is not None)
     with opening as sockets, logging_to_stderr(as_json=settings.json_log), tracing() as traces:
         _warn_or_refuse(settings, keys, danger)

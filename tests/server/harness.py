@@ -22,11 +22,11 @@ from shepherd.server.agent.agent import Agent
 from shepherd.server.api import Api
 from shepherd.server.app import APIS, Offer, create_app
 from shepherd.server.listen import bind
-from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.operation.traces import Traces
 from shepherd.server.pool.pool import ModelPool
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.tls import ServerTls
+from shepherd.server.transport.uvicorn_server import DrainingServer
 from shepherd.tools.runner import ToolRunner
 from tests.patience import PATIENCE
 

@@ -1,28 +1,29 @@
-"""How the server is: `/health`, `/ready`, `/stats`; below `/admin` what `shepherd ctl` does."""
+"""How the server is: `/health`, `/ready`, `/metrics`; below `/admin` what `shepherd ctl` does."""
 
+import time
 from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter
+from prometheus_client.exposition import choose_encoder
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 
 from shepherd.errors import ShepherdError
 from shepherd.messages import JsonObject
-from shepherd.server.access.paths import ADMIN_PREFIX
+from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH
 from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.errors import ApiError
 from shepherd.server.guard import is_local_socket
 from shepherd.server.models import ModelState
 from shepherd.server.operation.lifecycle import LOADING_SECONDS
-from shepherd.server.operation.metrics import total
+from shepherd.server.operation.metrics import Metrics, total
 from shepherd.server.record import current_key
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 from shepherd.version import __version__
 
-READY_PATH = "/ready"
 _READY, _LOADING = "ready", "loading"
 REASONS = {
     _LOADING: "The model is loading.",
@@ -48,11 +49,47 @@ class ShutdownBody(RequestModel):
     ] = None
 
 
-def ready_router(context: ServerContext) -> APIRouter:
-    """The route that tells whether new requests should be sent here."""
+def operation_router(context: ServerContext) -> APIRouter:
+    """The routes for those who run the server, and for programs that look if there is one."""
     router = APIRouter()
+    _add_state(router, context)
+    _add_metrics(router, context.monitor.metrics)
+    _add_admin(router, context)
+    return router
 
-    @router.get(READY_PATH)
+
+def _add_state(router: APIRouter, context: ServerContext) -> None:
+    @router.get("/", response_class=PlainTextResponse)
+    async def root() -> PlainTextResponse:
+        """A text: programs look here whether there is a server.
+
+        It is the one by which Ollama's clients know theirs.
+        """
+        return PlainTextResponse("Ollama is running")
+
+    @router.get("/health")
+    async def health() -> JsonResponse:
+        """Whether the server can answer: 200 or 503.
+
+        503 means that the first model still loads, or that the backend has failed permanently. It
+        also means that its threads have made no progress for 30 seconds, or that its provider does
+        not answer.
+
+        Needs no key.
+        """
+        current, loading = context.backend, context.lifecycle.loading
+        connected, info = not loading and await current.reachable(), current.info
+        body: JsonObject = {
+            "status": "loading" if loading else "ok" if connected else "error",
+            "backend_connected": connected,
+            "backend": info.backend,
+            "model": info.id,
+        }
+        if loading:  # as llama.cpp's server has it
+            body["error"] = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
+        return JsonResponse(body, 200 if connected else 503)
+
+    @router.get("/ready")
     async def ready() -> JsonResponse:
         """Whether the server should get new requests: 200 or 503.
 
@@ -67,31 +104,39 @@ def ready_router(context: ServerContext) -> APIRouter:
         headers = {"Retry-After": str(LOADING_SECONDS)} if status == _LOADING else None
         return JsonResponse({**body, "reason": REASONS[status]}, 503, headers)
 
-    return router
+
+def _add_metrics(router: APIRouter, metrics: Metrics) -> None:
+    started = str(int(time.time()))
+
+    @router.get(METRICS_PATH, response_class=PlainTextResponse)
+    async def read_metrics(request: Request) -> Response:
+        """The measurements in the format of Prometheus.
+
+        A key needs the scope `admin`, unless `server.metrics_open` is set.
+        """
+        encode, media_type = choose_encoder(request.headers.get("accept", ""))
+        headers = {"content-type": media_type, "process-start-time-unix": started}
+        return Response(encode(metrics.registry), headers=headers)
 
 
-def admin_router(context: ServerContext) -> APIRouter:
-    """The routes that steer the server.
+def _add_admin(router: APIRouter, context: ServerContext) -> None:
+    """What `shepherd ctl` does, with a key for `admin` or over the server's Unix socket."""
+    lifecycle, bodies = context.lifecycle, BodyReader(context.settings, _MAX_BODY)
 
-    They need a key with the scope `admin`, or the server's Unix socket.
-    """
-    router, lifecycle = APIRouter(prefix=ADMIN_PREFIX), context.lifecycle
-    bodies = BodyReader(context.settings, _MAX_BODY)
-
-    @router.get("/status")
+    @router.get(f"{ADMIN_PREFIX}/status")
     async def read_status(request: Request) -> JsonResponse:
         """The state of the server: its models, requests and connections."""
         _check_access(request)
         return JsonResponse({"status": await server_status(context), **_state(context)})
 
-    @router.post("/drain")
+    @router.post(f"{ADMIN_PREFIX}/drain")
     async def drain(request: Request) -> JsonResponse:
         """Refuse new requests with 503; those that run go on. `/ready` is 503 then."""
         _check_access(request)
         lifecycle.drain()
         return JsonResponse({"status": "draining", "running": _running(context)})
 
-    @router.post("/reload")
+    @router.post(f"{ADMIN_PREFIX}/reload")
     async def reload(request: Request) -> JsonResponse:
         """Read settings, keys and aliases again, as SIGHUP does.
 
@@ -104,7 +149,7 @@ def admin_router(context: ServerContext) -> APIRouter:
         except ShepherdError as error:
             raise ApiError(400, f"Nothing was changed: {error}", "invalid_settings") from error
 
-    @router.post("/shutdown")
+    @router.post(f"{ADMIN_PREFIX}/shutdown")
     async def shut_down(
         request: Request, body: Annotated[ShutdownBody, bodies.of(ShutdownBody)]
     ) -> JsonResponse:
@@ -113,8 +158,6 @@ def admin_router(context: ServerContext) -> APIRouter:
         running = _running(context)
         lifecycle.begin_stop(body.seconds)
         return JsonResponse({"status": "stopping", "running": running}, 202)
-
-    return router
 
 
 def _check_access(request: Request) -> None:
@@ -162,65 +205,3 @@ def _state(context: ServerContext) -> JsonObject:
             for model in context.models.loaded()
         ],
     }
-
-
-PATH = "/health"
-STATS_PATH = "/stats"
-
-
-def health_router(context: ServerContext) -> APIRouter:
-    """The root and the health route."""
-    router = APIRouter()
-
-    @router.get("/", response_class=PlainTextResponse)
-    async def root() -> PlainTextResponse:
-        """A text: programs look here whether there is a server.
-
-        It is the one by which Ollama's clients know theirs.
-        """
-        return PlainTextResponse("Ollama is running")
-
-    @router.get(PATH)
-    async def health() -> JsonResponse:
-        """Whether the server can answer: 200 or 503.
-
-        503 means that the first model still loads, or that the backend has failed permanently. It
-        also means that its threads have made no progress for 30 seconds, or that its provider does
-        not answer.
-
-        Needs no key.
-        """
-        current, loading = context.backend, context.lifecycle.loading
-        connected, info = not loading and await current.reachable(), current.info
-        body: JsonObject = {
-            "status": "loading" if loading else "ok" if connected else "error",
-            "backend_connected": connected,
-            "backend": info.backend,
-            "model": info.id,
-        }
-        if loading:  # as llama.cpp's server has it
-            body["error"] = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
-        return JsonResponse(body, 200 if connected else 503)
-
-    return router
-
-
-def stats_router(context: ServerContext) -> APIRouter:
-    """The statistics route."""
-    router = APIRouter()
-
-    @router.get(STATS_PATH)
-    async def stats() -> JsonResponse:
-        """The caches of prompts: per tier entries, bytes, hits, tokens saved, evictions.
-
-        They are those of the default model. `loaded` names the models that are loaded. 503 with the
-        same body if `/health` is 503.
-        """
-        tiers = [asdict(tier) for tier in context.backend.status.cache_tiers]
-        reachable = await context.backend.reachable()
-        served = context.models.served()
-        loaded = [model.info.id for model in served if model.state is ModelState.LOADED]
-        body = {"model": context.backend.info.id, "cache": tiers, "loaded": loaded}
-        return JsonResponse(body, 200 if reachable else 503)
-
-    return router

@@ -38,10 +38,6 @@ Reload: TypeAlias = Callable[[], Awaitable[Reloaded]]
 """Reads the settings again; raises ShepherdError, and then has changed nothing."""
 
 
-def _ignore(_state: str) -> None:
-    """Nobody wants to hear of the states."""
-
-
 @dataclass(slots=True)
 class Lifecycle:
     """One server's state.
@@ -52,7 +48,7 @@ class Lifecycle:
     `stop_seconds`, None for those of the settings.
     """
 
-    tell: Callable[[str], None] = _ignore
+    tell: Callable[[str], None] = lambda _state: None
     reload: Reload | None = None
     database: PostgresServer | None = None
     stop_advice: str = ""
@@ -167,8 +163,6 @@ def _is_work(method: str, path: str) -> bool:
         return False
     parts = path.split("/")
     return not (parts[1] == "admin" or "approvals" in parts or parts[-1] == "cancel")
-
-
 
 
 class Notifier:

@@ -1,10 +1,8 @@
-"""`GET /metrics`: the server's measurements, counted with Prometheus's own client."""
+"""The server's measurements, counted with Prometheus's own client."""
 
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from fastapi import APIRouter
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -13,13 +11,9 @@ from prometheus_client import (
     disable_created_metrics,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
 
 from shepherd.backends.base import Health
-from shepherd.server.access.paths import METRICS_PATH
 from shepherd.server.models import LoadedModel
 from shepherd.server.record import RequestRecord
 
@@ -260,20 +254,3 @@ def _filled(
     for labels, value in values.items():
         family.add_metric(labels, value)
     return family
-
-
-def metrics_router(metrics: Metrics) -> APIRouter:
-    """The route for Prometheus."""
-    router, started = APIRouter(), str(int(time.time()))
-
-    @router.get(METRICS_PATH, response_class=PlainTextResponse)
-    async def read_metrics(request: Request) -> Response:
-        """The measurements in the format of Prometheus.
-
-        A key needs the scope `admin`, unless `server.metrics_open` is set.
-        """
-        encode, media_type = choose_encoder(request.headers.get("accept", ""))
-        headers = {"content-type": media_type, "process-start-time-unix": started}
-        return Response(encode(metrics.registry), headers=headers)
-
-    return router

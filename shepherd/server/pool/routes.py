@@ -1,5 +1,6 @@
-"""`POST /v1/models/load` and `/v1/models/unload`, for administrators."""
+"""`/v1/models/load` and `/v1/models/unload` for administrators, and `/stats`."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter
@@ -8,6 +9,7 @@ from starlette.requests import Request
 
 from shepherd.durations import parse_duration
 from shepherd.server.body import RequestModel
+from shepherd.server.models import ModelState
 from shepherd.server.responses import JsonResponse, while_connected
 from shepherd.server.settings import ServerContext
 
@@ -27,8 +29,8 @@ class LoadRequest(RequestModel):
     ] = None
 
 
-def loading_router(context: ServerContext) -> APIRouter:
-    """The routes that load and unload models, also at llama.cpp's paths."""
+def pool_router(context: ServerContext) -> APIRouter:
+    """The routes about models in memory; those that load and unload also at llama.cpp's paths."""
     router = APIRouter()
 
     @router.post("/models/load")
@@ -53,5 +55,19 @@ def loading_router(context: ServerContext) -> APIRouter:
         """Unload a model; 409 `model_in_use` while requests use it. Needs the scope `admin`."""
         await context.models.unload(body.model)
         return JsonResponse({"success": True})
+
+    @router.get("/stats")
+    async def stats() -> JsonResponse:
+        """The caches of prompts: per tier entries, bytes, hits, tokens saved, evictions.
+
+        They are those of the default model. `loaded` names the models that are loaded. 503 with the
+        same body if `/health` is 503.
+        """
+        tiers = [asdict(tier) for tier in context.backend.status.cache_tiers]
+        reachable = await context.backend.reachable()
+        served = context.models.served()
+        loaded = [model.info.id for model in served if model.state is ModelState.LOADED]
+        body = {"model": context.backend.info.id, "cache": tiers, "loaded": loaded}
+        return JsonResponse(body, 200 if reachable else 503)
 
     return router

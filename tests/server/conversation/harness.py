@@ -22,8 +22,8 @@ from shepherd.messages import Message
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.app import create_conversation_app
 from shepherd.server.listen import bind
-from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.settings import ServerSettings
+from shepherd.server.transport.uvicorn_server import DrainingServer
 from shepherd.session import Session, SessionJournal
 from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import Approver

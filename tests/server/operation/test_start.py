@@ -15,10 +15,10 @@ from shepherd.errors import ModelLoadError
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.app import create_app
 from shepherd.server.listen import bind
-from shepherd.server.operation.draining import DrainingServer
 from shepherd.server.operation.lifecycle import Lifecycle
 from shepherd.server.pool.pool import open_pool
 from shepherd.server.settings import ServerSettings
+from shepherd.server.transport.uvicorn_server import DrainingServer
 from tests.patience import PATIENCE, POLL
 from tests.server.harness import CHAT, HI
 from tests.server.operation.test_metrics import WIRES
