@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BeforeValidator, Field, RootModel
 from starlette.requests import Request
 
-from shepherd.backends.output.calls.repair import loads
+from shepherd.backends.output.repair import loads
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.access.audit import AuditedTools, AuditLog
 from shepherd.server.body import RequestModel

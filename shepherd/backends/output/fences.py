@@ -3,9 +3,8 @@
 import re
 from typing import NamedTuple
 
-from shepherd.backends.output.calls.catalog import ToolCatalog
-from shepherd.backends.output.calls.json_calls import FENCED_LANGUAGES, FencedCallReader
-from shepherd.backends.output.calls.reader import Verdict
+from shepherd.backends.output.catalog import ToolCatalog
+from shepherd.backends.output.json_calls import FENCED_LANGUAGES, FencedCallReader
 from shepherd.backends.output.markers import Hit
 from shepherd.backends.output.modes import (
     Candidate,
@@ -15,6 +14,7 @@ from shepherd.backends.output.modes import (
     Mode,
     ProseMarkers,
 )
+from shepherd.backends.output.reader import Verdict
 from shepherd.events import CallbackEvent
 
 FENCE_MARKERS = ("```", "~~~")

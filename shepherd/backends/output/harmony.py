@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from shepherd.backends.output.calls.catalog import problem_of_arguments
+from shepherd.backends.output.catalog import problem_of_arguments
 from shepherd.backends.output.markers import MarkerSet
 from shepherd.backends.output.modes import HoldingMode, Lead, Machine, Mode, Opener
 from shepherd.events import CallbackEvent

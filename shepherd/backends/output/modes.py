@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
-from shepherd.backends.output.calls.reader import CallReader, Verdict
-from shepherd.backends.output.calls.table import ReaderFactory
+from shepherd.backends.output.catalog import ParsedCall, ToolCatalog
 from shepherd.backends.output.markers import Hit, MarkerSet
+from shepherd.backends.output.reader import CallReader, ReaderFactory, Verdict
 from shepherd.backends.output.style import OutputStyle
 from shepherd.backends.output.text import TextSink
 from shepherd.events import CallbackEvent

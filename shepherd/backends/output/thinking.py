@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from functools import lru_cache
 
-from shepherd.backends.output.calls.catalog import ParsedCall
-from shepherd.backends.output.calls.reader import CallReader, Verdict
+from shepherd.backends.output.catalog import ParsedCall
 from shepherd.backends.output.markers import MarkerSet
 from shepherd.backends.output.modes import Grammar, HoldingMode, Lead, Machine, Mode, Opener
+from shepherd.backends.output.reader import CallReader, Verdict
 from shepherd.backends.output.style import ThinkMarkers
 from shepherd.events import CallbackEvent
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from shepherd.backends.output.calls.repair import loads, repair_json
+from shepherd.backends.output.repair import loads, repair_json
 from shepherd.errors import ImageError
 from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import JsonObject, ToolCall

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.backends.output.calls.repair import loads, repair_json
+from shepherd.backends.output.repair import loads, repair_json
 from tests.examples import examples
 
 json_values = st.recursive(

@@ -8,8 +8,8 @@ from typing import Any, cast
 from shepherd.backends.api.adapter import CallDelta
 from shepherd.backends.api.history import replace_surrogates, sanitize_object
 from shepherd.backends.output import new_call_id
-from shepherd.backends.output.calls.catalog import ToolCatalog, fits, problem_of_arguments
-from shepherd.backends.output.calls.repair import loads, repair_json
+from shepherd.backends.output.catalog import ToolCatalog, fits, problem_of_arguments
+from shepherd.backends.output.repair import loads, repair_json
 from shepherd.json_text import strict_json, too_deep
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 

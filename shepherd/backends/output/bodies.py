@@ -6,9 +6,10 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
-from shepherd.backends.output.calls.repair import JsonScanner, Stop, read_json
-from shepherd.backends.output.calls.xml import (
+from shepherd.backends.output.catalog import ParsedCall, ToolCatalog
+from shepherd.backends.output.markers import MarkerSet
+from shepherd.backends.output.repair import JsonScanner, Stop, read_json
+from shepherd.backends.output.xml import (
     FUNCTION,
     Scope,
     parse_children,
@@ -16,7 +17,6 @@ from shepherd.backends.output.calls.xml import (
     parse_functions,
     skip_space,
 )
-from shepherd.backends.output.markers import MarkerSet
 from shepherd.messages import JsonObject
 
 _XTML_BEGIN = "<|open|>call tool="

@@ -3,12 +3,12 @@
 import re
 from enum import Enum, auto
 
-from shepherd.backends.output.calls.bodies import body_starts, parse_body
-from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog, problem_of
-from shepherd.backends.output.calls.reader import Attempts, CallReader, Verdict
-from shepherd.backends.output.calls.repair import JsonScanner, Stop
-from shepherd.backends.output.calls.xml import Scope
+from shepherd.backends.output.bodies import body_starts, parse_body
+from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, problem_of
 from shepherd.backends.output.markers import MarkerSet
+from shepherd.backends.output.reader import Attempts, CallReader, Verdict
+from shepherd.backends.output.repair import JsonScanner, Stop
+from shepherd.backends.output.xml import Scope
 
 _BLANK = re.compile(r"\s*(?:`{3,}(?:json|xml|tool_call)?[ \t]*\n\s*)?")
 _TAIL = re.compile(r"[\s}\];,`]*")

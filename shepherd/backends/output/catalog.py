@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from shepherd.backends.output.calls.repair import loads, read_json, repair_json
+from shepherd.backends.output.repair import loads, read_json, repair_json
 from shepherd.messages import JsonObject, ToolSpec
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {

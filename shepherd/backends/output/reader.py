@@ -2,13 +2,13 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from shepherd.backends.output.calls.bodies import parse_body
-from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog, problem_of
-from shepherd.backends.output.calls.xml import FUNCTION, Scope, child_starts, parse_element
+from shepherd.backends.output.bodies import parse_body
+from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, problem_of
 from shepherd.backends.output.markers import MarkerSet
+from shepherd.backends.output.xml import FUNCTION, Scope, child_starts, parse_element
 
 _MAX_HEAD = 256
 
@@ -79,6 +79,10 @@ class CallReader(ABC):
 
     def _reject(self, problem: str = "") -> Verdict:
         return Verdict(self._read, (), self._pending, problem)
+
+
+ReaderFactory = Callable[[ToolCatalog, str], CallReader]
+"""`factory(catalog, marker)` makes the reader of the text after the marker."""
 
 
 class ClosingReader(CallReader):

@@ -5,7 +5,7 @@ from functools import lru_cache
 from html import unescape
 from typing import NamedTuple
 
-from shepherd.backends.output.calls.catalog import ParsedCall, ToolCatalog
+from shepherd.backends.output.catalog import ParsedCall, ToolCatalog
 
 _MAX_KEYS = 256
 """The limit of argument names that are searched after a missing tag: larger patterns are slow."""

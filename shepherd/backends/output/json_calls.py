@@ -2,10 +2,10 @@
 
 import re
 
-from shepherd.backends.output.calls.bodies import parse_pythonic
-from shepherd.backends.output.calls.catalog import ToolCatalog, problem_of, problem_of_arguments
-from shepherd.backends.output.calls.reader import CallReader, Verdict
-from shepherd.backends.output.calls.repair import JsonScanner, Stop
+from shepherd.backends.output.bodies import parse_pythonic
+from shepherd.backends.output.catalog import ToolCatalog, problem_of, problem_of_arguments
+from shepherd.backends.output.reader import CallReader, Verdict
+from shepherd.backends.output.repair import JsonScanner, Stop
 
 CALL_KEYS = ("name", "function", "type", "id", "arguments", "parameters")
 _MAX_HEAD = 64

@@ -1,1 +1,0 @@
-"""Readers of tool calls: one small file per format."""
