@@ -8,17 +8,9 @@ from hashlib import blake2b
 from operator import mul
 from time import perf_counter
 
+from shepherd import events
+from shepherd.backends import embedding
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
-from shepherd.backends.embedding import (
-    Embedder,
-    EmbeddingInput,
-    Embeddings,
-    Parts,
-    Ranking,
-    RankingInput,
-    normalised,
-    shortened,
-)
 from shepherd.backends.output import StopMatcher
 from shepherd.backends.script import (
     Call,
@@ -34,17 +26,6 @@ from shepherd.backends.script import (
 )
 from shepherd.backends.vision import refuse_images
 from shepherd.errors import BackendError, ContextFullError
-from shepherd.events import (
-    CodeBlock,
-    Event,
-    EventCallback,
-    FinishReason,
-    Stats,
-    Stop,
-    Text,
-    TextEvent,
-    Thinking,
-)
 from shepherd.messages import Message, ToolCall
 from shepherd.session import Infill, RawPrompt, Session
 
@@ -74,7 +55,7 @@ class ScriptedPrefilled(Prefilled):
 class _Playback:
     """The output of one generation so far."""
 
-    callback: EventCallback
+    callback: events.EventCallback
     stop: StopMatcher
     max_tokens: int = 0
     chunk: int = 1_000_000
@@ -82,11 +63,11 @@ class _Playback:
     reasoning: list[str] = field(default_factory=list[str])
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
     problems: list[str] = field(default_factory=list[str])
-    finish: FinishReason | None = None
+    finish: events.FinishReason | None = None
     cancelled: bool = False
     is_full: bool = False
 
-    def send(self, event: Event) -> None:
+    def send(self, event: events.Event) -> None:
         if not self.cancelled:
             self.cancelled = not self.callback(event)
 
@@ -100,17 +81,17 @@ class _Playback:
         """How many tokens the text and the reasoning have so far."""
         return count_tokens("".join(self.content)) + count_tokens("".join(self.reasoning))
 
-    def say(self, event: TextEvent) -> None:
+    def say(self, event: events.TextEvent) -> None:
         """Send a piece of text, up to a stop string or the last token."""
-        thinking = isinstance(event, Thinking)
+        thinking = isinstance(event, events.Thinking)
         self._add(event if thinking else replace(event, text=self.stop.feed(event.text)))
 
     def finish_text(self) -> None:
         """Send what was held back because it could have begun a stop string."""
-        self._add(Text(self.stop.finish()))
+        self._add(events.Text(self.stop.finish()))
 
-    def _add(self, event: TextEvent) -> None:
-        spoken = self.reasoning if isinstance(event, Thinking) else self.content
+    def _add(self, event: events.TextEvent) -> None:
+        spoken = self.reasoning if isinstance(event, events.Thinking) else self.content
         if self.max_tokens:
             event = replace(event, text=self._cut(event.text, "".join(spoken)))
         if event.text:
@@ -130,12 +111,14 @@ class _Playback:
         calls = tuple(self.calls)
         return Message.assistant("".join(self.content), "".join(self.reasoning), calls)
 
-    def finish_reason(self) -> FinishReason:
+    def finish_reason(self) -> events.FinishReason:
         if self.cancelled:
-            return FinishReason.CANCELLED
+            return events.FinishReason.CANCELLED
         if self.is_full:
-            return FinishReason.LENGTH
-        return self.finish or (FinishReason.TOOL_CALLS if self.calls else FinishReason.STOP)
+            return events.FinishReason.LENGTH
+        return self.finish or (
+            events.FinishReason.TOOL_CALLS if self.calls else events.FinishReason.STOP
+        )
 
 
 class ScriptedBackend(Backend):
@@ -164,7 +147,7 @@ class ScriptedBackend(Backend):
             embedder=ScriptedEmbedder(size),
         )
 
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+    async def prefill_session(self, session: Session, callback: events.EventCallback) -> Prefilled:
         if self.script.vision is False:
             refuse_images(session.messages, self.name)
         tokens = await self.count_session_tokens(session)
@@ -184,7 +167,7 @@ class ScriptedBackend(Backend):
         return ScriptedPrefilled(self, tokens, session.sampling.stop or ())
 
     async def generate_from_prefilled(
-        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+        self, prefilled: Prefilled, callback: events.EventCallback, max_tokens: int = 0
     ) -> Generation:
         stop = prefilled.stop if isinstance(prefilled, ScriptedPrefilled) else ()
         playback = _Playback(callback, StopMatcher(stop), max_tokens)
@@ -195,7 +178,7 @@ class ScriptedBackend(Backend):
                 break
         playback.finish_text()
         message, completion = playback.message(), playback.tokens
-        stats = Stats(
+        stats = events.Stats(
             prompt_tokens=prefilled.prompt_tokens,
             completion_tokens=completion,
             decode_seconds=perf_counter() - started,
@@ -204,7 +187,7 @@ class ScriptedBackend(Backend):
         )
         reason = playback.finish_reason()
         playback.send(stats)
-        playback.send(Stop(reason))
+        playback.send(events.Stop(reason))
         for call in playback.calls:
             playback.send(call)
         problems = tuple(playback.problems)
@@ -279,48 +262,48 @@ def _count_raw(prompt: RawPrompt | Infill | None) -> int:
     return sum(count_tokens(part) if isinstance(part, str) else 1 for part in prompt.parts)
 
 
-def _events(step: Say) -> Iterator[TextEvent]:
+def _events(step: Say) -> Iterator[events.TextEvent]:
     if step.thinking:
-        yield Thinking(step.text)
+        yield events.Thinking(step.text)
         return
     for part in _FENCE.split(step.text):
         if part:
             fenced = part.startswith("```")
-            yield CodeBlock(part) if fenced else Text(part)
+            yield events.CodeBlock(part) if fenced else events.Text(part)
 
 
 WIDTH = 64
 """The numbers in a vector."""
 
 
-class ScriptedEmbedder(Embedder):
+class ScriptedEmbedder(embedding.Embedder):
     """Makes the same vector of the same text each time; `context_size` is in words."""
 
     def __init__(self, context_size: int) -> None:
         self._size = context_size
 
-    async def embed(self, request: EmbeddingInput) -> Embeddings:
+    async def embed(self, request: embedding.EmbeddingInput) -> embedding.Embeddings:
         words = [self._words(parts, truncate=request.truncate) for parts in request.inputs]
-        vectors = [shortened(_vector(some), request.dimensions) for some in words]
-        return Embeddings(vectors, sum(map(len, words)))
+        vectors = [embedding.shortened(_vector(some), request.dimensions) for some in words]
+        return embedding.Embeddings(vectors, sum(map(len, words)))
 
-    async def rank(self, query: str, documents: Sequence[str]) -> Ranking:
-        pairs = self._pairs(RankingInput(query, documents))
+    async def rank(self, query: str, documents: Sequence[str]) -> embedding.Ranking:
+        pairs = self._pairs(embedding.RankingInput(query, documents))
         start = len(list(_words((query,))))
         vector = _vector(_words((query,)))
         scores = [sum(map(mul, vector, _vector(pair[start:]))) for pair in pairs]
-        return Ranking(scores, sum(map(len, pairs)))
+        return embedding.Ranking(scores, sum(map(len, pairs)))
 
-    async def count(self, request: EmbeddingInput | RankingInput) -> int:
-        if isinstance(request, RankingInput):
+    async def count(self, request: embedding.EmbeddingInput | embedding.RankingInput) -> int:
+        if isinstance(request, embedding.RankingInput):
             return sum(map(len, self._pairs(request)))
         words = [self._words(parts, truncate=request.truncate) for parts in request.inputs]
         return sum(map(len, words))
 
-    def _pairs(self, request: RankingInput) -> list[list[str]]:
+    def _pairs(self, request: embedding.RankingInput) -> list[list[str]]:
         return [self._words((request.query, " ", text)) for text in request.documents]
 
-    def _words(self, parts: Parts, *, truncate: bool = False) -> list[str]:
+    def _words(self, parts: embedding.Parts, *, truncate: bool = False) -> list[str]:
         words = list(_words(parts))
         if len(words) > self._size and not truncate:
             raise ContextFullError(
@@ -332,7 +315,7 @@ class ScriptedEmbedder(Embedder):
         return words[: self._size]
 
 
-def _words(parts: Parts) -> Iterable[str]:
+def _words(parts: embedding.Parts) -> Iterable[str]:
     for part in parts:
         yield from _TOKEN.findall(part.lower()) if isinstance(part, str) else (str(part),)
 
@@ -342,4 +325,4 @@ def _vector(words: Iterable[str]) -> Sequence[float]:
     for word in words:
         digest = blake2b(word.encode("utf-8", "replace"), digest_size=2).digest()
         vector[digest[0] % WIDTH] += 1.0 if digest[1] % 2 else -1.0
-    return normalised(vector if any(vector) else [1.0, *vector[1:]])
+    return embedding.normalised(vector if any(vector) else [1.0, *vector[1:]])

@@ -13,19 +13,13 @@ import httpx
 
 from shepherd.affinity import AffinityRouter, Balance, Prefix, prefix_of
 from shepherd.affinity.prefix import canonical
+from shepherd.backends import embedding
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.estimate import TokenEstimator
 from shepherd.backends.api.http.failures import Failure
 from shepherd.backends.api.http.retry import Gate, RateLimiter, RateLimits, RetryPolicy, Timing
 from shepherd.backends.base import Backend, BackendStatus, Generation, Health, ModelInfo
 from shepherd.backends.connect import connect
-from shepherd.backends.embedding import (
-    Embedder,
-    EmbeddingInput,
-    Embeddings,
-    Ranking,
-    RankingInput,
-)
 from shepherd.backends.failover import FailoverBackend, Route
 from shepherd.backends.upstream import CheckPolicy, Router, Upstream, UpstreamGroup
 from shepherd.config.provider import Provider
@@ -134,22 +128,22 @@ class UpstreamsBackend(FailoverBackend):
             self._pending_warning = " ".join([number, *problems])
 
 
-class UpstreamsEmbedder(Embedder):
+class UpstreamsEmbedder(embedding.Embedder):
     """Sends each request to the least busy upstream, and elsewhere if that one fails."""
 
     def __init__(self, group: UpstreamGroup) -> None:
         self._group = group
 
-    async def embed(self, request: EmbeddingInput) -> Embeddings:
+    async def embed(self, request: embedding.EmbeddingInput) -> embedding.Embeddings:
         return await self._run(lambda embedder: embedder.embed(request))
 
-    async def rank(self, query: str, documents: Sequence[str]) -> Ranking:
+    async def rank(self, query: str, documents: Sequence[str]) -> embedding.Ranking:
         return await self._run(lambda embedder: embedder.rank(query, documents))
 
-    async def count(self, request: EmbeddingInput | RankingInput) -> int:
+    async def count(self, request: embedding.EmbeddingInput | embedding.RankingInput) -> int:
         return await self._run(lambda embedder: embedder.count(request))
 
-    async def _run(self, work: Callable[[Embedder], Awaitable[T]]) -> T:
+    async def _run(self, work: Callable[[embedding.Embedder], Awaitable[T]]) -> T:
         route = UpstreamRoute(self._group, Prefix(key=random.getrandbits(64)))
         try:
             return await route.run(lambda backend: work(_embedder(backend)), ignore_events)
@@ -157,7 +151,7 @@ class UpstreamsEmbedder(Embedder):
             route.close()
 
 
-def _embedder(backend: Backend) -> Embedder:
+def _embedder(backend: Backend) -> embedding.Embedder:
     info = backend.info
     if info.embedder is None:
         raise InvalidRequestError(f"{info.id} makes no embeddings.", "model")

@@ -3,17 +3,10 @@
 import math
 from collections.abc import Sequence
 
+from shepherd.backends import embedding
 from shepherd.backends.api.adapter import EmbeddingApi
 from shepherd.backends.api.coerce import as_count, as_list, as_object, as_objects
 from shepherd.backends.api.http.client import ApiClient
-from shepherd.backends.embedding import (
-    Embedder,
-    EmbeddingInput,
-    Embeddings,
-    Ranking,
-    RankingInput,
-    plain_texts,
-)
 from shepherd.errors import BackendError, InvalidRequestError
 
 MAX_INPUTS = 128
@@ -24,7 +17,7 @@ _BYTES_PER_TOKEN = 4
 """For an estimate where the provider does not count."""
 
 
-class ApiEmbedder(Embedder):
+class ApiEmbedder(embedding.Embedder):
     """One model of a provider."""
 
     def __init__(self, client: ApiClient, api: EmbeddingApi, model: str) -> None:
@@ -32,12 +25,12 @@ class ApiEmbedder(Embedder):
         self._api = api
         self._model = model
 
-    async def embed(self, request: EmbeddingInput) -> Embeddings:
+    async def embed(self, request: embedding.EmbeddingInput) -> embedding.Embeddings:
         vectors: list[Sequence[float]] = []
         tokens = 0
         for start in range(0, len(request.inputs), MAX_INPUTS):
             inputs = request.inputs[start : start + MAX_INPUTS]
-            part = EmbeddingInput(inputs, request.dimensions, request.truncate)
+            part = embedding.EmbeddingInput(inputs, request.dimensions, request.truncate)
             answer = self._api.parse(await self._client.fetch(self._api.request(self._model, part)))
             if len(answer.vectors) != len(inputs):
                 raise BackendError(
@@ -46,9 +39,9 @@ class ApiEmbedder(Embedder):
                 )
             vectors += answer.vectors
             tokens += _estimate(inputs) if answer.tokens is None else answer.tokens
-        return Embeddings(vectors, tokens)
+        return embedding.Embeddings(vectors, tokens)
 
-    async def rank(self, query: str, documents: Sequence[str]) -> Ranking:
+    async def rank(self, query: str, documents: Sequence[str]) -> embedding.Ranking:
         request = self._api.rank_request(self._model, query, documents)
         if request is None:
             raise InvalidRequestError(f"The provider of {self._model} can't rerank.", "model")
@@ -62,12 +55,12 @@ class ApiEmbedder(Embedder):
             message = f"The provider of {self._model} has not sent a score for each document."
             raise BackendError(message)
         counted = as_count(as_object(body.get("usage")).get("total_tokens"))
-        estimate = await self.count(RankingInput(query, documents))
+        estimate = await self.count(embedding.RankingInput(query, documents))
         tokens = estimate if counted is None else counted
-        return Ranking([scores[index] for index in range(len(documents))], tokens)
+        return embedding.Ranking([scores[index] for index in range(len(documents))], tokens)
 
-    async def count(self, request: EmbeddingInput | RankingInput) -> int:
-        if isinstance(request, RankingInput):
+    async def count(self, request: embedding.EmbeddingInput | embedding.RankingInput) -> int:
+        if isinstance(request, embedding.RankingInput):
             return _estimate([(request.query, text) for text in request.documents])
         return _estimate(request.inputs)
 
@@ -96,11 +89,11 @@ def _estimate(inputs: Sequence[Sequence[str | int]]) -> int:
     return numbers + math.ceil(texts / _BYTES_PER_TOKEN)
 
 
-def texts_or_tokens(request: EmbeddingInput) -> list[object]:
+def texts_or_tokens(request: embedding.EmbeddingInput) -> list[object]:
     """Each input as one text, or as numbers of tokens if it has nothing else."""
     return [
         list(parts)
         if all(isinstance(part, int) for part in parts) and parts
-        else plain_texts([parts])[0]
+        else embedding.plain_texts([parts])[0]
         for parts in request.inputs
     ]

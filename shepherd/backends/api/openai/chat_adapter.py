@@ -12,22 +12,8 @@ from shepherd.backends.api.adapter import (
     ModelTraits,
 )
 from shepherd.backends.api.history import normalise
+from shepherd.backends.api.openai import common, dialects
 from shepherd.backends.api.openai.chat_decoder import ChatDecoder
-from shepherd.backends.api.openai.common import (
-    OpenAIAdapter,
-    asking_for_json,
-    response_format,
-    tool_choice,
-)
-from shepherd.backends.api.openai.dialects import (
-    PLAIN,
-    Dialect,
-    Switch,
-    chat_effort,
-    parse_models,
-    parse_props,
-    reasons,
-)
 from shepherd.backends.api.parameters import LIMIT_PARAMETERS, sampling_parameters, thinks
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
@@ -43,12 +29,12 @@ _SAMPLERS = {"typical_p": "typ_p"}
 _ELSEWHERE = ("logit_bias", "logprobs")
 
 
-def chat_sampling(sampling: Sampling, model: str, dialect: Dialect) -> JsonObject:
+def chat_sampling(sampling: Sampling, model: str, dialect: dialects.Dialect) -> JsonObject:
     """The fields of a request; raises InvalidRequestError for a parameter that the server lacks.
 
     OpenAI's reasoning models have fixed sampling: temperature and similar parameters are left out.
     """
-    if reasons(model):
+    if dialects.reasons(model):
         sampling = replace(sampling, **dict.fromkeys(_FIXED))
         _refuse(sampling, ("stop", "logit_bias", "logprobs"), model)
     if len(sampling.stop or ()) > dialect.stop_texts:
@@ -67,7 +53,7 @@ def _refuse(sampling: Sampling, names: tuple[str, ...], model: str) -> None:
             raise InvalidRequestError(f"{model} has no parameter {name}; leave it out", name)
 
 
-def _biases(sampling: Sampling, dialect: Dialect) -> JsonObject:
+def _biases(sampling: Sampling, dialect: dialects.Dialect) -> JsonObject:
     if not sampling.logit_bias:
         return {}
     if not dialect.text_bias and any(isinstance(token, str) for token, _ in sampling.logit_bias):
@@ -85,7 +71,7 @@ def _logprobs(sampling: Sampling) -> JsonObject:
 
 
 def chat_body(
-    session: Session, model: ModelTraits, max_tokens: int, dialect: Dialect, adapter: str
+    session: Session, model: ModelTraits, max_tokens: int, dialect: dialects.Dialect, adapter: str
 ) -> JsonObject:
     """The body; `adapter` is the name under which `Message.extra` keeps data to send back.
 
@@ -100,33 +86,33 @@ def chat_body(
     if session.tools:
         body["tools"] = [_tool(spec) for spec in session.tools]
     name = session.tool_choice.name if session.tool_choice else ""
-    body |= tool_choice(session, {"type": "function", "function": {"name": name}})
-    body |= response_format(session.output_format, dialect)
+    body |= common.tool_choice(session, {"type": "function", "function": {"name": name}})
+    body |= common.response_format(session.output_format, dialect)
     body |= _thinking(session, model, dialect)
     return body | chat_sampling(session.sampling, model.id, dialect)
 
 
 def _limit_parameter(model: ModelTraits) -> str:
     """The name of the output limit: the known one, unless the server has refused it."""
-    usual = "max_completion_tokens" if reasons(model.id) else "max_tokens"
+    usual = "max_completion_tokens" if dialects.reasons(model.id) else "max_tokens"
     names = (model.limit_parameter or usual, *LIMIT_PARAMETERS)
     return next((name for name in names if name not in model.refused), names[0])
 
 
 def _messages(
-    session: Session, dialect: Dialect, adapter: str, *, thinking: bool
+    session: Session, dialect: dialects.Dialect, adapter: str, *, thinking: bool
 ) -> list[JsonObject]:
     conversation = normalise(session.system_message, session.messages, dialect.rules)
     system = conversation.system
     if not dialect.grammar:
-        system = asking_for_json(system, session.output_format)
+        system = common.asking_for_json(system, session.output_format)
     head: list[JsonObject] = [{"role": "system", "content": system}] if system else []
     thoughts = dialect.thoughts if thinking or not dialect.every_thought else ()
     return head + [_message(m, dialect, thoughts, adapter) for m in conversation.messages]
 
 
 def _message(
-    message: Message, dialect: Dialect, thoughts: tuple[str, ...], adapter: str
+    message: Message, dialect: dialects.Dialect, thoughts: tuple[str, ...], adapter: str
 ) -> JsonObject:
     if message.role is Role.TOOL:
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
@@ -163,21 +149,21 @@ def _tool(spec: ToolSpec) -> JsonObject:
     return {"type": "function", "function": function}
 
 
-def _thinking(session: Session, model: ModelTraits, dialect: Dialect) -> JsonObject:
+def _thinking(session: Session, model: ModelTraits, dialect: dialects.Dialect) -> JsonObject:
     """The fields that turn the model's reasoning on or off."""
     thinking = thinks(session, model)
-    if dialect.switch is Switch.UNSAID:
+    if dialect.switch is dialects.Switch.UNSAID:
         return {}
-    if dialect.switch is Switch.THINKING:
+    if dialect.switch is dialects.Switch.THINKING:
         return {"thinking": {"type": "enabled" if thinking else "disabled"}}
     fields: JsonObject = {}
-    if dialect.switch is Switch.TEMPLATE:
+    if dialect.switch is dialects.Switch.TEMPLATE:
         fields["chat_template_kwargs"] = {"enable_thinking": thinking}
         if thinking and session.thinking_budget is not None:
             fields["thinking_budget_tokens"] = session.thinking_budget
     level = model.effort or ("medium" if thinking else "")
-    effort = chat_effort(model.id, level, tools=bool(session.tools))
-    known = model.thinking or (model.effort and dialect.switch is Switch.TEMPLATE)
+    effort = dialects.chat_effort(model.id, level, tools=bool(session.tools))
+    known = model.thinking or (model.effort and dialect.switch is dialects.Switch.TEMPLATE)
     if effort is None and thinking and known:
         effort = level
     return fields | ({"reasoning_effort": effort} if effort else {})
@@ -187,7 +173,7 @@ _PROPS = "../props"
 _LM_STUDIO = "../api/v0/models"
 
 
-class OpenAIChatAdapter(OpenAIAdapter):
+class OpenAIChatAdapter(common.OpenAIAdapter):
     """Chat completions in one dialect.
 
     Paths are relative references to the base URL with a slash at its end: `../props` is llama.cpp's
@@ -196,7 +182,7 @@ class OpenAIChatAdapter(OpenAIAdapter):
 
     name: ClassVar[str] = "openai"
 
-    def __init__(self, dialect: Dialect = PLAIN, api_version: str = "") -> None:
+    def __init__(self, dialect: dialects.Dialect = dialects.PLAIN, api_version: str = "") -> None:
         super().__init__(dialect, api_version)
 
     def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
@@ -221,8 +207,8 @@ class OpenAIChatAdapter(OpenAIAdapter):
 
     def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
         if request.path == _PROPS:
-            return parse_props(body, model)
-        entries = (entry for entry in parse_models(body) if entry.id == model)
+            return dialects.parse_props(body, model)
+        entries = (entry for entry in dialects.parse_models(body) if entry.id == model)
         return next((entry for entry in entries if entry.context_size), None)
 
 

@@ -5,15 +5,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shepherd.backends.inprocess.prompt.special import (
-    ATTR_LSTRIP,
-    ATTR_RSTRIP,
-    CUT,
-    SEAL,
-    SpecialTexts,
-    Vocabulary,
-    without_marks,
-)
+from shepherd.backends.inprocess.prompt import special
 
 MAX_BYTES = 40_000_000
 """Of texts with their tokens: about a million tokens of long messages."""
@@ -38,7 +30,7 @@ class FragmentTokenizer:
     answer again gives the tokens that are already in memory. Not thread-safe.
     """
 
-    def __init__(self, vocab: Vocabulary, specials: SpecialTexts) -> None:
+    def __init__(self, vocab: special.Vocabulary, specials: special.SpecialTexts) -> None:
         self._vocab = vocab
         self._specials = specials
         self._known: OrderedDict[str, tuple[int, ...]] = OrderedDict()
@@ -53,11 +45,11 @@ class FragmentTokenizer:
             control = self._specials.controls[match.group()]
             fragment = rendered[at : match.start()]
             fragment = fragment.lstrip() if strip_next else fragment
-            if control.attributes & ATTR_LSTRIP:
+            if control.attributes & special.ATTR_LSTRIP:
                 fragment = fragment.rstrip()
             tokens += self.fragment(fragment)
             tokens.append(control.id)
-            at, strip_next = match.end(), bool(control.attributes & ATTR_RSTRIP)
+            at, strip_next = match.end(), bool(control.attributes & special.ATTR_RSTRIP)
         last = rendered[at:].lstrip() if strip_next else rendered[at:]
         tail = Tail(_key(last), self.fragment(last))
         tokens += tail.tokens
@@ -69,7 +61,7 @@ class FragmentTokenizer:
         llama.cpp searches long special tokens first, not from left to right. If a vocabulary has
         overlapping tokens, the result may differ. It would see the text without our marks.
         """
-        return self.tokenize(rendered)[0] == self.tokenize_whole(without_marks(rendered))[0]
+        return self.tokenize(rendered)[0] == self.tokenize_whole(special.without_marks(rendered))[0]
 
     def tokenize_whole(self, rendered: str, *, begins: bool = True) -> tuple[list[int], Tail]:
         """Tokenize as llama.cpp does, without memory; sealed text keeps its seals."""
@@ -88,7 +80,7 @@ class FragmentTokenizer:
         if known is not None:
             self._known.move_to_end(key)
             return known
-        first, *rest = key.split(CUT)
+        first, *rest = key.split(special.CUT)
         tokens = self._vocab.tokenize(first)
         for part in rest:
             tokens += self._continuation(part)
@@ -167,7 +159,7 @@ class FragmentTokenizer:
 
 def _key(fragment: str) -> str:
     """The text under which tokens are remembered: as it is written in an answer, without seals."""
-    return fragment.replace(SEAL, "")
+    return fragment.replace(special.SEAL, "")
 
 
 def _size(key: str, tokens: tuple[int, ...] | None) -> int:
