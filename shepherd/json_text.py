@@ -3,6 +3,8 @@
 Pydantic's are two to five times as fast, keep whole numbers of any size, and know `NaN` as Python
 does. They refuse surrogates (`"\\ud83d"`), which some servers and models send, and deep nesting.
 What is written is compact and valid UTF-8.
+
+The functions called `as_…` read values of others' JSON: one of a wrong type becomes an empty one.
 """
 
 import json
@@ -106,3 +108,43 @@ def _inside(value: Any) -> list[Any]:
     else:
         inner = cast(list[Any], value) if isinstance(value, list) else []
     return [one for one in inner if isinstance(one, dict | list)]
+
+
+def as_flag(value: object) -> bool | None:
+    """The value if it is a boolean, else None."""
+    return value if isinstance(value, bool) else None
+
+
+def as_text(value: Any) -> str:
+    """The text, or "" if the value is not one."""
+    return value if isinstance(value, str) else ""
+
+
+def as_count(value: Any) -> int | None:
+    """The integer from 0 up, or None if the value is not one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """The object, or {} if the value is not one."""
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """The list, or [] if the value is not one."""
+    return cast(list[Any], value) if isinstance(value, list) else []
+
+
+def as_objects(value: Any) -> list[dict[str, Any]]:
+    """The objects in a list."""
+    return [item for item in as_list(value) if isinstance(item, dict)]
+
+
+def as_texts(value: Any) -> list[str]:
+    """The texts in a list."""
+    return [item for item in as_list(value) if isinstance(item, str)]
+
+
+def as_error_status(value: Any) -> int:
+    """The HTTP status of an error, or 500 if the value is not one."""
+    return value if isinstance(value, int) and 400 <= value < 600 else 500

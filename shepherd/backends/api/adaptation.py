@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from shepherd.backends.api.adapter import Adapter, ModelTraits
-from shepherd.backends.api.coerce import as_object
 from shepherd.backends.api.http.failures import Failure, Refusal
 from shepherd.backends.api.parameters import LIMIT_PARAMETERS, OPTIONAL_FIELDS
 from shepherd.backends.api.prompt import (
@@ -21,6 +20,7 @@ from shepherd.backends.api.prompt import (
     rejects_tools,
 )
 from shepherd.errors import InvalidRequestError
+from shepherd.json_text import as_object
 
 
 class Adaptation(NamedTuple):

@@ -6,25 +6,17 @@ beside this one.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar
 
+from shepherd.backends.api import stream
 from shepherd.backends.embedding import EmbeddingInput
-from shepherd.events import FinishReason
 from shepherd.images import MEDIA_TYPES
 from shepherd.messages import JsonObject
 from shepherd.prices import Price
 from shepherd.sampling import TokenLogprob
 from shepherd.session import Session
-
-
-class Framing(StrEnum):
-    """How a streamed answer is cut into events."""
-
-    SSE = "sse"  # server-sent events
-    NDJSON = "ndjson"  # one JSON object a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,96 +31,6 @@ class ApiRequest:
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     stream: bool = True
-
-
-class TextDelta(NamedTuple):
-    """A piece of the answer; `logprobs` are those of its tokens, if they were requested."""
-
-    text: str
-    logprobs: tuple[TokenLogprob, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ThinkingDelta:
-    """A piece of the reasoning."""
-
-    text: str
-
-
-class CallDelta(NamedTuple):
-    """A piece of a tool call; pieces with the same `key` form one call.
-
-    Calls are ordered by their first piece. `id` and `name` are "" in pieces without them.
-    `arguments` is JSON text to append, or the whole object if the API sends one. `extra` must be
-    sent back to the API with the call (see `ToolCall.extra`).
-    """
-
-    key: int | str
-    id: str = ""
-    name: str = ""
-    arguments: str | JsonObject = ""
-    extra: JsonObject | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExtraDelta:
-    """Data that the API needs back unchanged with this message (see `Message.extra`)."""
-
-    value: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class UsageDelta:
-    """Tokens as the API counts them; a later count replaces an earlier one, None changes nothing.
-
-    `prompt_tokens` includes the cached ones; `completion_tokens` includes the reasoning.
-    """
-
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    completion_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StopDelta:
-    """The reason why the answer ended; `note` explains it to the user if needed (a refusal).
-
-    `stop_string` is the stop string that ended it, "" if the API does not say.
-    """
-
-    reason: FinishReason
-    note: str = ""
-    stop_string: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorDelta:
-    """An error in the middle of a stream; `body` is the API's own error object, unchanged."""
-
-    body: JsonObject
-    status: int = 500
-
-
-Delta: TypeAlias = (
-    TextDelta | ThinkingDelta | CallDelta | ExtraDelta | UsageDelta | StopDelta | ErrorDelta
-)
-
-
-class AnswerDecoder(ABC):
-    """Decodes one streamed answer; each request needs a new decoder."""
-
-    @abstractmethod
-    def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
-        """The deltas of one event; `name` is "" if the framing has no names.
-
-        The decoder is lenient: unknown events and fields of a wrong type give no deltas. It never
-        raises for the content of an upstream's answer.
-        """
-
-    @property
-    @abstractmethod
-    def complete(self) -> bool:
-        """Whether the answer is complete; a stream that ends earlier was cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +106,7 @@ class Adapter(ABC):
     """The requests and answers of one API."""
 
     name: ClassVar[str]
-    framing: ClassVar[Framing] = Framing.SSE
+    framing: ClassVar[stream.Framing] = stream.Framing.SSE
     default_base_url: ClassVar[str] = ""
     prints_calls: bool = True
     """Whether a model behind it may print calls and thoughts as text, for our parser to find."""
@@ -244,7 +146,7 @@ class Adapter(ABC):
         return 0
 
     @abstractmethod
-    def decoder(self) -> AnswerDecoder:
+    def decoder(self) -> stream.Decoder:
         """The decoder for the answer to one `chat` request."""
 
     @abstractmethod

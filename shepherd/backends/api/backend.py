@@ -9,6 +9,7 @@ import httpx
 
 from shepherd.backends.api.adaptation import Adaptation, adapt
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
+from shepherd.backends.api.answer import Answer, Reading
 from shepherd.backends.api.embedding import ApiEmbedder
 from shepherd.backends.api.estimate import TokenEstimator
 from shepherd.backends.api.http.client import ApiClient, ClientOptions, Contact, Endpoint
@@ -27,8 +28,6 @@ from shepherd.backends.api.prompt import (
     visible,
     visible_message,
 )
-from shepherd.backends.api.stream.answer import Answer
-from shepherd.backends.api.stream.reading import Reading
 from shepherd.backends.api.window import Window, ask_window
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.text_model import refuse_raw

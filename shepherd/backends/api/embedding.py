@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from shepherd.backends import embedding
 from shepherd.backends.api.adapter import EmbeddingApi
-from shepherd.backends.api.coerce import as_count, as_list, as_object, as_objects
 from shepherd.backends.api.http.client import ApiClient
 from shepherd.errors import BackendError, InvalidRequestError
+from shepherd.json_text import as_count, as_list, as_object, as_objects
 
 MAX_INPUTS = 128
 """The inputs of one request to a provider; more are divided among several."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from shepherd.backends.api.adapter import ModelEntry
-from shepherd.backends.api.coerce import as_count, as_object
+from shepherd.json_text import as_count, as_object
 from shepherd.messages import JsonObject
 from shepherd.prices import Price
 

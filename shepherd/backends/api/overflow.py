@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
 
-from shepherd.backends.api.coerce import as_count, as_list
+from shepherd.json_text import as_count, as_list
 from shepherd.messages import JsonObject
 
 MAX_TEXT = 2_000

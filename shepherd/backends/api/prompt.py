@@ -10,15 +10,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
-from shepherd.backends.api.coerce import as_objects
 from shepherd.backends.api.history import Rules, normalise
 from shepherd.backends.base import Prefilled
 from shepherd.backends.inprocess.prompt.conversation import Conversation, with_plain_tools
 from shepherd.backends.vision import cannot_see, new_images
 from shepherd.errors import ImageError
+from shepherd.json_text import as_objects
+from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, Role
-from shepherd.sampling import TokenLogprob
-from shepherd.session import Session, TokenLedger, ToolChoice
+from shepherd.session import Session, TokenLedger
+from shepherd.structure import ToolChoice
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from typing import Any, Self, cast
 
 import httpx
 
-from shepherd.backends.api.coerce import as_object
-from shepherd.backends.api.stream.framing import SSEDecoder, StreamEvent
+from shepherd.backends.api.framing import SSEDecoder, StreamEvent
 from shepherd.conversation.shared.updates import CLIENT_HEADER, RESUME_HEADER, UpdateKind
 from shepherd.errors import (
     AccessError,
@@ -20,7 +19,7 @@ from shepherd.errors import (
     UnreachableError,
 )
 from shepherd.images import Image
-from shepherd.json_text import read_json
+from shepherd.json_text import as_object, read_json
 from shepherd.messages import JsonObject
 
 CONNECT_SECONDS = 10.0

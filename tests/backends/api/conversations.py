@@ -5,13 +5,7 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-from shepherd.backends.api.adapter import (
-    CallDelta,
-    Delta,
-    ExtraDelta,
-    TextDelta,
-    ThinkingDelta,
-)
+from shepherd.backends.api import stream
 from shepherd.messages import JsonObject, Message, Role, ToolCall
 from tests.pictures import picture
 
@@ -55,22 +49,22 @@ conversations = st.lists(
 )
 
 
-def assembled(deltas: Iterable[Delta], adapter: str) -> Message:
+def assembled(deltas: Iterable[stream.Delta], adapter: str) -> Message:
     """The message that the deltas make; calls come whole."""
     content = reasoning = ""
     calls: list[ToolCall] = []
     extra: dict[str, JsonObject] = {}
     for delta in deltas:
         match delta:
-            case TextDelta(text):
+            case stream.Text(text):
                 content += text
-            case ThinkingDelta(text):
+            case stream.Thinking(text):
                 reasoning += text
-            case CallDelta(key, id, name, arguments, kept):
+            case stream.Call(key, id, name, arguments, kept):
                 own = {} if kept is None else {adapter: kept}
                 given = json.loads(arguments) if isinstance(arguments, str) else arguments
                 calls.append(ToolCall(id or f"call-{key}", name, given, own))
-            case ExtraDelta(value):
+            case stream.Extra(value):
                 assert not extra
                 extra[adapter] = value
             case _:

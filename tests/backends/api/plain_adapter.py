@@ -1,35 +1,21 @@
 """The smallest adapter there can be, for tests of what is the same for all adapters.
 
-An event holds any of: text, thought, call (a CallDelta's fields), extra, usage (a UsageDelta's
+An event holds any of: text, thought, call (a stream.Call's fields), extra, usage (a stream.Usage's
 fields), stop (with note), error (with status).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from shepherd.backends.api.adapter import (
-    Adapter,
-    AnswerDecoder,
-    ApiRequest,
-    CallDelta,
-    Delta,
-    ErrorDelta,
-    ExtraDelta,
-    Framing,
-    ModelEntry,
-    ModelTraits,
-    StopDelta,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
+from shepherd.backends.api import stream
+from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelEntry, ModelTraits
 from shepherd.errors import InvalidRequestError
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
 from shepherd.session import Session
 
 
-class PlainDecoder(AnswerDecoder):
+class PlainDecoder(stream.Decoder):
     def __init__(self) -> None:
         self._complete = False
 
@@ -37,31 +23,31 @@ class PlainDecoder(AnswerDecoder):
     def complete(self) -> bool:
         return self._complete
 
-    def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
+    def feed(self, name: str, data: JsonObject) -> Iterable[stream.Delta]:
         try:
             return list(self._deltas(data))
         except (TypeError, ValueError):
             return []
 
-    def _deltas(self, data: JsonObject) -> Iterator[Delta]:
+    def _deltas(self, data: JsonObject) -> Iterator[stream.Delta]:
         if "error" in data:
-            yield ErrorDelta(data, data.get("status", 500))
+            yield stream.Error(data, data.get("status", 500))
         if "text" in data:
-            yield TextDelta(data["text"])
+            yield stream.Text(data["text"])
         if "thought" in data:
-            yield ThinkingDelta(data["thought"])
+            yield stream.Thinking(data["thought"])
         if "call" in data:
-            yield CallDelta(**data["call"])
+            yield stream.Call(**data["call"])
         yield from self._rest(data)
 
-    def _rest(self, data: JsonObject) -> Iterator[Delta]:
+    def _rest(self, data: JsonObject) -> Iterator[stream.Delta]:
         if "extra" in data:
-            yield ExtraDelta(data["extra"])
+            yield stream.Extra(data["extra"])
         if "usage" in data:
-            yield UsageDelta(**data["usage"])
+            yield stream.Usage(**data["usage"])
         if "stop" in data:
             self._complete = True
-            yield StopDelta(FinishReason(data["stop"]), data.get("note", ""))
+            yield stream.Stop(FinishReason(data["stop"]), data.get("note", ""))
 
 
 class PlainAdapter(Adapter):
@@ -79,7 +65,7 @@ class PlainAdapter(Adapter):
         body: dict[str, Any] = {"model": model.id, "messages": messages}
         return ApiRequest("/chat", body | ({"max_tokens": max_tokens} if max_tokens else {}))
 
-    def decoder(self) -> AnswerDecoder:
+    def decoder(self) -> stream.Decoder:
         return PlainDecoder()
 
     def models(self) -> ApiRequest:
@@ -102,4 +88,4 @@ class SilentAdapter(PlainAdapter):
 
 
 class LinesAdapter(PlainAdapter):
-    framing: ClassVar[Framing] = Framing.NDJSON
+    framing: ClassVar[stream.Framing] = stream.Framing.NDJSON

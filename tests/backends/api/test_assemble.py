@@ -7,17 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.adapter import (
-    Adapter,
-    CallDelta,
-    Delta,
-    ExtraDelta,
-    StopDelta,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
-from shepherd.backends.api.stream.answer import Answer
+from shepherd.backends.api import stream
+from shepherd.backends.api.adapter import Adapter
+from shepherd.backends.api.answer import Answer
 from shepherd.backends.base import Generation
 from shepherd.events import CallbackEvent, FinishReason, Stats
 from shepherd.messages import JsonObject, Message, ToolCall
@@ -28,13 +20,13 @@ from tests.backends.api.support import LIST, WRITE, Events, asking
 
 PRINTED = '<tool_call>{"name": "list_directory", "arguments": {"path": "src"}}</tool_call>'
 CODE = "See:\n```python\nprint(1)\n```\ndone"
-ENDED = StopDelta(FinishReason.STOP)
+ENDED = stream.Stop(FinishReason.STOP)
 ALPHABET = 'a"\\ü🐑\ud83d\udc11'
 """Among them the halves of a letter."""
 
 
 def answered(
-    deltas: Sequence[Delta],
+    deltas: Sequence[stream.Delta],
     session: Session | None = None,
     adapter: Adapter | None = None,
     events: Events | None = None,
@@ -46,24 +38,24 @@ def answered(
     return answer.complete(Stats(), broken)
 
 
-def call(arguments: str, id: str = "c1", name: str = "list_directory", key: int = 0) -> CallDelta:
-    return CallDelta(key, id, name, arguments)
+def call(arguments: str, id: str = "c1", name: str = "list_directory", key: int = 0) -> stream.Call:
+    return stream.Call(key, id, name, arguments)
 
 
 def test_code_and_printed_thoughts_are_told_apart() -> None:
     events = Events()
-    generation = answered([TextDelta("<think>hm</think>" + CODE), ENDED], events=events)
+    generation = answered([stream.Text("<think>hm</think>" + CODE), ENDED], events=events)
     assert events.of(CallbackEvent.THINKING) == ["hm"]
     assert "".join(events.of(CallbackEvent.CODEBLOCK)).startswith("```python\nprint(1)")
     assert generation.message == Message.assistant(CODE, "hm")
 
 
 def test_a_printed_call_is_a_call_where_the_adapter_prints_calls() -> None:
-    generation = answered([TextDelta(f"Look. {PRINTED}"), ENDED])
+    generation = answered([stream.Text(f"Look. {PRINTED}"), ENDED])
     assert [c.arguments for c in generation.message.tool_calls] == [{"path": "src"}]
     assert generation.finish_reason is FinishReason.TOOL_CALLS
     for session, adapter in ((asking(), PlainAdapter()), (asking(LIST), SilentAdapter())):
-        generation = answered([TextDelta(PRINTED), ENDED], session, adapter)
+        generation = answered([stream.Text(PRINTED), ENDED], session, adapter)
         assert generation.message == Message.assistant(PRINTED)
         assert generation.finish_reason is FinishReason.STOP
 
@@ -75,8 +67,8 @@ def test_nothing_is_lost_and_nothing_specs_in_a_silent_adapters_text(
     places = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
     whole, parts = Events(), Events()
-    one = answered([TextDelta(text), ENDED], adapter=SilentAdapter(), events=whole)
-    two = answered([*map(TextDelta, pieces), ENDED], adapter=SilentAdapter(), events=parts)
+    one = answered([stream.Text(text), ENDED], adapter=SilentAdapter(), events=whole)
+    two = answered([*map(stream.Text, pieces), ENDED], adapter=SilentAdapter(), events=parts)
     assert one.message == two.message == Message.assistant(text)
     assert whole.joined() == parts.joined()
 
@@ -84,11 +76,11 @@ def test_nothing_is_lost_and_nothing_specs_in_a_silent_adapters_text(
 def test_pieces_of_parallel_calls() -> None:
     deltas = [
         call("", "a"),
-        CallDelta(1, "b", "write_file", extra={"sig": "s"}),
-        CallDelta(0, "", "", '{"pa'),
-        CallDelta(1, arguments='{"path": "x", "content": "y"}'),
-        CallDelta(0, arguments='th": "ü"}'),
-        StopDelta(FinishReason.TOOL_CALLS),
+        stream.Call(1, "b", "write_file", extra={"sig": "s"}),
+        stream.Call(0, "", "", '{"pa'),
+        stream.Call(1, arguments='{"path": "x", "content": "y"}'),
+        stream.Call(0, arguments='th": "ü"}'),
+        stream.Stop(FinishReason.TOOL_CALLS),
     ]
     events = Events()
     generation = answered(deltas, events=events)
@@ -136,7 +128,7 @@ def test_arguments_are_read_leniently(written: str, arguments: dict[str, object]
 
 @pytest.mark.parametrize("written", ['{"path": src}', "{path", "[1]", "7", '"x"', "{'path': 1}"])
 def test_a_call_that_cannot_be_read_is_text_and_a_problem(written: str) -> None:
-    generation = answered([call(written), StopDelta(FinishReason.TOOL_CALLS)])
+    generation = answered([call(written), stream.Stop(FinishReason.TOOL_CALLS)])
     assert generation.message.tool_calls == ()
     assert written in generation.message.content
     assert "list_directory" in generation.problems[0]
@@ -161,9 +153,9 @@ values = st.recursive(
 def test_arguments_that_come_as_an_object_are_those_of_its_json(
     given: JsonObject, cut: object
 ) -> None:
-    stop = StopDelta(FinishReason.LENGTH) if cut else ENDED
+    stop = stream.Stop(FinishReason.LENGTH) if cut else ENDED
     whole, text = Events(), Events()
-    one = answered([CallDelta(0, "c1", "list_directory", given), stop], events=whole)
+    one = answered([stream.Call(0, "c1", "list_directory", given), stop], events=whole)
     two = answered([call(json.dumps(given, ensure_ascii=False)), stop], events=text)
     assert _with_values(whole) == _with_values(text)
     assert one.message == two.message
@@ -178,20 +170,23 @@ def _with_values(events: Events) -> list[tuple[object, ...]]:
 
 
 def test_a_native_call_goes_before_a_printed_one() -> None:
-    same = answered([TextDelta(f"Look. {PRINTED}"), call('{"path": "src"}'), ENDED])
+    same = answered([stream.Text(f"Look. {PRINTED}"), call('{"path": "src"}'), ENDED])
     assert [c.id for c in same.message.tool_calls] == ["c1"]
     assert same.message.content == "Look. "
-    other = answered([TextDelta(PRINTED), call('{"path": "docs"}'), ENDED])
+    other = answered([stream.Text(PRINTED), call('{"path": "docs"}'), ENDED])
     assert [c.arguments for c in other.message.tool_calls] == [{"path": "docs"}]
     assert other.message.content == PRINTED
 
 
 @pytest.mark.parametrize(
     ("deltas", "broken", "reason"),
-    [([StopDelta(FinishReason.LENGTH)], "", FinishReason.LENGTH), ([], "gone", FinishReason.ERROR)],
+    [
+        ([stream.Stop(FinishReason.LENGTH)], "", FinishReason.LENGTH),
+        ([], "gone", FinishReason.ERROR),
+    ],
 )
 def test_a_call_that_was_cut_is_never_run(
-    deltas: list[Delta], broken: str, reason: FinishReason
+    deltas: list[stream.Delta], broken: str, reason: FinishReason
 ) -> None:
     whole = '{"path": "a", "content": "b"}'
     for end in range(len(whole)):
@@ -207,13 +202,17 @@ def test_a_call_that_was_cut_is_never_run(
 
 
 def test_what_the_api_wants_back_is_kept() -> None:
-    deltas = [ExtraDelta({"a": [1], "b": 1}), ExtraDelta({"a": [2], "b": 2}), ENDED]
+    deltas = [stream.Extra({"a": [1], "b": 1}), stream.Extra({"a": [2], "b": 2}), ENDED]
     assert answered(deltas).message.extra == {"plain": {"a": [1, 2], "b": 2}}
 
 
 def test_thoughts_and_notes() -> None:
     events = Events()
-    deltas = [ThinkingDelta("so"), TextDelta("ok"), StopDelta(FinishReason.STOP, "It refused.")]
+    deltas = [
+        stream.Thinking("so"),
+        stream.Text("ok"),
+        stream.Stop(FinishReason.STOP, "It refused."),
+    ]
     generation = answered(deltas, events=events)
     assert (generation.message.reasoning, generation.message.content) == ("so", "ok")
     assert events.of(CallbackEvent.SYSTEM) == ["It refused."]
@@ -223,14 +222,14 @@ def test_thoughts_and_notes() -> None:
 def test_only_a_stop_string_of_the_request_is_one(named: str, known: str) -> None:
     session = asking()
     session.sampling = Sampling(stop=("x", "END"))
-    deltas = [TextDelta("ok"), StopDelta(FinishReason.STOP, stop_string=named)]
+    deltas = [stream.Text("ok"), stream.Stop(FinishReason.STOP, stop_string=named)]
     assert answered(deltas, session).stop_string == known
     assert answered(deltas).stop_string == ""
 
 
 def test_usage_adds_up() -> None:
     answer = Answer(PlainAdapter(), asking(), Events())
-    answer.take([UsageDelta(10, 5, 1), UsageDelta(completion_tokens=9)])
+    answer.take([stream.Usage(10, 5, 1), stream.Usage(completion_tokens=9)])
     assert (answer.usage.prompt, answer.usage.cached, answer.usage.completion) == (10, 5, 9)
     assert not answer.started
 
@@ -238,8 +237,8 @@ def test_usage_adds_up() -> None:
 def test_after_no_the_callback_is_left_alone() -> None:
     events = Events(stop_at=0)
     answer = Answer(PlainAdapter(), asking(LIST), events)
-    answer.take([TextDelta("one")])
-    answer.take([TextDelta(" two"), call('{"path": "x"}')])
+    answer.take([stream.Text("one")])
+    answer.take([stream.Text(" two"), call('{"path": "x"}')])
     generation = answer.complete(Stats())
     assert len(events.all) == 1
     assert generation.finish_reason is FinishReason.CANCELLED
@@ -250,7 +249,7 @@ def test_log_probabilities_of_the_content() -> None:
     tokens = [TokenLogprob(t.encode(), -0.5) for t in ("<think>", "a", "</think>", "b", "c")]
     found: list[TokenLogprob] = []
     answer = Answer(PlainAdapter(), asking(), Events(), found)
-    answer.take([TextDelta(t.text, (t,)) for t in tokens])
+    answer.take([stream.Text(t.text, (t,)) for t in tokens])
     generation = answer.complete(Stats())
     assert generation.logprobs == tuple(tokens[3:])
     assert generation.message.content == "bc"

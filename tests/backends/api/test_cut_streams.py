@@ -5,10 +5,9 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.backends.api.adapter import Framing
-from shepherd.backends.api.stream.answer import Answer
-from shepherd.backends.api.stream.framing import decoder_for
-from shepherd.backends.api.stream.reading import Reading
+from shepherd.backends.api.answer import Answer, Reading
+from shepherd.backends.api.framing import decoder_for
+from shepherd.backends.api.stream import Framing
 from shepherd.backends.base import Generation
 from shepherd.events import FinishReason, Stats
 from tests.backends.api.plain_adapter import PlainAdapter, PlainDecoder

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.adapter import Framing
-from shepherd.backends.api.stream.framing import (
+from shepherd.backends.api import stream
+from shepherd.backends.api.framing import (
     LinesDecoder,
     SniffedDecoder,
     SSEDecoder,
@@ -68,12 +68,12 @@ def test_what_was_written_is_read(events: list[tuple[str, str]], end: bytes, mar
         lines += [": ping", "data: " + json.dumps(text)]
         data += b"".join(line.encode() + end for line in lines) + end
     expected = [StreamEvent(name, json.dumps(text).encode()) for name, text in events]
-    assert decoded(decoder_for(Framing.SSE), [data]) == expected
+    assert decoded(decoder_for(stream.Framing.SSE), [data]) == expected
 
 
 def test_details_of_server_sent_events() -> None:
     def read(data: bytes) -> list[StreamEvent]:
-        return decoded(decoder_for(Framing.SSE), [data])
+        return decoded(decoder_for(stream.Framing.SSE), [data])
 
     assert read(b"data: a\ndata:b\n\n") == [StreamEvent("", b"a\nb")]
     assert read(b"event: x\n\ndata: y\n\n") == [StreamEvent("", b"y")]
@@ -86,7 +86,7 @@ def test_details_of_server_sent_events() -> None:
 
 def test_an_event_is_known_as_soon_as_its_last_byte_came() -> None:
     for end in (b"\n\n", b"\r\r", b"\r\n\r\n"):
-        decoder = decoder_for(Framing.SSE)
+        decoder = decoder_for(stream.Framing.SSE)
         decoder.feed(b"data: x" + end[:-1] if end != b"\r\n\r\n" else b"data: x\r\n")
         last = end[-1:] if end != b"\r\n\r\n" else b"\r"
         assert decoder.feed(last) == [StreamEvent("", b"x")]
@@ -102,8 +102,8 @@ def test_lines_of_json() -> None:
 
 
 @pytest.mark.parametrize("begin", [b"data: ", b'{"data": '])
-@pytest.mark.parametrize("framing", Framing)
-def test_an_endless_event_is_refused(framing: Framing, begin: bytes) -> None:
+@pytest.mark.parametrize("framing", stream.Framing)
+def test_an_endless_event_is_refused(framing: stream.Framing, begin: bytes) -> None:
     decoder = decoder_for(framing, max_bytes=1000)
     decoder.feed(begin + b"x" * 900)
     with pytest.raises(UnreachableError):
@@ -111,7 +111,7 @@ def test_an_endless_event_is_refused(framing: Framing, begin: bytes) -> None:
 
 
 def test_many_lines_of_one_event_are_refused_too() -> None:
-    decoder = decoder_for(Framing.SSE, max_bytes=1000)
+    decoder = decoder_for(stream.Framing.SSE, max_bytes=1000)
     decoder.feed(b"data: 12345\n" * 80)
     with pytest.raises(UnreachableError):
         decoder.feed(b"data: 12345\n" * 20)

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from shepherd.backends.api.adapter import Framing
-from shepherd.backends.api.stream.answer import Answer
-from shepherd.backends.api.stream.reading import Reading
+from shepherd.backends.api.answer import Answer, Reading
+from shepherd.backends.api.stream import Framing
 from shepherd.events import CallbackEvent, Event
 from tests.backends.api.plain_adapter import PlainAdapter, PlainDecoder
 from tests.backends.api.support import Events, FakeTime, asking

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from shepherd.backends.api.stream.answer import Answer
-from shepherd.backends.api.stream.reading import Reading
+from shepherd.backends.api.answer import Answer, Reading
 from shepherd.backends.base import Generation
 from shepherd.events import Stats
 from shepherd.session import Session

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shepherd.backends.api.adapter import Framing
+from shepherd.backends.api.stream import Framing
 from shepherd.messages import Message, message_from_json, message_to_json
 from tests.backends.conformance.mutations import LINE_NOISE, SSE_NOISE, mutated
 from tests.backends.conformance.reading import Outcome, read

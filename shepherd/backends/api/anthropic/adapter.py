@@ -6,21 +6,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 from urllib.parse import quote
 
-from shepherd.backends.api.adapter import (
-    Adapter,
-    AnswerDecoder,
-    ApiRequest,
-    CallDelta,
-    Delta,
-    ErrorDelta,
-    ExtraDelta,
-    ModelEntry,
-    ModelTraits,
-    StopDelta,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
+from shepherd.backends.api import stream
+from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelEntry, ModelTraits
 from shepherd.backends.api.anthropic.dialect import (
     API_NAME,
     BINDING_BETA,
@@ -31,16 +18,9 @@ from shepherd.backends.api.anthropic.dialect import (
     keepsake,
 )
 from shepherd.backends.api.anthropic.request import SAMPLING_PARAMETERS, chat_body, output_limit
-from shepherd.backends.api.coerce import (
-    as_count,
-    as_error_status,
-    as_flag,
-    as_object,
-    as_objects,
-    as_text,
-)
 from shepherd.backends.api.model_list import OUTPUT_FIELDS, listed_model
 from shepherd.events import FinishReason
+from shepherd.json_text import as_count, as_error_status, as_flag, as_object, as_objects, as_text
 from shepherd.messages import JsonObject
 from shepherd.session import Session
 
@@ -99,7 +79,7 @@ class _Block:
 
 
 @dataclass(slots=True)
-class AnthropicDecoder(AnswerDecoder):
+class AnthropicDecoder(stream.Decoder):
     """Deltas of the Messages API's events; servers may leave out parts of them."""
 
     _model: str = ""
@@ -115,10 +95,10 @@ class AnthropicDecoder(AnswerDecoder):
     def complete(self) -> bool:
         return self._complete
 
-    def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
+    def feed(self, name: str, data: JsonObject) -> Iterable[stream.Delta]:
         return list(self._deltas(name or as_text(data.get("type")), data))
 
-    def _deltas(self, kind: str, data: JsonObject) -> Iterable[Delta]:
+    def _deltas(self, kind: str, data: JsonObject) -> Iterable[stream.Delta]:
         match kind:
             case "content_block_delta":
                 yield from self._block_delta(data)
@@ -139,7 +119,7 @@ class AnthropicDecoder(AnswerDecoder):
             case _:
                 pass
 
-    def _whole(self, message: JsonObject) -> Iterable[Delta]:
+    def _whole(self, message: JsonObject) -> Iterable[stream.Delta]:
         """An answer that was not streamed."""
         yield from self._message_start({"message": message})
         for index, content in enumerate(as_objects(message.get("content"))):
@@ -147,12 +127,12 @@ class AnthropicDecoder(AnswerDecoder):
         yield from self._message_delta({"delta": message})
         yield from self._message_stop()
 
-    def _message_start(self, data: JsonObject) -> Iterable[Delta]:
+    def _message_start(self, data: JsonObject) -> Iterable[stream.Delta]:
         message = as_object(data.get("message"))
         self._model = as_text(message.get("model"))
         yield from self._count(as_object(message.get("usage")))
 
-    def _block_start(self, data: JsonObject) -> Iterable[Delta]:
+    def _block_start(self, data: JsonObject) -> Iterable[stream.Delta]:
         content = as_object(data.get("content_block"))
         block = self._opened(as_count(data.get("index")), as_text(content.get("type")))
         match block.kind:
@@ -168,11 +148,11 @@ class AnthropicDecoder(AnswerDecoder):
                     "id": as_text(content.get("id")),
                     "input": as_object(content.get("input")),
                 }
-                yield CallDelta(block.number, block.data["id"], as_text(content.get("name")))
+                yield stream.Call(block.number, block.data["id"], as_text(content.get("name")))
             case _:
                 pass
 
-    def _block_delta(self, data: JsonObject) -> Iterable[Delta]:
+    def _block_delta(self, data: JsonObject) -> Iterable[stream.Delta]:
         delta = as_object(data.get("delta"))
         index = as_count(data.get("index"))
         match as_text(delta.get("type")):
@@ -186,25 +166,25 @@ class AnthropicDecoder(AnswerDecoder):
             case "input_json_delta" if (index, CALL) in self._open:
                 block, piece = self._open[index, CALL], as_text(delta.get("partial_json"))
                 block.argued |= bool(piece)
-                yield CallDelta(block.number, arguments=piece)
+                yield stream.Call(block.number, arguments=piece)
             case _:
                 pass
 
-    def _block_stop(self, data: JsonObject) -> Iterable[Delta]:
+    def _block_stop(self, data: JsonObject) -> Iterable[stream.Delta]:
         block = self._open.get((as_count(data.get("index")), CALL))
         if block is not None:
             yield from _closed(block)
 
-    def _message_delta(self, data: JsonObject) -> Iterable[Delta]:
+    def _message_delta(self, data: JsonObject) -> Iterable[stream.Delta]:
         delta = as_object(data.get("delta"))
         yield from self._count(as_object(data.get("usage")))
         reason = as_text(delta.get("stop_reason"))
         if reason:
             yield from self._finish()
             ended = _REASONS.get(reason, FinishReason.STOP)
-            yield StopDelta(ended, _note(reason, delta), as_text(delta.get("stop_sequence")))
+            yield stream.Stop(ended, _note(reason, delta), as_text(delta.get("stop_sequence")))
 
-    def _message_stop(self) -> Iterable[Delta]:
+    def _message_stop(self) -> Iterable[stream.Delta]:
         self._complete = True
         yield from self._finish()
 
@@ -217,12 +197,12 @@ class AnthropicDecoder(AnswerDecoder):
     def _at(self, index: int | None, kind: str) -> _Block:
         return self._open.get((index, kind)) or self._opened(index, kind)
 
-    def _grow(self, block: _Block, key: str, piece: str) -> Iterable[Delta]:
+    def _grow(self, block: _Block, key: str, piece: str) -> Iterable[stream.Delta]:
         block.data[key] = block.data.get(key, "") + piece
         if piece:
-            yield TextDelta(piece) if key == "text" else ThinkingDelta(piece)
+            yield stream.Text(piece) if key == "text" else stream.Thinking(piece)
 
-    def _count(self, usage: JsonObject) -> Iterable[Delta]:
+    def _count(self, usage: JsonObject) -> Iterable[stream.Delta]:
         """The usage so far: counts are totals, and a count that an event leaves out stays."""
         counted = {key: n for key in _COUNTS if (n := as_count(usage.get(key))) is not None}
         if not counted:
@@ -230,9 +210,9 @@ class AnthropicDecoder(AnswerDecoder):
         self._usage |= counted
         fresh, written, read, completion = (self._usage.get(key) for key in _COUNTS)
         prompt = None if fresh is None else fresh + (written or 0) + (read or 0)
-        yield UsageDelta(prompt, read, completion)
+        yield stream.Usage(prompt, read, completion)
 
-    def _finish(self) -> Iterable[Delta]:
+    def _finish(self) -> Iterable[stream.Delta]:
         """The last deltas, after all blocks have arrived; nothing the second time."""
         if self._finished:
             return
@@ -242,20 +222,20 @@ class AnthropicDecoder(AnswerDecoder):
                 yield from _closed(block)
         value = keepsake(self._model, [block.data for block in self._blocks])
         if value is not None:
-            yield ExtraDelta(value)
+            yield stream.Extra(value)
 
 
-def _closed(block: _Block) -> Iterable[Delta]:
+def _closed(block: _Block) -> Iterable[stream.Delta]:
     """The arguments of a call that did not arrive in pieces."""
     if not block.argued:
         block.argued = True
-        yield CallDelta(block.number, arguments=json.dumps(block.data["input"]))
+        yield stream.Call(block.number, arguments=json.dumps(block.data["input"]))
 
 
-def _error(data: JsonObject) -> ErrorDelta:
+def _error(data: JsonObject) -> stream.Error:
     error = as_object(data.get("error")) or data
     status = _STATUS.get(as_text(error.get("type"))) or as_error_status(error.get("code"))
-    return ErrorDelta(data, status)
+    return stream.Error(data, status)
 
 
 def _note(reason: str, delta: JsonObject) -> str:
@@ -299,7 +279,7 @@ class AnthropicAdapter(Adapter):
     def usual_limit(self, model: ModelTraits) -> int:
         return output_limit(0, model, dialect_of(model.id))
 
-    def decoder(self) -> AnswerDecoder:
+    def decoder(self) -> stream.Decoder:
         return AnthropicDecoder()
 
     def models(self) -> ApiRequest:

@@ -4,37 +4,21 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 from urllib.parse import quote
 
+from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import (
     Adapter,
-    AnswerDecoder,
     ApiRequest,
-    CallDelta,
-    Delta,
     EmbeddingAnswer,
     EmbeddingApi,
-    ErrorDelta,
-    ExtraDelta,
-    Framing,
     ModelEntry,
     ModelTraits,
-    StopDelta,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
-from shepherd.backends.api.coerce import (
-    as_count,
-    as_error_status,
-    as_object,
-    as_objects,
-    as_text,
-    as_texts,
 )
 from shepherd.backends.api.embedding import as_vectors
 from shepherd.backends.api.gemini.request import chat_body, model_path
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.embedding import EmbeddingInput, normalised, plain_texts
 from shepherd.events import FinishReason
+from shepherd.json_text import as_count, as_error_status, as_object, as_objects, as_text, as_texts
 from shepherd.messages import JsonObject
 from shepherd.session import Session
 
@@ -59,25 +43,25 @@ _FAILED = {
 }
 
 
-def finish(reason: str, message: str, *, calls: bool) -> StopDelta:
+def finish(reason: str, message: str, *, calls: bool) -> stream.Stop:
     """The stop that `finishReason` means; `message` is the API's own, or ""."""
     if reason == "MAX_TOKENS":
-        return StopDelta(FinishReason.LENGTH)
+        return stream.Stop(FinishReason.LENGTH)
     if reason in ("STOP", "FINISH_REASON_UNSPECIFIED"):
-        return StopDelta(FinishReason.TOOL_CALLS if calls else FinishReason.STOP)
+        return stream.Stop(FinishReason.TOOL_CALLS if calls else FinishReason.STOP)
     if reason in _FAILED:
         note = f"Gemini {_FAILED[reason]}"
     elif reason in _FILTERED:
         note = f"Gemini stopped its answer: {_FILTERED[reason]}"
     else:
         note = f"Gemini stopped its answer: {reason}"
-    return StopDelta(FinishReason.STOP, _with(note, message))
+    return stream.Stop(FinishReason.STOP, _with(note, message))
 
 
-def blocked_prompt(reason: str, message: str) -> StopDelta:
+def blocked_prompt(reason: str, message: str) -> stream.Stop:
     """The stop of an answer that was refused before it began."""
     why = _FILTERED.get(reason, reason)
-    return StopDelta(FinishReason.STOP, _with(f"Gemini refused to answer: {why}", message))
+    return stream.Stop(FinishReason.STOP, _with(f"Gemini refused to answer: {why}", message))
 
 
 def _with(note: str, message: str) -> str:
@@ -87,7 +71,7 @@ def _with(note: str, message: str) -> str:
 _NOTHING: JsonObject = {}
 
 
-class GeminiDecoder(AnswerDecoder):
+class GeminiDecoder(stream.Decoder):
     """Decodes the chunks of one answer; requests ask for one candidate only."""
 
     def __init__(self) -> None:
@@ -100,13 +84,13 @@ class GeminiDecoder(AnswerDecoder):
     def complete(self) -> bool:
         return self._complete
 
-    def feed(self, name: str, data: JsonObject) -> list[Delta]:
+    def feed(self, name: str, data: JsonObject) -> list[stream.Delta]:
         return list(self._deltas(data))
 
-    def _deltas(self, data: JsonObject) -> Iterator[Delta]:
+    def _deltas(self, data: JsonObject) -> Iterator[stream.Delta]:
         if "error" in data:
             self._complete = True
-            yield ErrorDelta(data, as_error_status(as_object(data["error"]).get("code")))
+            yield stream.Error(data, as_error_status(as_object(data["error"]).get("code")))
             return
         candidate = (as_objects(data.get("candidates")) or [_NOTHING])[0]
         for part in as_objects(as_object(candidate.get("content")).get("parts")):
@@ -115,7 +99,7 @@ class GeminiDecoder(AnswerDecoder):
             yield usage
         yield from self._stop(candidate, as_object(data.get("promptFeedback")))
 
-    def _part(self, part: JsonObject) -> Iterator[Delta]:
+    def _part(self, part: JsonObject) -> Iterator[stream.Delta]:
         if call := as_object(part.get("functionCall")):
             yield self._call(call, _signature(part))
             return
@@ -125,19 +109,19 @@ class GeminiDecoder(AnswerDecoder):
         if not text:
             return
         if thought:
-            yield ThinkingDelta(text)
+            yield stream.Thinking(text)
         else:
             self._text_length += len(text)
-            yield TextDelta(text)
+            yield stream.Text(text)
 
-    def _call(self, call: JsonObject, signature: str) -> CallDelta:
+    def _call(self, call: JsonObject, signature: str) -> stream.Call:
         key, self._calls = self._calls, self._calls + 1
         call_id, name = as_text(call.get("id")), as_text(call.get("name"))
         kept = {"id": call_id, "thoughtSignature": signature}
         extra = {name: value for name, value in kept.items() if value}
-        return CallDelta(key, call_id, name, as_object(call.get("args")), extra or None)
+        return stream.Call(key, call_id, name, as_object(call.get("args")), extra or None)
 
-    def _stop(self, candidate: JsonObject, feedback: JsonObject) -> Iterator[Delta]:
+    def _stop(self, candidate: JsonObject, feedback: JsonObject) -> Iterator[stream.Delta]:
         if self._complete:
             return
         if reason := as_text(candidate.get("finishReason")):
@@ -149,7 +133,7 @@ class GeminiDecoder(AnswerDecoder):
             return
         self._complete = True
         if self._signed:
-            yield ExtraDelta({"signed": self._signed})
+            yield stream.Extra({"signed": self._signed})
         yield stop
 
 
@@ -166,7 +150,7 @@ def _signed_part(part: JsonObject) -> JsonObject:
     return {"text": as_text(part.get("text"))} | thought | signature
 
 
-def _usage(usage: JsonObject) -> UsageDelta | None:
+def _usage(usage: JsonObject) -> stream.Usage | None:
     """Thoughts are counted apart from the candidate; the prompt's count includes cached tokens."""
     prompt = as_count(usage.get("promptTokenCount"))
     cached = as_count(usage.get("cachedContentTokenCount"))
@@ -175,7 +159,7 @@ def _usage(usage: JsonObject) -> UsageDelta | None:
     if prompt is None and candidate is None and thoughts is None:
         return None
     known = candidate is not None or thoughts is not None
-    return UsageDelta(prompt, cached, (candidate or 0) + (thoughts or 0) if known else None)
+    return stream.Usage(prompt, cached, (candidate or 0) + (thoughts or 0) if known else None)
 
 
 class GeminiEmbeddings(EmbeddingApi):
@@ -205,7 +189,7 @@ class GeminiAdapter(Adapter):
     """generateContent, streamed as server-sent events."""
 
     name: ClassVar[str] = "gemini"
-    framing: ClassVar[Framing] = Framing.SSE
+    framing: ClassVar[stream.Framing] = stream.Framing.SSE
     default_base_url: ClassVar[str] = "https://generativelanguage.googleapis.com"
     prints_calls = False
     image_types: ClassVar[frozenset[str]] = frozenset({"image/png", "image/jpeg", "image/webp"})
@@ -217,7 +201,7 @@ class GeminiAdapter(Adapter):
         path = f"{_resource(model.id)}:streamGenerateContent?alt=sse"
         return ApiRequest(path, chat_body(session, model, max_tokens))
 
-    def decoder(self) -> AnswerDecoder:
+    def decoder(self) -> stream.Decoder:
         return GeminiDecoder()
 
     @property

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import cast
 
-from shepherd.backends.api.coerce import as_object, as_text
 from shepherd.backends.api.history import replace_surrogates
 from shepherd.backends.api.overflow import (
     Overflow,
@@ -28,6 +27,7 @@ from shepherd.errors import (
     InvalidRequestError,
     UnreachableError,
 )
+from shepherd.json_text import as_object, as_text
 from shepherd.messages import JsonObject
 
 TRANSIENT = frozenset({408, 409, 425})

@@ -12,10 +12,10 @@ from email.utils import parsedate_to_datetime
 from time import monotonic
 from typing import TypeVar
 
-from shepherd.backends.api.coerce import as_object, as_objects, as_text
 from shepherd.backends.api.http.failures import Failure
 from shepherd.errors import BusyError
 from shepherd.events import Event, EventCallback, Notice, Topic
+from shepherd.json_text import as_object, as_objects, as_text
 
 T = TypeVar("T")
 

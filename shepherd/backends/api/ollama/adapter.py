@@ -5,31 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import (
     Adapter,
-    AnswerDecoder,
     ApiRequest,
-    CallDelta,
-    Delta,
     EmbeddingAnswer,
     EmbeddingApi,
-    ErrorDelta,
-    Framing,
     ModelEntry,
     ModelTraits,
-    StopDelta,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
-from shepherd.backends.api.coerce import (
-    as_count,
-    as_error_status,
-    as_list,
-    as_object,
-    as_objects,
-    as_text,
-    as_texts,
 )
 from shepherd.backends.api.embedding import as_vectors
 from shepherd.backends.api.history import Rules, normalise
@@ -40,6 +23,15 @@ from shepherd.backends.api.schemas import PerToolList, declaration, without_refe
 from shepherd.backends.embedding import EmbeddingInput, plain_texts
 from shepherd.errors import InvalidRequestError
 from shepherd.events import FinishReason
+from shepherd.json_text import (
+    as_count,
+    as_error_status,
+    as_list,
+    as_object,
+    as_objects,
+    as_text,
+    as_texts,
+)
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.session import OutputFormat, Session
 
@@ -215,7 +207,7 @@ def _message(message: Message, *, thinking: bool) -> JsonObject:
     return result
 
 
-class OllamaDecoder(AnswerDecoder):
+class OllamaDecoder(stream.Decoder):
     """Understands the lines of one answer."""
 
     def __init__(self) -> None:
@@ -226,20 +218,20 @@ class OllamaDecoder(AnswerDecoder):
     def complete(self) -> bool:
         return self._complete
 
-    def feed(self, name: str, data: JsonObject) -> list[Delta]:
+    def feed(self, name: str, data: JsonObject) -> list[stream.Delta]:
         if "error" in data:
             self._complete = True
-            return [ErrorDelta(data, as_error_status(data.get("status_code")))]
-        deltas: list[Delta] = []
+            return [stream.Error(data, as_error_status(data.get("status_code")))]
+        deltas: list[stream.Delta] = []
         message = as_object(data.get("message"))
         if thinking := as_text(message.get("thinking")):
-            deltas.append(ThinkingDelta(thinking))
+            deltas.append(stream.Thinking(thinking))
         content = as_text(message.get("content"))
         logprobs = ()
         if "logprobs" in data:
             logprobs = tuple(map(token_logprob, as_objects(data["logprobs"])))
         if content or logprobs:
-            deltas.append(TextDelta(content, logprobs))
+            deltas.append(stream.Text(content, logprobs))
         if "tool_calls" in message:
             deltas += self._call_deltas(as_objects(message["tool_calls"]))
         if data.get("done") is True and not self._complete:
@@ -248,32 +240,32 @@ class OllamaDecoder(AnswerDecoder):
             deltas.append(self._stop(as_text(data.get("done_reason"))))
         return deltas
 
-    def _call_deltas(self, calls: Iterable[JsonObject]) -> list[CallDelta]:
+    def _call_deltas(self, calls: Iterable[JsonObject]) -> list[stream.Call]:
         """Calls arrive whole; an entry without a name is not a call."""
-        result: list[CallDelta] = []
+        result: list[stream.Call] = []
         for call in calls:
             function = as_object(call.get("function"))
             if name := as_text(function.get("name")):
                 arguments = function.get("arguments")
                 if not isinstance(arguments, str):  # some models' parsers send the text
                     arguments = as_object(arguments)
-                result.append(CallDelta(self._calls, as_text(call.get("id")), name, arguments))
+                result.append(stream.Call(self._calls, as_text(call.get("id")), name, arguments))
                 self._calls += 1
         return result
 
-    def _stop(self, reason: str) -> StopDelta:
+    def _stop(self, reason: str) -> stream.Stop:
         if reason == "length":
-            return StopDelta(FinishReason.LENGTH)
+            return stream.Stop(FinishReason.LENGTH)
         if reason in ("load", "unload"):
-            return StopDelta(FinishReason.STOP, f"Ollama did no more than {reason} the model")
-        return StopDelta(FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP)
+            return stream.Stop(FinishReason.STOP, f"Ollama did no more than {reason} the model")
+        return stream.Stop(FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP)
 
 
-def _usage(data: JsonObject) -> Iterator[UsageDelta]:
+def _usage(data: JsonObject) -> Iterator[stream.Usage]:
     """Some versions leave out the prompt's count if all of it was cached."""
     prompt, answer = as_count(data.get("prompt_eval_count")), as_count(data.get("eval_count"))
     if prompt is not None or answer is not None:
-        yield UsageDelta(prompt, as_count(data.get("prompt_eval_cached_count")), answer)
+        yield stream.Usage(prompt, as_count(data.get("prompt_eval_cached_count")), answer)
 
 
 class OllamaEmbeddings(EmbeddingApi):
@@ -302,7 +294,7 @@ class OllamaAdapter(Adapter):
     """/api/chat, streamed as lines of JSON."""
 
     name: ClassVar[str] = "ollama"
-    framing: ClassVar[Framing] = Framing.NDJSON
+    framing: ClassVar[stream.Framing] = stream.Framing.NDJSON
     default_base_url: ClassVar[str] = "http://localhost:11434"
     tells_abilities: ClassVar[bool] = True
     image_types: ClassVar[frozenset[str]] = frozenset({"image/png", "image/jpeg", "image/webp"})
@@ -318,7 +310,7 @@ class OllamaAdapter(Adapter):
         tools = self._tools.of(session.tools)
         return ApiRequest("/api/chat", chat_body(session, model, max_tokens, tools))
 
-    def decoder(self) -> AnswerDecoder:
+    def decoder(self) -> stream.Decoder:
         return OllamaDecoder()
 
     @property

@@ -4,13 +4,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import ClassVar
 
-from shepherd.backends.api.adapter import (
-    Adapter,
-    AnswerDecoder,
-    ApiRequest,
-    ModelEntry,
-    ModelTraits,
-)
+from shepherd.backends.api import stream
+from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelEntry, ModelTraits
 from shepherd.backends.api.history import normalise
 from shepherd.backends.api.openai import common, dialects
 from shepherd.backends.api.openai.chat_decoder import ChatDecoder
@@ -196,7 +191,7 @@ class OpenAIChatAdapter(common.OpenAIAdapter):
     def plain(self) -> Adapter:
         return OpenAIChatAdapter(self.dialect.plain, self.api_version)
 
-    def decoder(self) -> AnswerDecoder:
+    def decoder(self) -> stream.Decoder:
         return ChatDecoder()
 
     def probes(self, model: str) -> list[ApiRequest]:

@@ -5,19 +5,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from shepherd.backends.api.adapter import (
-    AnswerDecoder,
-    CallDelta,
-    Delta,
-    ExtraDelta,
-    StopDelta,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
-from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
+from shepherd.backends.api import stream
 from shepherd.backends.api.openai.common import error_delta, token_logprobs
 from shepherd.events import FinishReason
+from shepherd.json_text import as_count, as_object, as_objects, as_text
 from shepherd.messages import JsonObject
 
 
@@ -46,7 +37,7 @@ class CallSlots:
         """Whether there is any call."""
         return bool(self._slots)
 
-    def take(self, fragment: JsonObject) -> Iterator[CallDelta]:
+    def take(self, fragment: JsonObject) -> Iterator[stream.Call]:
         """The delta of one fragment; id and name are sent once."""
         function = as_object(fragment.get("function"))
         own_id, name = as_text(fragment.get("id")), as_text(function.get("name"))
@@ -55,7 +46,7 @@ class CallSlots:
         first_id, first_name = "" if slot.id else own_id, "" if slot.name else name
         slot.id, slot.name = slot.id or own_id, slot.name or name
         if first_id or first_name or arguments:
-            yield CallDelta(slot.key, first_id, first_name, arguments)
+            yield stream.Call(slot.key, first_id, first_name, arguments)
 
     def _slot(self, index: int | None, id: str, name: str) -> _Slot:
         known = self._known(index, id, name)
@@ -143,7 +134,7 @@ _REASONS = {
 }
 
 
-class ChatDecoder(AnswerDecoder):
+class ChatDecoder(stream.Decoder):
     """Reads chunks, and whole answers of servers that do not stream; only the first choice."""
 
     def __init__(self) -> None:
@@ -157,7 +148,7 @@ class ChatDecoder(AnswerDecoder):
     def complete(self) -> bool:
         return self._stopped
 
-    def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
+    def feed(self, name: str, data: JsonObject) -> Iterable[stream.Delta]:
         error = data.get("error")
         if error or data.get("object") == "error":
             yield error_delta(data if isinstance(error, dict) or not error else {"error": error})
@@ -168,7 +159,7 @@ class ChatDecoder(AnswerDecoder):
             if not as_count(choice.get("index")):
                 yield from self._choice(choice)
 
-    def _choice(self, choice: JsonObject) -> Iterator[Delta]:
+    def _choice(self, choice: JsonObject) -> Iterator[stream.Delta]:
         delta = choice.get("delta")
         whole = as_object(choice.get("message"))
         message = as_object(delta) if isinstance(delta, dict) or self._has_output else whole
@@ -184,7 +175,7 @@ class ChatDecoder(AnswerDecoder):
             named = as_text(choice.get("stop_reason")) or as_text(choice.get("matched_stop"))
             yield from self._stop(reason, named)
 
-    def _thoughts(self, message: JsonObject) -> Iterator[Delta]:
+    def _thoughts(self, message: JsonObject) -> Iterator[stream.Delta]:
         """The reasoning, which is in one of several fields, or in two at once."""
         details = as_objects(message.get("reasoning_details"))
         self._details.take(details)
@@ -192,21 +183,21 @@ class ChatDecoder(AnswerDecoder):
         thought = plain or "".join(map(detail_text, details))
         if thought:
             self._has_output = True
-            yield ThinkingDelta(thought)
+            yield stream.Thinking(thought)
 
-    def _text(self, message: JsonObject, choice: JsonObject) -> Iterator[Delta]:
+    def _text(self, message: JsonObject, choice: JsonObject) -> Iterator[stream.Delta]:
         deltas = _content(message.get("content"))
         logprobs = as_object(choice.get("logprobs"))
-        if logprobs and deltas and isinstance(deltas[-1], TextDelta):
+        if logprobs and deltas and isinstance(deltas[-1], stream.Text):
             deltas[-1] = deltas[-1]._replace(logprobs=token_logprobs(logprobs))
         if deltas:
             self._has_output = True
             yield from deltas
         if refusal := as_text(message.get("refusal")):
             self._has_output = self._refused = True
-            yield TextDelta(refusal)
+            yield stream.Text(refusal)
 
-    def _tool_calls(self, message: JsonObject) -> Iterator[Delta]:
+    def _tool_calls(self, message: JsonObject) -> Iterator[stream.Delta]:
         fragments = as_objects(message.get("tool_calls"))
         if old_style := as_object(message.get("function_call")):
             fragments.append({"index": 0, "function": old_style})
@@ -214,32 +205,32 @@ class ChatDecoder(AnswerDecoder):
             self._has_output = True
             yield from self._calls.take(fragment)
 
-    def _stop(self, reason: str, stop_string: str) -> Iterator[Delta]:
+    def _stop(self, reason: str, stop_string: str) -> Iterator[stream.Delta]:
         if self._details:
-            yield ExtraDelta({"reasoning_details": self._details.merged()})
+            yield stream.Extra({"reasoning_details": self._details.merged()})
         note = FILTERED if reason == "content_filter" else REFUSED if self._refused else ""
         ended = _REASONS.get(reason, FinishReason.STOP)
         if ended is FinishReason.STOP and self._calls:
             ended = FinishReason.TOOL_CALLS
-        yield StopDelta(ended, note, stop_string)
+        yield stream.Stop(ended, note, stop_string)
 
 
-def _content(content: object) -> list[Delta]:
+def _content(content: object) -> list[stream.Delta]:
     """The text of a string or of parts; some of Mistral's parts are thoughts."""
     if isinstance(content, str):
-        return [TextDelta(content)] if content else []
-    deltas: list[Delta] = []
+        return [stream.Text(content)] if content else []
+    deltas: list[stream.Delta] = []
     for part in as_objects(content):
         inner = part.get("thinking")
         thought = as_text(inner) or "".join(as_text(p.get("text")) for p in as_objects(inner))
         if thought:
-            deltas.append(ThinkingDelta(thought))
+            deltas.append(stream.Thinking(thought))
         elif text := as_text(part.get("text")) or as_text(part.get("refusal")):
-            deltas.append(TextDelta(text))
+            deltas.append(stream.Text(text))
     return deltas
 
 
-def _usage(holder: JsonObject) -> UsageDelta | None:
+def _usage(holder: JsonObject) -> stream.Usage | None:
     """The usage: in a chunk, in a choice (Moonshot) or beside it (Groq)."""
     usage = as_object(holder.get("usage"))
     if not usage and "x_groq" in holder:
@@ -248,7 +239,7 @@ def _usage(holder: JsonObject) -> UsageDelta | None:
         return None
     details = as_object(usage.get("prompt_tokens_details"))
     cached = as_count(details.get("cached_tokens"))
-    return UsageDelta(
+    return stream.Usage(
         as_count(usage.get("prompt_tokens")),
         as_count(usage.get("prompt_cache_hit_tokens")) if cached is None else cached,
         as_count(usage.get("completion_tokens")),

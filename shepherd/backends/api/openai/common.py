@@ -4,15 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 from urllib.parse import quote
 
+from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import (
     Adapter,
     ApiRequest,
     EmbeddingAnswer,
     EmbeddingApi,
-    ErrorDelta,
     ModelEntry,
 )
-from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
 from shepherd.backends.api.embedding import (
     as_vectors,
     texts_or_tokens,
@@ -20,9 +19,11 @@ from shepherd.backends.api.embedding import (
 from shepherd.backends.api.openai.dialects import OPENAI, Dialect, parse_models
 from shepherd.backends.embedding import EmbeddingInput
 from shepherd.errors import InvalidRequestError
+from shepherd.json_text import as_count, as_object, as_objects, as_text
+from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
-from shepherd.sampling import TokenLogprob, TokenProbability
-from shepherd.session import OutputFormat, Session, ToolChoice
+from shepherd.session import Session
+from shepherd.structure import OutputFormat, ToolChoice
 
 SCHEMA_NAME = "answer"
 ASK_FOR_JSON = "Answer with a JSON object."
@@ -102,7 +103,7 @@ _STATUSES = (
 )
 
 
-def error_delta(body: JsonObject) -> ErrorDelta:
+def error_delta(body: JsonObject) -> stream.Error:
     """The error of an event that has an `error`, or that is itself one.
 
     The status is the one in the error, else the usual one for its kind, else 500.
@@ -112,10 +113,10 @@ def error_delta(body: JsonObject) -> ErrorDelta:
         code = error.get(name)
         status = as_count(int(code) if isinstance(code, str) and code.isdecimal() else code)
         if status is not None and 400 <= status < 600:
-            return ErrorDelta(body, status)
+            return stream.Error(body, status)
     kinds = f"{as_text(error.get('code'))} {as_text(error.get('type'))}".lower()
     result = (status for status, words in _STATUSES if any(word in kinds for word in words))
-    return ErrorDelta(body, next(result, 500))
+    return stream.Error(body, next(result, 500))
 
 
 def token_logprobs(logprobs: JsonObject) -> tuple[TokenLogprob, ...]:

@@ -5,19 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from shepherd.backends.api.adapter import (
-    AnswerDecoder,
-    ApiRequest,
-    CallDelta,
-    Delta,
-    ExtraDelta,
-    ModelTraits,
-    StopDelta,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
-from shepherd.backends.api.coerce import as_count, as_object, as_objects, as_text
+from shepherd.backends.api import stream
+from shepherd.backends.api.adapter import ApiRequest, ModelTraits
 from shepherd.backends.api.history import Rules, normalise
 from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED
 from shepherd.backends.api.openai.common import (
@@ -31,6 +20,7 @@ from shepherd.backends.api.openai.common import (
 from shepherd.backends.api.openai.dialects import effort_of, reasons
 from shepherd.backends.api.parameters import sampling_parameters, thinks
 from shepherd.events import FinishReason
+from shepherd.json_text import as_count, as_object, as_objects, as_text
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session
 
@@ -197,7 +187,7 @@ class _Item:
     part: int = 0
 
 
-class ResponsesDecoder(AnswerDecoder):
+class ResponsesDecoder(stream.Decoder):
     """Reads events; parts of an item that were not streamed are sent when it is complete."""
 
     def __init__(self) -> None:
@@ -207,7 +197,7 @@ class ResponsesDecoder(AnswerDecoder):
         self._called = False
         self._refused = False
         self._stopped = False
-        self._handlers: dict[str, Callable[[JsonObject], Iterator[Delta]]] = {
+        self._handlers: dict[str, Callable[[JsonObject], Iterator[stream.Delta]]] = {
             "response.output_text.delta": self._text,
             "response.refusal.delta": self._refusal,
             "response.reasoning_summary_text.delta": self._thought,
@@ -225,7 +215,7 @@ class ResponsesDecoder(AnswerDecoder):
     def complete(self) -> bool:
         return self._stopped
 
-    def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
+    def feed(self, name: str, data: JsonObject) -> Iterable[stream.Delta]:
         kind = as_text(data.get("type")) or name
         handler = self._handlers.get(kind)
         if handler is not None:
@@ -235,18 +225,18 @@ class ResponsesDecoder(AnswerDecoder):
         elif data.get("error") or kind == "error":
             yield error_delta(data)
 
-    def _text(self, event: JsonObject) -> Iterator[Delta]:
+    def _text(self, event: JsonObject) -> Iterator[stream.Delta]:
         piece = as_text(event.get("delta"))
         self._item(event).characters += len(piece)
         logprobs = tuple(token_logprob(item) for item in as_objects(event.get("logprobs")))
         if piece or logprobs:
-            yield TextDelta(piece, logprobs)
+            yield stream.Text(piece, logprobs)
 
-    def _refusal(self, event: JsonObject) -> Iterator[Delta]:
+    def _refusal(self, event: JsonObject) -> Iterator[stream.Delta]:
         self._refused = True
         yield from self._text(event)
 
-    def _thought(self, event: JsonObject) -> Iterator[Delta]:
+    def _thought(self, event: JsonObject) -> Iterator[stream.Delta]:
         """A piece of the reasoning; parts of a summary are separated."""
         item, piece = self._item(event), as_text(event.get("delta"))
         part = as_count(event.get("summary_index")) or 0
@@ -255,30 +245,30 @@ class ResponsesDecoder(AnswerDecoder):
         item.part = part
         item.thought += len(piece)
         if piece:
-            yield ThinkingDelta(piece)
+            yield stream.Thinking(piece)
 
-    def _arguments(self, event: JsonObject) -> Iterator[Delta]:
+    def _arguments(self, event: JsonObject) -> Iterator[stream.Delta]:
         item, piece = self._item(event), as_text(event.get("delta"))
         item.argued += len(piece)
         if piece:
-            yield CallDelta(item.key, arguments=piece)
+            yield stream.Call(item.key, arguments=piece)
 
-    def _all_arguments(self, event: JsonObject) -> Iterator[Delta]:
+    def _all_arguments(self, event: JsonObject) -> Iterator[stream.Delta]:
         item, whole = self._item(event), as_text(event.get("arguments"))
         rest = whole[item.argued :]
         item.argued += len(rest)
         if rest:
-            yield CallDelta(item.key, arguments=rest)
+            yield stream.Call(item.key, arguments=rest)
 
-    def _added(self, event: JsonObject) -> Iterator[Delta]:
+    def _added(self, event: JsonObject) -> Iterator[stream.Delta]:
         content = as_object(event.get("item"))
         if content.get("type") == "function_call":
             yield from self._call(self._item(event), content)
 
-    def _item_done(self, event: JsonObject) -> Iterator[Delta]:
+    def _item_done(self, event: JsonObject) -> Iterator[stream.Delta]:
         yield from self._whole(self._item(event), as_object(event.get("item")))
 
-    def _whole(self, item: _Item, content: JsonObject) -> Iterator[Delta]:
+    def _whole(self, item: _Item, content: JsonObject) -> Iterator[stream.Delta]:
         """The part of a complete item that was not streamed; the item is then kept."""
         if item.key in self._done:
             return
@@ -290,23 +280,23 @@ class ResponsesDecoder(AnswerDecoder):
                 yield from self._call(item, content)
             case "reasoning":
                 if not item.thought and (thought := _reasoning_text(content)):
-                    yield ThinkingDelta(thought)
+                    yield stream.Thinking(thought)
             case _:
                 pass
         kept = kept_item(content, item.characters)
         if kept is not None:
             self._kept[item.key] = kept
 
-    def _message(self, item: _Item, content: JsonObject) -> Iterator[Delta]:
+    def _message(self, item: _Item, content: JsonObject) -> Iterator[stream.Delta]:
         parts = as_objects(content.get("content"))
         self._refused = self._refused or any("refusal" in part for part in parts)
         whole = "".join(as_text(p.get("text")) or as_text(p.get("refusal")) for p in parts)
         rest = whole[item.characters :]
         item.characters += len(rest)
         if rest:
-            yield TextDelta(rest)
+            yield stream.Text(rest)
 
-    def _call(self, item: _Item, content: JsonObject) -> Iterator[Delta]:
+    def _call(self, item: _Item, content: JsonObject) -> Iterator[stream.Delta]:
         self._called = True
         rest = as_text(content.get("arguments"))[item.argued :]
         item.argued += len(rest)
@@ -315,9 +305,9 @@ class ResponsesDecoder(AnswerDecoder):
             call_id = name = ""
         item.named = item.named or bool(call_id)
         if call_id or name or rest:
-            yield CallDelta(item.key, call_id, name, rest)
+            yield stream.Call(item.key, call_id, name, rest)
 
-    def _ended(self, event: JsonObject) -> Iterator[Delta]:
+    def _ended(self, event: JsonObject) -> Iterator[stream.Delta]:
         response = as_object(event.get("response"))
         for index, content in enumerate(as_objects(response.get("output"))):
             yield from self._whole(self._listed(index, content), content)
@@ -327,16 +317,18 @@ class ResponsesDecoder(AnswerDecoder):
             yield error_delta({"error": error or {"message": "the response failed"}})
             return
         if self._kept:
-            yield ExtraDelta({"items": [self._kept[key] for key in sorted(self._kept, key=_place)]})
+            yield stream.Extra(
+                {"items": [self._kept[key] for key in sorted(self._kept, key=_place)]}
+            )
         self._stopped = True
         why = as_text(as_object(response.get("incomplete_details")).get("reason"))
         yield self._stop(why)
 
-    def _stop(self, why: str) -> StopDelta:
+    def _stop(self, why: str) -> stream.Stop:
         if why in ("max_output_tokens", "max_tokens"):
-            return StopDelta(FinishReason.LENGTH)
+            return stream.Stop(FinishReason.LENGTH)
         note = FILTERED if why == "content_filter" else REFUSED if self._refused else ""
-        return StopDelta(FinishReason.TOOL_CALLS if self._called else FinishReason.STOP, note)
+        return stream.Stop(FinishReason.TOOL_CALLS if self._called else FinishReason.STOP, note)
 
     def _listed(self, index: int, content: JsonObject) -> _Item:
         """An item of the whole answer; llama.cpp's events have its id, but not its place."""
@@ -362,10 +354,10 @@ def _reasoning_text(content: JsonObject) -> str:
     return "\n\n".join(as_text(part.get("text")) for part in parts)
 
 
-def _usage(usage: JsonObject) -> Iterator[Delta]:
+def _usage(usage: JsonObject) -> Iterator[stream.Delta]:
     if usage:
         details = as_object(usage.get("input_tokens_details"))
-        yield UsageDelta(
+        yield stream.Usage(
             as_count(usage.get("input_tokens")),
             as_count(details.get("cached_tokens")),
             as_count(usage.get("output_tokens")),
@@ -381,5 +373,5 @@ class OpenAIResponsesAdapter(OpenAIAdapter):
         body = responses_body(session, model, max_tokens)
         return ApiRequest(f"responses{self.query}", body)
 
-    def decoder(self) -> AnswerDecoder:
+    def decoder(self) -> stream.Decoder:
         return ResponsesDecoder()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from shepherd.backends.api.adapter import Delta
+from shepherd.backends.api import stream
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.messages import JsonObject
 from tests.backends.api.anthropic.schema import check_event
@@ -73,7 +73,7 @@ def answer(*blocks: Sequence[JsonObject], model: str = MODEL) -> list[JsonObject
     return [check_event(event) for event in events]
 
 
-def deltas_of(events: Iterable[JsonObject], *, names: bool = True) -> list[Delta]:
+def deltas_of(events: Iterable[JsonObject], *, names: bool = True) -> list[stream.Delta]:
     """What the decoder makes of a stream, with or without the names of its events."""
     decoder = AnthropicAdapter().decoder()
     return [

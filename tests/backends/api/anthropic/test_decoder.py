@@ -5,15 +5,7 @@ from typing import Any
 import pytest
 from anthropic.types import Message
 
-from shepherd.backends.api.adapter import (
-    CallDelta,
-    ErrorDelta,
-    ExtraDelta,
-    StopDelta,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
+from shepherd.backends.api import stream
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
@@ -51,39 +43,39 @@ def test_an_answer_with_thoughts_text_and_parallel_calls() -> None:
     deltas = deltas_of(events)
     assert deltas_of(events, names=False) == deltas
     assert deltas == [
-        UsageDelta(10, None, 1),
-        ThinkingDelta("Two "),
-        ThinkingDelta("files."),
-        TextDelta("I read "),
-        TextDelta("both."),
-        CallDelta(3, "toolu_1", "read"),
-        CallDelta(3, arguments='{"path"'),
-        CallDelta(3, arguments=': "a"}'),
-        CallDelta(5, "toolu_2", "read"),
-        CallDelta(5, arguments=""),
-        CallDelta(5, arguments='{"path": "b"}'),
-        UsageDelta(10, None, 7),
-        ExtraDelta({"model": MODEL, "blocks": kept}),
-        StopDelta(FinishReason.TOOL_CALLS),
+        stream.Usage(10, None, 1),
+        stream.Thinking("Two "),
+        stream.Thinking("files."),
+        stream.Text("I read "),
+        stream.Text("both."),
+        stream.Call(3, "toolu_1", "read"),
+        stream.Call(3, arguments='{"path"'),
+        stream.Call(3, arguments=': "a"}'),
+        stream.Call(5, "toolu_2", "read"),
+        stream.Call(5, arguments=""),
+        stream.Call(5, arguments='{"path": "b"}'),
+        stream.Usage(10, None, 7),
+        stream.Extra({"model": MODEL, "blocks": kept}),
+        stream.Stop(FinishReason.TOOL_CALLS),
     ]
 
 
 def test_prompt_tokens_are_those_read_from_and_written_to_the_cache_too() -> None:
     start = started(cache_read_input_tokens=300, cache_creation_input_tokens=20)
     events = [check_event(e) for e in [start, *text(0, "Hi"), *ended()]]
-    counts = [delta for delta in deltas_of(events) if isinstance(delta, UsageDelta)]
-    assert counts == [UsageDelta(330, 300, 1), UsageDelta(330, 300, 7)]
+    counts = [delta for delta in deltas_of(events) if isinstance(delta, stream.Usage)]
+    assert counts == [stream.Usage(330, 300, 1), stream.Usage(330, 300, 7)]
 
 
 def test_a_call_without_arguments_and_one_whose_arguments_come_at_once() -> None:
     whole = call(1, "toolu_2", "sum")
     whole[0]["content_block"]["input"] = {"a": 1}
     deltas = deltas_of(answer(call(0, "toolu_1", "now"), whole))
-    assert [delta for delta in deltas if isinstance(delta, CallDelta)] == [
-        CallDelta(0, "toolu_1", "now"),
-        CallDelta(0, arguments="{}"),
-        CallDelta(1, "toolu_2", "sum"),
-        CallDelta(1, arguments='{"a": 1}'),
+    assert [delta for delta in deltas if isinstance(delta, stream.Call)] == [
+        stream.Call(0, "toolu_1", "now"),
+        stream.Call(0, arguments="{}"),
+        stream.Call(1, "toolu_2", "sum"),
+        stream.Call(1, arguments='{"a": 1}'),
     ]
 
 
@@ -102,7 +94,7 @@ def test_a_call_without_arguments_and_one_whose_arguments_come_at_once() -> None
 def test_every_reason_to_stop(reason: str, finish: FinishReason, note: str) -> None:
     events = [check_event(event) for event in [started(), *ended(reason)]]
     stop = deltas_of(events)[-1]
-    assert isinstance(stop, StopDelta)
+    assert isinstance(stop, stream.Stop)
     assert stop.reason is finish
     assert bool(stop.note) == bool(note)
     assert note in stop.note
@@ -112,7 +104,7 @@ def test_a_refusal_says_why() -> None:
     details = {"type": "refusal", "category": "cyber", "explanation": "It may do harm."}
     events = [check_event(event) for event in [started(), *ended("refusal", details)]]
     stop = deltas_of(events)[-1]
-    assert isinstance(stop, StopDelta)
+    assert isinstance(stop, stream.Stop)
     assert stop.note == "The provider's safety filter ended the answer: cyber: It may do harm."
 
 
@@ -137,7 +129,7 @@ def test_it_is_complete_after_its_last_event_and_not_before() -> None:
 )
 def test_an_error_in_the_stream_comes_as_it_is(error: JsonObject, status: int) -> None:
     decoder = AnthropicAdapter().decoder()
-    assert decoder.feed("error", error) == [ErrorDelta(error, status)]
+    assert decoder.feed("error", error) == [stream.Error(error, status)]
     assert not decoder.complete
 
 
@@ -186,21 +178,23 @@ def test_a_server_that_leaves_out_starts_and_signatures() -> None:
         *ended("tool_use"),
     ]
     assert deltas_of(events) == [
-        UsageDelta(10, None, 1),
-        ThinkingDelta("Hm."),
-        TextDelta("Hi"),
-        CallDelta(2, "a", "now"),
-        TextDelta("!"),
-        UsageDelta(10, None, 7),
-        CallDelta(2, arguments="{}"),
-        StopDelta(FinishReason.TOOL_CALLS),
+        stream.Usage(10, None, 1),
+        stream.Thinking("Hm."),
+        stream.Text("Hi"),
+        stream.Call(2, "a", "now"),
+        stream.Text("!"),
+        stream.Usage(10, None, 7),
+        stream.Call(2, arguments="{}"),
+        stream.Stop(FinishReason.TOOL_CALLS),
     ]
 
 
 def test_the_stop_string_is_named() -> None:
     *before, delta, last = [started(), *ended("stop_sequence")]
     delta["delta"]["stop_sequence"] = "END"
-    assert deltas_of([*before, delta, last])[-1] == StopDelta(FinishReason.STOP, stop_string="END")
+    assert deltas_of([*before, delta, last])[-1] == stream.Stop(
+        FinishReason.STOP, stop_string="END"
+    )
 
 
 def test_a_server_that_does_not_stream() -> None:
@@ -211,11 +205,11 @@ def test_a_server_that_does_not_stream() -> None:
     Message.model_validate(message)
     decoder = AnthropicAdapter().decoder()
     assert decoder.feed("", message) == [
-        UsageDelta(10, None, 1),
-        TextDelta("I read a."),
-        CallDelta(1, "toolu_1", "read"),
-        CallDelta(1, arguments='{"path": "a"}'),
-        StopDelta(FinishReason.TOOL_CALLS),
+        stream.Usage(10, None, 1),
+        stream.Text("I read a."),
+        stream.Call(1, "toolu_1", "read"),
+        stream.Call(1, arguments='{"path": "a"}'),
+        stream.Stop(FinishReason.TOOL_CALLS),
     ]
     assert decoder.complete
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ModelTraits
+from shepherd.backends.api.answer import Answer
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.backends.api.anthropic.dialect import assistant_blocks
-from shepherd.backends.api.stream.answer import Answer
 from shepherd.events import FinishReason, Stats
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.session import Session

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ModelTraits
+from shepherd.backends.api.answer import Answer
 from shepherd.backends.api.gemini.adapter import GeminiAdapter
 from shepherd.backends.api.gemini.request import SKIP_SIGNATURE
-from shepherd.backends.api.stream.answer import Answer
 from shepherd.events import Stats, ignore_events
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.session import Session

@@ -6,16 +6,8 @@ from google.genai import types
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.adapter import (
-    CallDelta,
-    Delta,
-    ErrorDelta,
-    ModelTraits,
-    StopDelta,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
+from shepherd.backends.api import stream
+from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.gemini.adapter import GeminiAdapter, GeminiDecoder
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message
@@ -26,7 +18,7 @@ from tests.backends.api.gemini.official import chunk, valid
 RAW = {"OTHER", "NO_IMAGE", "CONTINUATION"}
 
 
-def decoded(*chunks: JsonObject) -> tuple[list[Delta], bool]:
+def decoded(*chunks: JsonObject) -> tuple[list[stream.Delta], bool]:
     decoder = GeminiDecoder()
     deltas = [delta for data in chunks for delta in decoder.feed("", data)]
     return deltas, decoder.complete
@@ -41,12 +33,12 @@ def test_thoughts_text_and_usage() -> None:
         chunk({"text": "lo"}, reason="STOP", usageMetadata=last),
     )
     assert deltas == [
-        ThinkingDelta("Hm"),
-        UsageDelta(90, 64),
-        TextDelta("Hel"),
-        TextDelta("lo"),
-        UsageDelta(90, 64, 27),
-        StopDelta(FinishReason.STOP),
+        stream.Thinking("Hm"),
+        stream.Usage(90, 64),
+        stream.Text("Hel"),
+        stream.Text("lo"),
+        stream.Usage(90, 64, 27),
+        stream.Stop(FinishReason.STOP),
     ]
     assert complete
 
@@ -58,15 +50,15 @@ def test_parallel_calls_with_and_without_ids() -> None:
         chunk({"text": ""}, reason="STOP"),
     )
     assert deltas == [
-        CallDelta(
+        stream.Call(
             0,
             "fc-1",
             "read_file",
             {"path": "Köln"},
             {"id": "fc-1", "thoughtSignature": "c2ln"},
         ),
-        CallDelta(1, "", "t", {}),
-        StopDelta(FinishReason.TOOL_CALLS),
+        stream.Call(1, "", "t", {}),
+        stream.Stop(FinishReason.TOOL_CALLS),
     ]
     assert complete
 
@@ -74,7 +66,7 @@ def test_parallel_calls_with_and_without_ids() -> None:
 def test_every_reason_to_end_is_told() -> None:
     for reason in types.FinishReason:
         (stop,), complete = decoded(chunk(reason=reason.value))
-        assert isinstance(stop, StopDelta)
+        assert isinstance(stop, stream.Stop)
         assert complete
         ended = {"MAX_TOKENS": FinishReason.LENGTH}.get(reason.value, FinishReason.STOP)
         assert stop.reason is ended
@@ -88,15 +80,15 @@ def test_a_prompt_that_is_blocked_ends_the_answer() -> None:
     for reason in types.BlockedReason:
         feedback = {"blockReason": reason.value}
         (stop,), complete = decoded(valid({"promptFeedback": feedback}))
-        assert isinstance(stop, StopDelta)
+        assert isinstance(stop, stream.Stop)
         assert stop.note.startswith("Gemini refused to answer")
         assert complete
 
 
 def test_an_error_in_the_stream_is_handed_on() -> None:
     error: JsonObject = {"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}
-    assert decoded(chunk({"text": "a"}), error)[0] == [TextDelta("a"), ErrorDelta(error, 503)]
-    assert decoded({"error": "what"})[0] == [ErrorDelta({"error": "what"}, 500)]
+    assert decoded(chunk({"text": "a"}), error)[0] == [stream.Text("a"), stream.Error(error, 503)]
+    assert decoded({"error": "what"})[0] == [stream.Error({"error": "what"}, 500)]
 
 
 def test_an_answer_without_an_end_is_not_complete() -> None:
@@ -178,5 +170,5 @@ anything = st.recursive(
 def test_nothing_that_comes_breaks_it(chunks: list[JsonObject]) -> None:
     deltas, _ = decoded(*chunks)
     for delta in deltas:
-        if isinstance(delta, CallDelta):
+        if isinstance(delta, stream.Call):
             assert isinstance(delta.arguments, dict)

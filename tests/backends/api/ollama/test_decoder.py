@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.adapter import (
-    CallDelta,
-    Delta,
-    ErrorDelta,
-    StopDelta,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
+from shepherd.backends.api import stream
 from shepherd.backends.api.ollama.adapter import OllamaDecoder
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
@@ -23,7 +15,7 @@ from shepherd.sampling import TokenLogprob, TokenProbability
 from tests.backends.api.ollama.official import line
 
 
-def decoded(*lines: JsonObject) -> tuple[list[Delta], bool]:
+def decoded(*lines: JsonObject) -> tuple[list[stream.Delta], bool]:
     decoder = OllamaDecoder()
     deltas = [delta for data in lines for delta in decoder.feed("", data)]
     return deltas, decoder.complete
@@ -36,8 +28,8 @@ def test_cached_tokens_and_log_probabilities() -> None:
         line(done=True, prompt_eval_count=40, prompt_eval_cached_count=32, eval_count=1),
     )
     assert deltas[:2] == [
-        TextDelta("Hi", (TokenLogprob(b"Hi", -0.5, (TokenProbability(b"Yo", -1.5),)),)),
-        UsageDelta(40, 32, 1),
+        stream.Text("Hi", (TokenLogprob(b"Hi", -0.5, (TokenProbability(b"Yo", -1.5),)),)),
+        stream.Usage(40, 32, 1),
     ]
 
 
@@ -53,11 +45,11 @@ def test_thoughts_text_and_usage() -> None:
         line(done=True, done_reason="stop", prompt_eval_count=26, eval_count=9),
     )
     assert deltas == [
-        ThinkingDelta("Hm"),
-        TextDelta("Hel"),
-        TextDelta("lo"),
-        UsageDelta(26, completion_tokens=9),
-        StopDelta(FinishReason.STOP),
+        stream.Thinking("Hm"),
+        stream.Text("Hel"),
+        stream.Text("lo"),
+        stream.Usage(26, completion_tokens=9),
+        stream.Stop(FinishReason.STOP),
     ]
     assert complete
 
@@ -69,11 +61,11 @@ def test_parallel_calls_in_one_line_and_in_two() -> None:
         line(done=True, done_reason="stop", eval_count=9),
     )
     assert deltas == [
-        CallDelta(0, "", "a", {"n": 1}),
-        CallDelta(1, "", "b", {}),
-        CallDelta(2, "call_x", "a", {"s": "Köln"}),
-        UsageDelta(completion_tokens=9),
-        StopDelta(FinishReason.TOOL_CALLS),
+        stream.Call(0, "", "a", {"n": 1}),
+        stream.Call(1, "", "b", {}),
+        stream.Call(2, "call_x", "a", {"s": "Köln"}),
+        stream.Usage(completion_tokens=9),
+        stream.Stop(FinishReason.TOOL_CALLS),
     ]
 
 
@@ -89,17 +81,17 @@ def test_parallel_calls_in_one_line_and_in_two() -> None:
 )
 def test_reasons_to_end(reason: str | None, ended: FinishReason, noted: object) -> None:
     (stop,), complete = decoded(line(done=True, done_reason=reason))
-    assert isinstance(stop, StopDelta)
+    assert isinstance(stop, stream.Stop)
     assert (stop.reason, stop.note != "", complete) == (ended, noted, True)
 
 
 def test_an_error_line_is_handed_on() -> None:
     error: JsonObject = {"error": "model runner has unexpectedly stopped"}
     deltas, complete = decoded(line("a"), error)
-    assert deltas == [TextDelta("a"), ErrorDelta(error, 500)]
+    assert deltas == [stream.Text("a"), stream.Error(error, 500)]
     assert complete
     assert decoded({"error": "no", "status_code": 429})[0] == [
-        ErrorDelta({"error": "no", "status_code": 429}, 429)
+        stream.Error({"error": "no", "status_code": 429}, 429)
     ]
 
 
@@ -122,6 +114,6 @@ anything = st.recursive(
 @given(st.lists(st.dictionaries(st.sampled_from(FIELDS + ENDS), anything, max_size=4), max_size=3))
 def test_nothing_that_comes_breaks_it(lines: list[dict[str, Any]]) -> None:
     deltas, complete = decoded(*lines)
-    stops = [delta for delta in deltas if isinstance(delta, StopDelta)]
+    stops = [delta for delta in deltas if isinstance(delta, stream.Stop)]
     assert len(stops) <= complete
-    json.dumps([delta.text for delta in deltas if isinstance(delta, TextDelta | ThinkingDelta)])
+    json.dumps([delta.text for delta in deltas if isinstance(delta, stream.Text | stream.Thinking)])

@@ -4,16 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shepherd.backends.api.adapter import (
-    CallDelta,
-    Delta,
-    ErrorDelta,
-    ExtraDelta,
-    StopDelta,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
+from shepherd.backends.api import stream
 from shepherd.messages import JsonObject, Message, Role, ToolCall
 
 
@@ -24,9 +15,9 @@ class Told:
     text: str = ""
     thought: str = ""
     calls: list[list[str]] = field(default_factory=list[list[str]])
-    usage: list[UsageDelta] = field(default_factory=list[UsageDelta])
-    stops: list[StopDelta] = field(default_factory=list[StopDelta])
-    errors: list[ErrorDelta] = field(default_factory=list[ErrorDelta])
+    usage: list[stream.Usage] = field(default_factory=list[stream.Usage])
+    stops: list[stream.Stop] = field(default_factory=list[stream.Stop])
+    errors: list[stream.Error] = field(default_factory=list[stream.Error])
     extra: list[JsonObject] = field(default_factory=list[JsonObject])
 
     def message(self, adapter: str) -> Message:
@@ -36,29 +27,29 @@ class Told:
         return Message(Role.ASSISTANT, self.text, self.thought, calls, extra=extra)
 
 
-def told(deltas: Iterable[Delta]) -> Told:
+def told(deltas: Iterable[stream.Delta]) -> Told:
     """The deltas put together; an id or a name that comes twice is an error."""
     answer, places = Told(), dict[int | str, list[str]]()
     for delta in deltas:
         match delta:
-            case TextDelta(text):
+            case stream.Text(text):
                 answer.text += text
-            case ThinkingDelta(text):
+            case stream.Thinking(text):
                 answer.thought += text
-            case CallDelta():
+            case stream.Call():
                 _take_call(delta, answer, places)
-            case UsageDelta():
+            case stream.Usage():
                 answer.usage.append(delta)
-            case StopDelta():
+            case stream.Stop():
                 answer.stops.append(delta)
-            case ErrorDelta():
+            case stream.Error():
                 answer.errors.append(delta)
-            case ExtraDelta(value):
+            case stream.Extra(value):
                 answer.extra.append(value)
     return answer
 
 
-def _take_call(delta: CallDelta, answer: Told, places: dict[int | str, list[str]]) -> None:
+def _take_call(delta: stream.Call, answer: Told, places: dict[int | str, list[str]]) -> None:
     if delta.key not in places:
         places[delta.key] = ["", "", ""]
         answer.calls.append(places[delta.key])

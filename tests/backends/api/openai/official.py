@@ -11,7 +11,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 from pydantic import ConfigDict, TypeAdapter
 
-from shepherd.backends.api.adapter import AnswerDecoder, Delta
+from shepherd.backends.api import stream
 from shepherd.messages import JsonObject
 
 
@@ -48,7 +48,7 @@ def _consume(value: Any) -> None:
             _consume(inner)
 
 
-def fed(decoder: AnswerDecoder, *events: JsonObject) -> list[Delta]:
+def fed(decoder: stream.Decoder, *events: JsonObject) -> list[stream.Delta]:
     """All deltas of events."""
     return [delta for event in events for delta in decoder.feed("", event)]
 

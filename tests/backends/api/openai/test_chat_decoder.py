@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.adapter import StopDelta, TextDelta, UsageDelta
+from shepherd.backends.api import stream
 from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED, ChatDecoder
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
@@ -49,10 +49,10 @@ def test_a_text_and_its_usage() -> None:
     assert decoder.complete
     deltas += fed(decoder, chunk(usage=USAGE), chunk())
     assert deltas == [
-        TextDelta("Hel"),
-        TextDelta("lo"),
-        StopDelta(FinishReason.STOP),
-        UsageDelta(10, 6, 4),
+        stream.Text("Hel"),
+        stream.Text("lo"),
+        stream.Stop(FinishReason.STOP),
+        stream.Usage(10, 6, 4),
     ]
 
 
@@ -67,7 +67,7 @@ def test_a_call_is_the_same_however_it_is_cut(*, places: list[int], strict: bool
         events.insert(2, wild(tool_calls=[{"index": 0, **empty}]))
     found = answer(*events, said("tool_calls"))
     assert found.calls == [["call_1", "weather", ARGUMENTS]]
-    assert found.stops == [StopDelta(FinishReason.TOOL_CALLS)]
+    assert found.stops == [stream.Stop(FinishReason.TOOL_CALLS)]
 
 
 BOTH = [["a", "one", '{"x":1}'], ["b", "two", "{}"]]
@@ -156,7 +156,7 @@ def test_the_old_form_of_a_call() -> None:
     events += [said(function_call={"arguments": "}"}), said("function_call")]
     found = answer(*events)
     assert found.calls == [["", "one", "{}"]]
-    assert found.stops == [StopDelta(FinishReason.TOOL_CALLS)]
+    assert found.stops == [stream.Stop(FinishReason.TOOL_CALLS)]
 
 
 @pytest.mark.parametrize(
@@ -198,15 +198,15 @@ def test_content_in_parts() -> None:
 @pytest.mark.parametrize(
     ("reason", "stop"),
     [
-        ("stop", StopDelta(FinishReason.STOP)),
-        ("length", StopDelta(FinishReason.LENGTH)),
-        ("tool_calls", StopDelta(FinishReason.TOOL_CALLS)),
-        ("content_filter", StopDelta(FinishReason.STOP, FILTERED)),
-        ("eos", StopDelta(FinishReason.STOP)),
-        ("error", StopDelta(FinishReason.ERROR)),
+        ("stop", stream.Stop(FinishReason.STOP)),
+        ("length", stream.Stop(FinishReason.LENGTH)),
+        ("tool_calls", stream.Stop(FinishReason.TOOL_CALLS)),
+        ("content_filter", stream.Stop(FinishReason.STOP, FILTERED)),
+        ("eos", stream.Stop(FinishReason.STOP)),
+        ("error", stream.Stop(FinishReason.ERROR)),
     ],
 )
-def test_reasons_to_end(reason: str, stop: StopDelta) -> None:
+def test_reasons_to_end(reason: str, stop: stream.Stop) -> None:
     decoder = ChatDecoder()
     assert fed(decoder, wild(""), wild(None)) == []
     assert fed(decoder, wild(reason), wild(reason)) == [stop]
@@ -217,36 +217,36 @@ def test_reasons_to_end(reason: str, stop: StopDelta) -> None:
 def test_some_servers_name_the_stop_string(field: str, value: Any, text: str) -> None:
     event = wild("stop")
     event["choices"][0][field] = value
-    assert fed(ChatDecoder(), event) == [StopDelta(FinishReason.STOP, stop_string=text)]
+    assert fed(ChatDecoder(), event) == [stream.Stop(FinishReason.STOP, stop_string=text)]
 
 
 def test_calls_are_the_reason_whatever_the_server_says() -> None:
     found = answer(wild("stop", tool_calls=[fragment(0, "{}", id="a", name="one")]))
-    assert found.stops == [StopDelta(FinishReason.TOOL_CALLS)]
+    assert found.stops == [stream.Stop(FinishReason.TOOL_CALLS)]
 
 
 def test_a_refusal_is_shown_and_noted() -> None:
     found = answer(said(refusal="I "), said(refusal="won't."), said("stop"))
     assert found.text == "I won't."
-    assert found.stops == [StopDelta(FinishReason.STOP, REFUSED)]
+    assert found.stops == [stream.Stop(FinishReason.STOP, REFUSED)]
 
 
 @pytest.mark.parametrize(
     ("event", "usage"),
     [
-        (chunk(usage=USAGE), UsageDelta(10, 6, 4)),
-        ({"choices": [{"delta": {}, "usage": USAGE}]}, UsageDelta(10, 6, 4)),
-        ({"choices": [], "x_groq": {"usage": USAGE}}, UsageDelta(10, 6, 4)),
-        ({"usage": {"prompt_tokens": 7, "prompt_cache_hit_tokens": 3}}, UsageDelta(7, 3, None)),
-        ({"usage": {"prompt_tokens": "7", "completion_tokens": 0}}, UsageDelta(None, None, 0)),
+        (chunk(usage=USAGE), stream.Usage(10, 6, 4)),
+        ({"choices": [{"delta": {}, "usage": USAGE}]}, stream.Usage(10, 6, 4)),
+        ({"choices": [], "x_groq": {"usage": USAGE}}, stream.Usage(10, 6, 4)),
+        ({"usage": {"prompt_tokens": 7, "prompt_cache_hit_tokens": 3}}, stream.Usage(7, 3, None)),
+        ({"usage": {"prompt_tokens": "7", "completion_tokens": 0}}, stream.Usage(None, None, 0)),
     ],
 )
-def test_usage_is_found(event: JsonObject, usage: UsageDelta) -> None:
+def test_usage_is_found(event: JsonObject, usage: stream.Usage) -> None:
     assert answer(event).usage == [usage]
 
 
 def test_no_usage_says_nothing() -> None:
-    assert fed(ChatDecoder(), said(content="a") | {"usage": None}) == [TextDelta("a")]
+    assert fed(ChatDecoder(), said(content="a") | {"usage": None}) == [stream.Text("a")]
 
 
 @pytest.mark.parametrize(
@@ -277,8 +277,8 @@ def test_a_whole_answer_to_a_streamed_request() -> None:
     found = answer(completion(message | {"reasoning_content": "hm"}, "tool_calls", usage=USAGE))
     assert (found.text, found.thought) == ("So.", "hm")
     assert found.calls == [["a", "one", ARGUMENTS], ["b", "one", ARGUMENTS]]
-    assert found.usage == [UsageDelta(10, 6, 4)]
-    assert found.stops == [StopDelta(FinishReason.TOOL_CALLS)]
+    assert found.usage == [stream.Usage(10, 6, 4)]
+    assert found.stops == [stream.Stop(FinishReason.TOOL_CALLS)]
 
 
 def test_a_whole_message_behind_the_stream_is_not_told_again() -> None:
@@ -288,7 +288,7 @@ def test_a_whole_message_behind_the_stream_is_not_told_again() -> None:
 
 def test_only_the_first_choice_counts() -> None:
     other = {"choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"}]}
-    assert fed(ChatDecoder(), said(content="a"), other) == [TextDelta("a")]
+    assert fed(ChatDecoder(), said(content="a"), other) == [stream.Text("a")]
 
 
 def test_log_probabilities_come_with_their_text() -> None:
@@ -296,7 +296,7 @@ def test_log_probabilities_come_with_their_text() -> None:
     token = {"token": "ö", "logprob": -0.5, "bytes": [195, 182], "top_logprobs": [top]}
     choice = {"delta": {"content": "ö"}, "logprobs": {"content": [token], "refusal": None}}
     told_of = TokenLogprob("ö".encode(), -0.5, (TokenProbability(b"b", -2.0),))
-    assert fed(ChatDecoder(), chunk(choice)) == [TextDelta("ö", (told_of,))]
+    assert fed(ChatDecoder(), chunk(choice)) == [stream.Text("ö", (told_of,))]
 
 
 values: st.SearchStrategy[Any] = st.recursive(

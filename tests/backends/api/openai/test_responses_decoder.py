@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.adapter import ModelTraits, StopDelta, TextDelta, UsageDelta
+from shepherd.backends.api import stream
+from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED
 from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter, ResponsesDecoder
 from shepherd.events import FinishReason
@@ -105,8 +106,8 @@ WHOLE = Told(
     "Hello",
     "First.\n\nThen.",
     [["call_1", "weather", ARGUMENTS]],
-    [UsageDelta(10, 6, 4)],
-    [StopDelta(FinishReason.TOOL_CALLS)],
+    [stream.Usage(10, 6, 4)],
+    [stream.Stop(FinishReason.TOOL_CALLS)],
     [],
     [
         {
@@ -180,26 +181,26 @@ def test_parallel_calls() -> None:
 @pytest.mark.parametrize(
     ("last", "stop"),
     [
-        (ended(), StopDelta(FinishReason.STOP)),
+        (ended(), stream.Stop(FinishReason.STOP)),
         (
             ended("incomplete", incomplete_details={"reason": "max_output_tokens"}),
-            StopDelta(FinishReason.LENGTH),
+            stream.Stop(FinishReason.LENGTH),
         ),
         (
             ended("incomplete", incomplete_details={"reason": "content_filter"}),
-            StopDelta(FinishReason.STOP, FILTERED),
+            stream.Stop(FinishReason.STOP, FILTERED),
         ),
     ],
     ids=["completed", "length", "filter"],
 )
-def test_reasons_to_end(last: JsonObject, stop: StopDelta) -> None:
-    assert fed(ResponsesDecoder(), text(0, "a"), last) == [TextDelta("a"), stop]
+def test_reasons_to_end(last: JsonObject, stop: stream.Stop) -> None:
+    assert fed(ResponsesDecoder(), text(0, "a"), last) == [stream.Text("a"), stop]
 
 
 def test_a_refusal_is_shown_and_noted() -> None:
     where = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     found = answer(event("response.refusal.delta", delta="No.", **where), ended())
-    assert (found.text, found.stops) == ("No.", [StopDelta(FinishReason.STOP, REFUSED)])
+    assert (found.text, found.stops) == ("No.", [stream.Stop(FinishReason.STOP, REFUSED)])
     whole = {**MESSAGE, "content": [{"type": "refusal", "refusal": "No."}]}
     assert answer(ended(output=[whole])).text == "No."
 
@@ -229,7 +230,9 @@ def test_open_models_tell_their_thoughts_in_full() -> None:
 
 def test_events_may_be_named_by_the_framing_only() -> None:
     unnamed = {key: value for key, value in text(0, "a").items() if key != "type"}
-    assert list(ResponsesDecoder().feed("response.output_text.delta", unnamed)) == [TextDelta("a")]
+    assert list(ResponsesDecoder().feed("response.output_text.delta", unnamed)) == [
+        stream.Text("a")
+    ]
 
 
 def test_unknown_events_say_nothing() -> None:

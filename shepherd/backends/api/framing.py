@@ -4,7 +4,7 @@ import codecs
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-from shepherd.backends.api.adapter import Framing
+from shepherd.backends.api import stream
 from shepherd.errors import UnreachableError
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
@@ -31,9 +31,9 @@ class StreamDecoder(ABC):
         """The last event, if its end is missing. No more data may follow."""
 
 
-def decoder_for(framing: Framing, *, max_bytes: int = MAX_EVENT_BYTES) -> StreamDecoder:
+def decoder_for(framing: stream.Framing, *, max_bytes: int = MAX_EVENT_BYTES) -> StreamDecoder:
     """The decoder of an answer."""
-    return SniffedDecoder(max_bytes) if framing is Framing.SSE else LinesDecoder(max_bytes)
+    return SniffedDecoder(max_bytes) if framing is stream.Framing.SSE else LinesDecoder(max_bytes)
 
 
 class SSEDecoder(StreamDecoder):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from shepherd.backends.api.adapter import CallDelta
+from shepherd.backends.api import stream
 from shepherd.backends.api.history import replace_surrogates, sanitize_object
 from shepherd.backends.output import new_call_id
 from shepherd.backends.output.catalog import ToolCatalog, fits, problem_of_arguments
@@ -44,7 +44,7 @@ class CallCollector:
     def __bool__(self) -> bool:
         return bool(self._pieces)
 
-    def take(self, delta: CallDelta) -> None:
+    def take(self, delta: stream.Call) -> None:
         """Add a piece to the call with its key; the first id and name count."""
         key, own, name, arguments, extra = delta
         call = self._pieces.get(key)

@@ -1,24 +1,22 @@
 """Turns deltas into the events of a generation, and into the message for the history."""
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from shepherd.backends.api.adapter import (
-    Adapter,
-    CallDelta,
-    Delta,
-    ErrorDelta,
-    ExtraDelta,
-    StopDelta,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
+import httpx
+
+from shepherd.backends.api import stream
+from shepherd.backends.api.adapter import Adapter
+from shepherd.backends.api.calls import CallCollector, CollectedCalls, as_text
+from shepherd.backends.api.framing import StreamDecoder, StreamEvent, decoder_for
 from shepherd.backends.api.history import SurrogateJoiner, replace_surrogates, sanitize_object
-from shepherd.backends.api.stream.calls import CallCollector, CollectedCalls, as_text
+from shepherd.backends.api.http.client import reason
 from shepherd.backends.base import Generation
 from shepherd.backends.output import GENERIC, ContentTokens, OutputFilter, OutputStyle
+from shepherd.errors import UnreachableError
 from shepherd.events import (
     Event,
     EventCallback,
@@ -31,8 +29,9 @@ from shepherd.events import (
     Thinking,
     Topic,
 )
+from shepherd.json_text import read_json, too_deep
+from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
-from shepherd.sampling import TokenLogprob
 from shepherd.session import Session
 
 FENCES_ONLY = OutputStyle("native", think=(), formats=frozenset(), separator="")
@@ -55,8 +54,8 @@ class Collected:
     calls: CallCollector = field(default_factory=CallCollector)
     extra: JsonObject = field(default_factory=dict[str, Any])
     usage: Usage = field(default_factory=Usage)
-    stop: StopDelta | None = None
-    error: ErrorDelta | None = None
+    stop: stream.Stop | None = None
+    error: stream.Error | None = None
 
 
 class Answer:
@@ -105,18 +104,18 @@ class Answer:
         """Whether further deltas are ignored."""
         return self.cancelled or self.collected.error is not None
 
-    def take(self, deltas: Iterable[Delta]) -> None:
+    def take(self, deltas: Iterable[stream.Delta]) -> None:
         """Process these deltas; neighbouring text becomes one event.
 
         After the delta that ends the answer, only the usage counts.
         """
         text, over = "", False
         for delta in deltas:
-            if isinstance(delta, UsageDelta):
+            if isinstance(delta, stream.Usage):
                 self._take(delta)
             elif over:
                 continue
-            elif isinstance(delta, TextDelta) and self._content_tokens is None:
+            elif isinstance(delta, stream.Text) and self._content_tokens is None:
                 text = text + delta.text if text else delta.text
             else:
                 if text:
@@ -166,27 +165,27 @@ class Answer:
         extra = sanitize_object(self.collected.extra)
         return replace(message, extra={self._adapter: extra}) if extra else message
 
-    def _take(self, delta: Delta) -> None:
+    def _take(self, delta: stream.Delta) -> None:
         collected = self.collected
         match delta:
-            case TextDelta(text=text, logprobs=logprobs):
+            case stream.Text(text=text, logprobs=logprobs):
                 if self._content_tokens is not None:
                     for token in logprobs:
                         self._content_tokens.add(token)
                 self._feed(text)
-            case ThinkingDelta(text=text):
+            case stream.Thinking(text=text):
                 self.started = self.started or bool(text)
                 self._think(self._thoughts.feed(text))
-            case CallDelta():
+            case stream.Call():
                 self.started = True
                 collected.calls.take(delta)
-            case ExtraDelta(value=value):
+            case stream.Extra(value=value):
                 _append(collected.extra, value)
-            case UsageDelta():
+            case stream.Usage():
                 collected.usage = _updated(collected.usage, delta)
-            case StopDelta():
+            case stream.Stop():
                 collected.stop = collected.stop or delta
-            case ErrorDelta():
+            case stream.Error():
                 collected.error = collected.error or delta
 
     def _reason(self, broken: str) -> FinishReason:
@@ -259,9 +258,105 @@ def _append(extra: JsonObject, value: JsonObject) -> None:
         extra[key] = [*cast(list[Any], old), *cast(list[Any], new)] if both else new
 
 
-def _updated(usage: Usage, delta: UsageDelta) -> Usage:
+def _updated(usage: Usage, delta: stream.Usage) -> Usage:
     return Usage(
         usage.prompt if delta.prompt_tokens is None else delta.prompt_tokens,
         usage.cached if delta.cached_tokens is None else delta.cached_tokens,
         usage.completion if delta.completion_tokens is None else delta.completion_tokens,
     )
+
+
+_DONE = b"[DONE]"
+CUT = "the connection ended before the answer did"
+
+GRACE = 2.0
+"""Seconds for the usage and the end after a complete answer, to reuse the connection."""
+
+
+class Reading:
+    """Feeds one response to an answer.
+
+    `broken` says why it ended too early, "" if it did not. `waited` are the seconds until the
+    answer began, `spoken` those since.
+    """
+
+    def __init__(self, decoder: stream.Decoder, answer: Answer, clock: Callable[[], float]) -> None:
+        self._decoder = decoder
+        self._answer = answer
+        self._clock = clock
+        self._done = False
+        self._start = clock()
+        self._began: float | None = None
+        self.broken = ""
+
+    @property
+    def waited(self) -> float:
+        return (self._clock() if self._began is None else self._began) - self._start
+
+    @property
+    def spoken(self) -> float:
+        return 0.0 if self._began is None else self._clock() - self._began
+
+    async def run(self, response: httpx.Response, framing: stream.Framing) -> None:
+        """Read until the answer or the connection ends, or the callback returns False."""
+        decoder = decoder_for(framing)
+        why = CUT
+        try:
+            try:
+                await self._follow(response, decoder)
+            except httpx.RequestError as error:
+                why = reason(error)
+            if not self._answer.ended:
+                self.take(decoder.finish())
+        except UnreachableError as error:
+            why = reason(error)
+        if not (self._complete or self._answer.ended):
+            self.broken = why
+
+    async def _follow(self, response: httpx.Response, decoder: StreamDecoder) -> None:
+        with suppress(_AnswerEndedError, TimeoutError):  # the latter: GRACE is over
+            async with asyncio.timeout(None) as limit:
+                async for piece in response.aiter_bytes():
+                    self._tell(decoder.feed(piece))
+                    if self._complete and limit.when() is None:
+                        limit.reschedule(asyncio.get_running_loop().time() + GRACE)
+
+    @property
+    def _complete(self) -> bool:
+        return self._done or self._decoder.complete
+
+    def take(self, events: Iterable[StreamEvent]) -> None:
+        """Feed these events to the answer; events after the end are ignored."""
+        with suppress(_AnswerEndedError):
+            self._tell(events)
+
+    def _tell(self, events: Iterable[StreamEvent]) -> None:
+        """Send these events to the answer; raises _AnswerEndedError if it accepts no more."""
+        deltas: list[stream.Delta] = []
+        for name, data, _ in events:
+            text = data.strip()
+            self._done = self._done or text == _DONE
+            if self._done:
+                break
+            deltas += self._decoder.feed(name, _object(text))
+        if deltas:
+            self._answer.take(deltas)
+            if self._began is None and self._answer.started:
+                self._began = self._clock()
+        if self._answer.ended:
+            raise _AnswerEndedError
+
+
+class _AnswerEndedError(Exception):
+    """The rest of the answer is not needed."""
+
+
+def _object(text: bytes) -> JsonObject:
+    """The event's object; {} for any other value."""
+    try:
+        value = read_json(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(value, dict) or too_deep(text, value):
+        return {}
+    return cast(JsonObject, value)

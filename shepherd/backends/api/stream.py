@@ -1,0 +1,106 @@
+"""What a streamed answer consists of, the same for all APIs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from shepherd.events import FinishReason
+from shepherd.logprobs import TokenLogprob
+from shepherd.messages import JsonObject
+
+
+class Framing(StrEnum):
+    """How a streamed answer is cut into events."""
+
+    SSE = "sse"  # server-sent events
+    NDJSON = "ndjson"  # one JSON object a line
+
+
+class Text(NamedTuple):
+    """A piece of the answer; `logprobs` are those of its tokens, if they were requested."""
+
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """A piece of the reasoning."""
+
+    text: str
+
+
+class Call(NamedTuple):
+    """A piece of a tool call; pieces with the same `key` form one call.
+
+    Calls are ordered by their first piece. `id` and `name` are "" in pieces without them.
+    `arguments` is JSON text to append, or the whole object if the API sends one. `extra` must be
+    sent back to the API with the call (see `ToolCall.extra`).
+    """
+
+    key: int | str
+    id: str = ""
+    name: str = ""
+    arguments: str | JsonObject = ""
+    extra: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """Data that the API needs back unchanged with this message (see `Message.extra`)."""
+
+    value: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the API counts them; a later count replaces an earlier one, None changes nothing.
+
+    `prompt_tokens` includes the cached ones; `completion_tokens` includes the reasoning.
+    """
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The reason why the answer ended; `note` explains it to the user if needed (a refusal).
+
+    `stop_string` is the stop string that ended it, "" if the API does not say.
+    """
+
+    reason: FinishReason
+    note: str = ""
+    stop_string: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """An error in the middle of a stream; `body` is the API's own error object, unchanged."""
+
+    body: JsonObject
+    status: int = 500
+
+
+Delta: TypeAlias = Text | Thinking | Call | Extra | Usage | Stop | Error
+
+
+class Decoder(ABC):
+    """Decodes one streamed answer; each request needs a new decoder."""
+
+    @abstractmethod
+    def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
+        """The deltas of one event; `name` is "" if the framing has no names.
+
+        The decoder is lenient: unknown events and fields of a wrong type give no deltas. It never
+        raises for the content of an upstream's answer.
+        """
+
+    @property
+    @abstractmethod
+    def complete(self) -> bool:
+        """Whether the answer is complete; a stream that ends earlier was cut off."""

@@ -1,1 +1,0 @@
-"""A provider's stream: from bytes to events and a message."""
