@@ -10,10 +10,10 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.gemini.adapter import GeminiAdapter
+from shepherd.backends.api.gemini import GeminiAdapter
 from shepherd.backends.api.http.client import ApiClient, ClientOptions, Endpoint
 from shepherd.backends.api.http.retry import RateLimits, RetryPolicy
-from shepherd.backends.api.ollama.adapter import OllamaAdapter
+from shepherd.backends.api.ollama import OllamaAdapter
 from shepherd.backends.api.openai import dialects
 from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter, ShepherdChatAdapter
 from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from shepherd.backends.api.gemini.request import SKIP_SIGNATURE
+from shepherd.backends.api.gemini_request import SKIP_SIGNATURE
 from shepherd.messages import JsonObject
 from tests.backends.api.gemini.official import check_body
 from tests.backends.api.upstream import Received, Reply

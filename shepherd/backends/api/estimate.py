@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shepherd.backends.api.schemas import PerToolList
+from shepherd.backends.api.parameters import PerToolList
 from shepherd.images import Image
 from shepherd.messages import Message, ToolSpec
 from shepherd.session import Session

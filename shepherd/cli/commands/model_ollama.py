@@ -9,8 +9,8 @@ from typing import TypeVar
 import typer
 
 from shepherd.backends.api.http.client import new_http
-from shepherd.backends.api.ollama.adapter import OllamaAdapter
-from shepherd.backends.api.ollama.manage import LocalModel, ModelDetails, OllamaManager, pull_on
+from shepherd.backends.api.ollama import OllamaAdapter
+from shepherd.backends.api.ollama_models import LocalModel, ModelDetails, OllamaManager, pull_on
 from shepherd.backends.connect import endpoint_of
 from shepherd.catalog.discovery import DEFAULT_URL, adding_command, ollama_url
 from shepherd.cli.commands.model_text import PullBars, note, print_rows, print_table, size_text

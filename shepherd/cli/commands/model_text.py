@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from shepherd.backends.api.ollama.manage import PullProgress
+    from shepherd.backends.api.ollama_models import PullProgress
 
 GIB, MIB = 2**30, 2**20
 

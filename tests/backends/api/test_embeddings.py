@@ -6,8 +6,8 @@ import pytest
 
 from shepherd.backends.api.adapter import Adapter
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
-from shepherd.backends.api.gemini.adapter import GeminiAdapter
-from shepherd.backends.api.ollama.adapter import OllamaAdapter
+from shepherd.backends.api.gemini import GeminiAdapter
+from shepherd.backends.api.ollama import OllamaAdapter
 from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter
 from shepherd.backends.api.openai.responses import OpenAIResponsesAdapter
 from shepherd.backends.embedding import EmbeddingInput

@@ -14,7 +14,7 @@ from shepherd.backends.api.anthropic.dialect import (
     thinking_of,
 )
 from shepherd.backends.api.history import Rules, Turn, normalise, turns
-from shepherd.backends.api.schemas import without_references
+from shepherd.backends.api.parameters import without_references
 from shepherd.errors import InvalidRequestError
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolSpec

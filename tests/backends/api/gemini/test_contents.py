@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.answer import Answer
-from shepherd.backends.api.gemini.adapter import GeminiAdapter
-from shepherd.backends.api.gemini.request import SKIP_SIGNATURE
+from shepherd.backends.api.gemini import GeminiAdapter
+from shepherd.backends.api.gemini_request import SKIP_SIGNATURE
 from shepherd.events import Stats, ignore_events
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.session import Session

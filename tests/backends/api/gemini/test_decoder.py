@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.gemini.adapter import GeminiAdapter, GeminiDecoder
+from shepherd.backends.api.gemini import GeminiAdapter, GeminiDecoder
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message
 from shepherd.session import Session

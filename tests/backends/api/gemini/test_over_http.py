@@ -2,7 +2,7 @@
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
-from shepherd.backends.api.gemini.adapter import GeminiAdapter
+from shepherd.backends.api.gemini import GeminiAdapter
 from shepherd.backends.api.http.client import Endpoint
 from shepherd.events import CallbackEvent, FinishReason, Topic
 from shepherd.messages import JsonObject, Message

@@ -6,7 +6,7 @@ import pytest
 from google.genai import types
 
 from shepherd.backends.api.adapter import ApiRequest, ModelEntry, ModelTraits
-from shepherd.backends.api.gemini.adapter import GeminiAdapter
+from shepherd.backends.api.gemini import GeminiAdapter
 from shepherd.backends.api.stream import Framing
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolSpec

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.api.gemini.request import gemini_schema
+from shepherd.backends.api.gemini_request import gemini_schema
 from shepherd.messages import JsonObject
 
 KNOWN = {

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.api import stream
-from shepherd.backends.api.ollama.adapter import OllamaDecoder
+from shepherd.backends.api.ollama import OllamaDecoder
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
 from shepherd.sampling import TokenLogprob, TokenProbability

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from ollama import AsyncClient, ListResponse
 
-from shepherd.backends.api.ollama.manage import (
+from shepherd.backends.api.ollama_models import (
     LocalModel,
     ModelDetails,
     OllamaManager,

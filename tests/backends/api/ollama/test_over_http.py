@@ -5,7 +5,7 @@ import pytest
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Endpoint
-from shepherd.backends.api.ollama.adapter import OllamaAdapter
+from shepherd.backends.api.ollama import OllamaAdapter
 from shepherd.errors import ContextFullError
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject, Message

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from shepherd.backends.api.ollama.manage import (
+from shepherd.backends.api.ollama_models import (
     MAX_ATTEMPTS,
     RESUMED,
     OllamaManager,

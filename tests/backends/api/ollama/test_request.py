@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from shepherd.backends.api.adapter import ApiRequest, ModelTraits
-from shepherd.backends.api.ollama.adapter import DEFAULT_NUM_CTX, OllamaAdapter
+from shepherd.backends.api.ollama import DEFAULT_NUM_CTX, OllamaAdapter
 from shepherd.backends.api.stream import Framing
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec

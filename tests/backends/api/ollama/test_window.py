@@ -6,7 +6,7 @@ from ollama import ListResponse, ProcessResponse, ShowResponse
 from shepherd.backends.api.adapter import ApiRequest, ModelEntry, ModelTraits
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Endpoint
-from shepherd.backends.api.ollama.adapter import MAX_DEFAULT_CONTEXT, OllamaAdapter
+from shepherd.backends.api.ollama import MAX_DEFAULT_CONTEXT, OllamaAdapter
 from shepherd.messages import JsonObject
 from tests.backends.api.support import options
 from tests.backends.api.upstream import Received, Reply, Upstream

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from shepherd.backends.api.ollama.adapter import entries, stored_window, trained_context
+from shepherd.backends.api.ollama import entries, stored_window, trained_context
 from shepherd.backends.output.style import GENERIC, detect_style
 from shepherd.errors import AccessError, BackendError, InvalidRequestError, UnreachableError
 from shepherd.json_text import as_count, as_object, as_text, as_texts

@@ -18,8 +18,14 @@ from shepherd.backends.api.embedding import as_vectors
 from shepherd.backends.api.history import Rules, normalise
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.openai.common import token_logprob
-from shepherd.backends.api.parameters import nearest, sampling_parameters, thinks
-from shepherd.backends.api.schemas import PerToolList, declaration, without_references
+from shepherd.backends.api.parameters import (
+    PerToolList,
+    declaration,
+    nearest,
+    sampling_parameters,
+    thinks,
+    without_references,
+)
 from shepherd.backends.embedding import EmbeddingInput, plain_texts
 from shepherd.errors import InvalidRequestError
 from shepherd.events import FinishReason

@@ -6,8 +6,14 @@ from typing import Any, cast
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.history import Rules, Turn, normalise, turns
-from shepherd.backends.api.parameters import BUDGETS, nearest, sampling_parameters, thinks
-from shepherd.backends.api.schemas import declaration, without_references
+from shepherd.backends.api.parameters import (
+    BUDGETS,
+    declaration,
+    nearest,
+    sampling_parameters,
+    thinks,
+    without_references,
+)
 from shepherd.errors import InvalidRequestError
 from shepherd.images import Image
 from shepherd.json_text import as_count, as_list, as_object, as_objects, as_text, as_texts

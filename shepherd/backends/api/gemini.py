@@ -14,7 +14,7 @@ from shepherd.backends.api.adapter import (
     ModelTraits,
 )
 from shepherd.backends.api.embedding import as_vectors
-from shepherd.backends.api.gemini.request import chat_body, model_path
+from shepherd.backends.api.gemini_request import chat_body, model_path
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.embedding import EmbeddingInput, normalised, plain_texts
 from shepherd.events import FinishReason

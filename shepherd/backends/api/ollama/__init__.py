@@ -1,1 +1,0 @@
-"""Ollama: its own chat API, and the models that it keeps."""
