@@ -30,8 +30,8 @@ from shepherd.events import (
     Topic,
 )
 from shepherd.json_text import read_json, too_deep
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
+from shepherd.sampling import TokenLogprob
 from shepherd.session import Session
 
 FENCES_ONLY = OutputStyle("native", think=(), formats=frozenset(), separator="")

@@ -16,10 +16,9 @@ from shepherd.backends.inprocess.prompt.conversation import Conversation, with_p
 from shepherd.backends.vision import cannot_see, new_images
 from shepherd.errors import ImageError
 from shepherd.json_text import as_objects
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject, Message, Role
-from shepherd.session import Session, TokenLedger
-from shepherd.structure import ToolChoice
+from shepherd.sampling import TokenLogprob
+from shepherd.session import Session, TokenLedger, ToolChoice
 
 
 @dataclass(frozen=True, slots=True)

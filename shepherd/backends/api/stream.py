@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from shepherd.events import FinishReason
-from shepherd.logprobs import TokenLogprob
 from shepherd.messages import JsonObject
+from shepherd.sampling import TokenLogprob
 
 
 class Framing(StrEnum):

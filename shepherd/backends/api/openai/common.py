@@ -20,10 +20,9 @@ from shepherd.backends.api.openai.dialects import OPENAI, Dialect, parse_models
 from shepherd.backends.embedding import EmbeddingInput
 from shepherd.errors import InvalidRequestError
 from shepherd.json_text import as_count, as_object, as_objects, as_text
-from shepherd.logprobs import TokenLogprob, TokenProbability
 from shepherd.messages import JsonObject
-from shepherd.session import Session
-from shepherd.structure import OutputFormat, ToolChoice
+from shepherd.sampling import TokenLogprob, TokenProbability
+from shepherd.session import OutputFormat, Session, ToolChoice
 
 SCHEMA_NAME = "answer"
 ASK_FOR_JSON = "Answer with a JSON object."

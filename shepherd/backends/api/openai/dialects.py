@@ -15,7 +15,7 @@ from shepherd.backends.api.adapter import ModelEntry
 from shepherd.backends.api.history import Rules
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.parameters import EFFORTS, NONE, nearest
-from shepherd.config.choices import Effort
+from shepherd.config.section import Effort
 from shepherd.json_text import as_count, as_flag, as_object, as_objects, as_text, as_texts
 from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling
