@@ -15,7 +15,6 @@ from shepherd.backends.embedding import EmbeddingInput
 from shepherd.images import MEDIA_TYPES
 from shepherd.messages import JsonObject
 from shepherd.prices import Price
-from shepherd.sampling import TokenLogprob
 from shepherd.session import Session
 
 
