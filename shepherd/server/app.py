@@ -22,7 +22,6 @@ from shepherd.server.access.paths import PathScopes
 from shepherd.server.access.shared import meter_in, meter_in_files
 from shepherd.server.access.usage import UsageStore, usage_router
 from shepherd.server.agent.agent import Agent
-from shepherd.server.agent.approval_routes import approvals_router
 from shepherd.server.anthropic.routes import ANTHROPIC
 from shepherd.server.api import Api, ErrorShapes
 from shepherd.server.body import BodyReader
@@ -47,7 +46,7 @@ from shepherd.server.responses import ClientDisconnectedError, ErrorResponse
 from shepherd.server.seal import Seal
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.shared.routes import SharedSessionErrors, cli_router
-from shepherd.server.tools import tools_router
+from shepherd.server.tools import approvals_router, tools_router
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
 

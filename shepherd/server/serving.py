@@ -24,6 +24,7 @@ from shepherd.events import EventCallback
 from shepherd.messages import JsonObject, Message
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.meter import Budget, Work
+from shepherd.server.agent.agent import AgentTurn
 from shepherd.server.agent.tasks import Accounts
 from shepherd.server.errors import ApiError, log_failure, to_api_error, unsupported
 from shepherd.server.exchange import Exchange
@@ -183,7 +184,8 @@ class Serving:
             raise unsupported(exchange.count_field, message)
         on_evicted = exchange.on_evicted
         accounts = Accounts(budget, watch, context.meter, context.monitor, context.models.lease)
-        turn = agent.turn(model, exchange.session, accounts, self._options.owner, on_evicted)
+        owner = self._options.owner
+        turn = AgentTurn(agent, model, exchange.session, accounts, owner, on_evicted)
         if on_evicted is not None:
             on_evicted = turn.report_evicted
         return turn, replace(exchange, session=turn.session, on_evicted=on_evicted)

@@ -1,20 +1,36 @@
-"""`/v1/tools`: the server's own tools for clients that run them, when switched on."""
+"""`/v1/tools`: the server's own tools for clients that run them, when switched on.
+
+`/approvals`: clients whose keys may approve see the open questions of the agent and answer them.
+"""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import BeforeValidator, Field, RootModel
 from starlette.requests import Request
+from starlette.responses import Response
 
 from shepherd.backends.output.repair import loads
+from shepherd.conversation.shared.updates import RESUME_HEADER
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.access.audit import AuditedTools, AuditLog
+from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError
-from shepherd.server.responses import JsonResponse, while_connected
+from shepherd.server.errors import ApiError, to_api_error
+from shepherd.server.record import record_of
+from shepherd.server.responses import (
+    STREAMED,
+    EventStreamResponse,
+    Frames,
+    JsonResponse,
+    while_connected,
+)
 from shepherd.server.settings import ServerContext
+from shepherd.server.shared.follow import DecisionBody, watch_log
+from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.version import __version__
@@ -159,3 +175,50 @@ def _operation(tool: ToolSpec) -> JsonObject:
 
 def _new_id() -> str:
     return f"call_{secrets.token_hex(8)}"
+
+
+def approvals_router(approvals: ClientApprovals, context: ServerContext) -> APIRouter:
+    """The routes over the questions of the agent."""
+    router = APIRouter(prefix="/approvals")
+
+    @router.get("")
+    async def list_approvals() -> JsonResponse:
+        """The calls of the agent that wait for approval, with the update id of this state.
+
+        Only with `--use-tools` and keys, for the scope `approve`. A client that reads the list at
+        least every 10 seconds counts as connected.
+        """
+        approvals.note_reader()
+        open_questions = [question.to_json() for question in approvals.questions()]
+        log = approvals.log
+        return JsonResponse({"approvals": open_questions, "update_id": log.id_of(log.last)})
+
+    @router.get("/updates", response_class=Response, responses=STREAMED)
+    async def read_approval_updates(request: Request) -> Response:
+        """The questions and decisions as events; `Last-Event-ID` or `?after=` resumes after an id.
+
+        Only with `--use-tools` and keys, for the scope `approve`.
+        """
+        after = request.headers.get(RESUME_HEADER) or request.query_params.get("after", "")
+
+        @asynccontextmanager
+        async def open_frames() -> AsyncGenerator[Frames]:
+            with approvals.listening():
+                yield watch_log(approvals.log, {"version": __version__}, after)
+
+        return EventStreamResponse(open_frames, to_api_error, context.settings.keepalive)
+
+    @router.post("/{id}")
+    async def decide_agent_approval(
+        id: str, request: Request, body: Annotated[DecisionBody, context.bodies.of(DecisionBody)]
+    ) -> JsonResponse:
+        """Answer a question of the agent; 404 if it does not wait any more.
+
+        Only with `--use-tools` and keys, for the scope `approve`. The first answer counts.
+        """
+        by = record_of(request.scope).owner
+        approval = Approval(Choice(body.decision), body.reason, by=by)
+        approvals.decide(id, approval)
+        return JsonResponse({"id": id, "decision": body.decision})
+
+    return router

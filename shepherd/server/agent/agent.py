@@ -7,29 +7,46 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from shepherd.agents.progress import LAST_ROUND
 from shepherd.backends.base import Backend, Generation, ModelInfo, Observer, Prefilled
 from shepherd.config.section import ShowToolCalls
 from shepherd.errors import ContextFullError
-from shepherd.events import Event, EventCallback, Failure, FinishReason
-from shepherd.messages import Message, ToolSpec
+from shepherd.events import (
+    MEASURES,
+    Event,
+    EventCallback,
+    Failure,
+    FinishReason,
+    Stats,
+    ignore_events,
+)
+from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.server.access.audit import AuditedTools, AuditLog
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.agent.rounds import HiddenRounds
-from shepherd.server.agent.tasks import Accounts, TaskRounds, running, tasks_of_turn
+from shepherd.server.agent.tasks import Accounts, TaskRounds, sub_agents
 from shepherd.server.agent.text import AnswerText
-from shepherd.server.agent.turn import ReportedTools, TurnPrompt, TurnRounds, total
+from shepherd.server.errors import ApiError
 from shepherd.session import Session, TokenLedger
+from shepherd.tools.base import ToolResult
 from shepherd.tools.deferred import SearchResults
 from shepherd.tools.runner import ToolRunner
-from shepherd.turn import ToolExecutor, TurnLimits, TurnOutcome, continue_turn
+from shepherd.turn import (
+    OutOfTokensError,
+    ToolExecutor,
+    TurnLimits,
+    TurnOutcome,
+    continue_turn,
+)
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Makes turns of requests.
+    """What the turns of all requests share.
 
     `tools` runs the calls under the rules; its approver decides on calls that need approval.
     `offer` selects the tools for a model. `system_message` is for requests without one.
@@ -47,77 +64,62 @@ class Agent:
     audit: AuditLog = field(default_factory=AuditLog)
     max_tasks: int = 1
 
-    def turn(
+
+class AgentTurn(Observer):
+    """Answers a request with a whole turn where a model would generate.
+
+    Its `session` also has the agent's tools, and the rounds that the client does not see.
+    """
+
+    def __init__(
         self,
+        agent: Agent,
         model: ModelInfo,
         session: Session,
         accounts: Accounts,
         owner: str = "",
         on_evicted: Callable[[Sequence[Message]], None] | None = None,
-    ) -> "AgentTurn":
-        """The turn that answers the session of a request of `owner`.
+    ) -> None:
+        """`session` is that of the request, and `owner` is the client.
 
-        The client's tools replace those of the same name. `on_evicted` is that of `AgentTurn`.
+        The client's tools replace those of the same name, and their calls are the answer's. With
+        `on_evicted`, messages may leave a full context while the turn runs, and it gets them.
         """
-        client_tools = frozenset(tool.name for tool in session.tools)
-        own = [tool for tool in self.offer(model) if tool.name not in client_tools]
-        spliced = self.rounds.splice(owner, session.messages)
-        return AgentTurn(
-            agent=self,
-            tools=AuditedTools(self.tools, self.audit, model.id),
-            accounts=accounts,
-            session=replace(
-                session,
-                system_message=session.system_message or self.system_message,
-                messages=spliced.messages,
-                tools=[*own, *session.tools],
-                deferred=SearchResults(self.tools.registry),
-                ledger=TokenLedger(),
-                times=[],
-            ),
-            history=session.messages,
-            owner=owner,
-            client_tools=client_tools,
-            on_evicted=on_evicted,
-            origins=spliced.origins,
+        self._agent = agent
+        self._accounts = accounts
+        self._owner = owner
+        self._on_evicted = on_evicted
+        self._history = session.messages
+        self._client_tools = frozenset(tool.name for tool in session.tools)
+        self._tools = AuditedTools(agent.tools, agent.audit, model.id)
+        own = [tool for tool in agent.offer(model) if tool.name not in self._client_tools]
+        spliced = agent.rounds.splice(owner, session.messages)
+        self._origins = spliced.origins
+        self.session = replace(
+            session,
+            system_message=session.system_message or agent.system_message,
+            messages=spliced.messages,
+            tools=[*own, *session.tools],
+            deferred=SearchResults(agent.tools.registry),
+            ledger=TokenLedger(),
+            times=[],
         )
-
-
-@dataclass(slots=True)
-class AgentTurn(Observer):
-    """Answers `session` with a whole turn where a model would generate.
-
-    `history` are the messages as the client sent them, and `owner` is the client. Calls of
-    `client_tools` are the answer's. With `on_evicted`, messages may leave a full context while the
-    turn runs, and it gets them.
-    """
-
-    agent: Agent
-    tools: ToolExecutor
-    accounts: Accounts
-    session: Session
-    history: Sequence[Message]
-    owner: str = ""
-    client_tools: frozenset[str] = frozenset()
-    on_evicted: Callable[[Sequence[Message]], None] | None = None
-    origins: dict[int, Message] = field(default_factory=dict[int, Message])
 
     @asynccontextmanager
     async def prefilled(
         self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
     ) -> AsyncGenerator[Sequence[Prefilled]]:
         """Prefill the first round; hidden rounds leave if the prompt does not fit with them."""
-        watch = self.accounts.watch
+        prefilled = self._accounts.watch.prefilled
         async with AsyncExitStack() as held:
+            enter = held.enter_async_context
             try:
-                prefilling = watch.prefilled(backend, session, callback)
-                (first,) = await held.enter_async_context(prefilling)
+                (first,) = await enter(prefilled(backend, session, callback))
             except ContextFullError:
-                if not self.origins:
+                if not self._origins:
                     raise
                 self._forget_hidden()
-                prefilling = watch.prefilled(backend, session, callback)
-                (first,) = await held.enter_async_context(prefilling)
+                (first,) = await enter(prefilled(backend, session, callback))
             yield [TurnPrompt(first, held)]
 
     async def generate(
@@ -126,7 +128,8 @@ class AgentTurn(Observer):
         """Run the turn; `max_tokens` limits all its rounds together."""
         if not isinstance(prompt, TurnPrompt):
             raise TypeError("the prompt was not made by a turn")
-        text = AnswerText(callback, self.agent.show)
+        agent, accounts, client_tools = self._agent, self._accounts, self._client_tools
+        text = AnswerText(callback, agent.show)
 
         def listen(event: Event) -> bool:
             prompt.update_logprobs()
@@ -135,43 +138,29 @@ class AgentTurn(Observer):
                 logger.info("%s", event.message)
             return text.listen(event)
 
-        evicts = self.on_evicted is not None
-        limits = replace(self.agent.limits, total_tokens=max_tokens, evicts=evicts)
-        tools = ReportedTools(self.tools, text, prompt, limits.max_rounds)
+        evicts = self._on_evicted is not None
+        limits = replace(agent.limits, total_tokens=max_tokens, evicts=evicts)
+        tools = ReportedTools(self._tools, text, prompt, limits.max_rounds)
         before = list(self.session.messages)
-        async with self._sub_agents(backend, prompt, limits):
-            limits = replace(limits, observer=TurnRounds(prompt, text, self.accounts))
+        rounds = TaskRounds(backend, accounts, lambda: accounts.budget.give_back(prompt.done()))
+        others = sub_agents(
+            self.session, rounds, limits, agent.max_tasks, agent.offer, client_tools
+        )
+        async with others:
+            limits = replace(limits, observer=TurnRounds(prompt, text, accounts))
             outcome = await continue_turn(
-                self.session, backend, tools, listen, limits, self.client_tools
+                self.session, backend, tools, listen, limits, client_tools
             )
         return self._answer(outcome, prompt, text, before)
 
-    @asynccontextmanager
-    async def _sub_agents(
-        self, backend: Backend, prompt: TurnPrompt, limits: TurnLimits
-    ) -> AsyncGenerator[None]:
-        """Let calls of `task` find the sub-agents of this turn."""
-        rounds = TaskRounds(
-            backend, self.accounts, lambda: self.accounts.budget.give_back(prompt.done())
-        )
-        agent = self.agent
-        tasks = tasks_of_turn(
-            self.session, rounds, limits, agent.max_tasks, agent.offer, self.client_tools
-        )
-        try:
-            with running(tasks):
-                yield
-        finally:
-            await rounds.aclose()
-
     def report_evicted(self, messages: Sequence[Message]) -> None:
         """Pass on evicted messages; a hidden one counts as the answer that the client knows."""
-        visible = {id(m): m for m in (self.origins.get(id(part), part) for part in messages)}
-        if self.on_evicted is not None and visible:
-            self.on_evicted(list(visible.values()))
+        visible = {id(m): m for m in (self._origins.get(id(part), part) for part in messages)}
+        if self._on_evicted is not None and visible:
+            self._on_evicted(list(visible.values()))
 
     def _answer(
-        self, outcome: TurnOutcome, prompt: TurnPrompt, text: AnswerText, before: list[Message]
+        self, outcome: TurnOutcome, prompt: "TurnPrompt", text: AnswerText, before: list[Message]
     ) -> Generation:
         """The turn as one generation; its hidden rounds are kept for the next request."""
         last = prompt.generations[-1]
@@ -184,21 +173,151 @@ class AgentTurn(Observer):
         reason = outcome.finish_reason
         if reason is FinishReason.ERROR and last.finish_reason is not FinishReason.ERROR:
             reason = FinishReason.LENGTH  # the limit of rounds, or of equal calls
-        calls = [call for call in last.message.tool_calls if call.name in self.client_tools]
+        calls = [call for call in last.message.tool_calls if call.name in self._client_tools]
         answer = Message.assistant(
             text.content.complete,
             text.reasoning.complete,
             tuple(calls) if reason is FinishReason.TOOL_CALLS else (),
         )
         if reason is not FinishReason.ERROR:
-            self.agent.rounds.keep(self.owner, self.history, answer, added)
+            self._agent.rounds.keep(self._owner, self._history, answer, added)
         stats = total([generation.stats for generation in prompt.generations])
         logprobs = None if last.logprobs is None else tuple(prompt.logprobs or ())
         return replace(last, message=answer, finish_reason=reason, stats=stats, logprobs=logprobs)
 
     def _forget_hidden(self) -> None:
         """Go back to the conversation as the client sees it."""
-        self.origins = {}
+        self._origins = {}
         self.session.clear()
-        for message in self.history:
+        for message in self._history:
             self.session.add(message)
+
+
+class TurnPrompt(Prefilled):
+    """The prompt of a turn: that of its first round, then of the round that runs.
+
+    `held` is what the first round holds. It is given back with that round, long before the turn
+    ends, because the next rounds may need the same place in the model.
+    """
+
+    def __init__(self, first: Prefilled, held: AsyncExitStack) -> None:
+        self.prompt_tokens = first.prompt_tokens
+        self.cached_tokens = first.cached_tokens
+        self.generations: list[Generation] = []
+        self.current = first
+        self._held: AsyncExitStack | None = held
+        self._copied = 0
+        self._runs = True
+
+    def take_first(self) -> AsyncExitStack | None:
+        """What the first round holds, once; who takes it gives it back."""
+        held, self._held = self._held, None
+        return held
+
+    def begin_round(self, prefilled: Prefilled) -> None:
+        """Continue with the prompt of another round."""
+        self.update_logprobs()
+        self.current, self._copied, self._runs = prefilled, 0, True
+
+    def end_round(self, generation: Generation) -> None:
+        """Note the result of the round."""
+        self.generations.append(generation)
+        self._runs = False
+
+    def update_logprobs(self) -> None:
+        """Take over the log probabilities that are new."""
+        new = (self.current.logprobs or [])[self._copied :]
+        if new:
+            self.logprobs = self.logprobs or []
+            self.logprobs += new
+            self._copied += len(new)
+
+    def done(self) -> Stats:
+        """The measures of the rounds that have ended."""
+        return total([generation.stats for generation in self.generations])
+
+    def stats(self) -> Stats:
+        stats = [generation.stats for generation in self.generations]
+        return total([*stats, self.current.stats()] if self._runs else stats)
+
+    @property
+    def generated(self) -> Sequence[int]:
+        return self.current.generated
+
+    @property
+    def prompt_text(self) -> str:
+        return self.current.prompt_text
+
+
+class TurnRounds(Observer):
+    """The rounds of one turn: its first prompt is ready, and the key pays for each further one."""
+
+    def __init__(self, prompt: TurnPrompt, text: AnswerText, accounts: Accounts) -> None:
+        self._prompt = prompt
+        self._text = text
+        self._budget = accounts.budget
+        self._watch = accounts.watch
+        self._max_tokens = 0
+
+    @asynccontextmanager
+    async def prefilled(
+        self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
+    ) -> AsyncGenerator[Sequence[Prefilled]]:
+        first = self._prompt.take_first()
+        if first is not None:
+            async with first:
+                yield [self._prompt.current]
+            return
+        try:
+            self._max_tokens = await self._budget.next_round(session, self._prompt.done())
+        except ApiError as error:
+            self._text.note(error.message)
+            raise OutOfTokensError(error.message) from error
+        async with self._watch.prefilled(backend, session, callback, count) as prompts:
+            self._prompt.begin_round(prompts[0])
+            yield prompts
+
+    async def generate(
+        self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
+    ) -> Generation:
+        limit = min(filter(None, (max_tokens, self._max_tokens)), default=0)
+        generation = await self._watch.generate(backend, prompt, callback, limit)
+        self._prompt.end_round(generation)
+        self._text.end_generation(generation.message)
+        return generation
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedTools:
+    """Runs calls, adds a line about each, and tells the model if its next round is the last."""
+
+    tools: ToolExecutor
+    text: AnswerText
+    prompt: TurnPrompt
+    max_rounds: int
+
+    async def run(
+        self,
+        call: ToolCall,
+        output_bytes: int | None = None,
+        on_event: EventCallback = ignore_events,
+    ) -> ToolResult:
+        self.text.begin_call(call)
+        result = await self.tools.run(call, output_bytes, on_event)
+        self.text.end_call(call, result)
+        if len(self.prompt.generations) != self.max_rounds - 1:
+            return result
+        return replace(result, content=f"{result.content}\n{LAST_ROUND}")
+
+
+def total(stats: Sequence[Stats]) -> Stats:
+    """The sums over all rounds, with the context after the last one."""
+    if not stats:
+        return Stats()
+    sums: dict[str, Any] = {
+        name: sum(getattr(part, name) or 0 for part in stats) for name in MEASURES
+    }
+    sums["context_used"], sums["context_size"] = stats[-1].context_used, stats[-1].context_size
+    if all(part.cost is None for part in stats):
+        sums["cost"] = None  # unknown, and not nothing
+    return Stats(**sums)

@@ -6,16 +6,10 @@ round first takes what the turn can spare, and then waits for others to end.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import partial
 
 from shepherd.agents import TASK, RunTask, Tasks
 from shepherd.backends.base import Backend, Generation, ModelInfo, Observer, Prefilled
@@ -48,16 +42,6 @@ def _tasks() -> Tasks:
     if tasks is None:
         raise ToolError(f"{TASK} works in a conversation only")
     return tasks
-
-
-@contextmanager
-def running(tasks: Tasks) -> Generator[None]:
-    """Run a turn whose sub-agents are `tasks`."""
-    token = _current.set(tasks)
-    try:
-        yield
-    finally:
-        _current.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,34 +182,38 @@ class _TaskObserver(Observer):
         return generation
 
 
-def tasks_of_turn(
+@asynccontextmanager
+async def sub_agents(
     session: Session,
     rounds: TaskRounds,
     limits: TurnLimits,
     max_tasks: int,
     offer: Callable[[ModelInfo], Sequence[ToolSpec]],
     client_tools: frozenset[str],
-) -> Tasks:
-    """The sub-agents of the turn that answers `session`; `offer` selects the tools for a model.
+) -> AsyncGenerator[None]:
+    """Let calls of `task` find the sub-agents of the turn that answers `session`.
 
     `max_tasks` of them work at once. The limits of the answer hold for each of them. What only the
-    client's answer needs, such as its stop texts, does not.
+    client's answer needs, such as its stop texts, does not. `offer` selects the tools for a model.
     """
+
+    def offered(tools: Iterable[AnyTool], model: ModelInfo) -> list[ToolSpec]:
+        names = {tool.name for tool in tools}
+        return [spec for spec in offer(model) if spec.name in names]
+
     sampling = replace(session.sampling, stop=None, logprobs=None)
-    return Tasks(
+    tasks = Tasks(
         session=lambda: replace(session, sampling=sampling, archive=None),
         limits=lambda: replace(limits, evicts=True, observer=_TaskObserver(rounds)),
         backend=rounds.open_backend,
         backends=rounds,
-        offer=partial(_offered, offer),
+        offer=offered,
         slots=asyncio.Semaphore(max_tasks),
         client_tools=client_tools,
     )
-
-
-def _offered(
-    offer: Callable[[ModelInfo], Sequence[ToolSpec]], tools: Iterable[AnyTool], model: ModelInfo
-) -> list[ToolSpec]:
-    """The tools for a model, of those that a sub-agent may use."""
-    names = {tool.name for tool in tools}
-    return [spec for spec in offer(model) if spec.name in names]
+    token = _current.set(tasks)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+        await rounds.aclose()

@@ -11,7 +11,7 @@ from shepherd.backends.api.model_list import listed_price
 from shepherd.events import Stats
 from shepherd.messages import JsonObject
 from shepherd.prices import Price
-from shepherd.server.agent.turn import total
+from shepherd.server.agent.agent import total
 from tests.backends.api.upstream import Received, Reply, Upstream
 from tests.backends.openai_server import chunk
 from tests.cli.program import Program
