@@ -94,9 +94,9 @@ async def _frontend(conversation: Conversation, request: Launch) -> int:
         return await run_json_lines(conversation, request.prompt)
     if request.prompt is not None or request.images or not sys.stdin.isatty():
         return await _answer(conversation, request)
-    from shepherd.cli.repl.app import run_repl
+    from shepherd.cli.repl.app import Repl
 
-    return await run_repl(conversation)
+    return await Repl(conversation).run()
 
 
 async def _answer(conversation: Conversation, request: Launch) -> int:

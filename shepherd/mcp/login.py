@@ -12,14 +12,7 @@ from mcp import Client
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.oauth2 import OAuthContext
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.auth import (
-    AuthorizationCodeResult,
-    OAuthClientInformationFull,
-    OAuthClientMetadata,
-    OAuthMetadata,
-    OAuthToken,
-    ProtectedResourceMetadata,
-)
+from mcp.shared import auth
 from mcp.shared.exceptions import MCPError
 from pydantic import AnyUrl, BaseModel, ValidationError
 
@@ -44,10 +37,10 @@ M = TypeVar("M", bound=BaseModel)
 class Access(BaseModel):
     """Tokens, and what it takes to renew them: `expires_at` is a Unix time."""
 
-    tokens: OAuthToken
+    tokens: auth.OAuthToken
     expires_at: float | None = None
-    authority: OAuthMetadata | None = None
-    resource: ProtectedResourceMetadata | None = None
+    authority: auth.OAuthMetadata | None = None
+    resource: auth.ProtectedResourceMetadata | None = None
 
 
 class TokenStore:
@@ -65,12 +58,12 @@ class TokenStore:
         """The stored tokens, with what it takes to renew them."""
         return await asyncio.to_thread(self._read, TOKENS, Access)
 
-    async def get_tokens(self) -> OAuthToken | None:
+    async def get_tokens(self) -> auth.OAuthToken | None:
         """The stored tokens."""
         access = await self.access()
         return access.tokens if access else None
 
-    async def set_tokens(self, tokens: OAuthToken) -> None:
+    async def set_tokens(self, tokens: auth.OAuthToken) -> None:
         """Store tokens; raises ConfigError."""
         access = Access(tokens=tokens)
         if tokens.expires_in is not None:
@@ -80,13 +73,13 @@ class TokenStore:
             access.resource = self.context.protected_resource_metadata
         await asyncio.to_thread(self._write, TOKENS, access)
 
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
+    async def get_client_info(self) -> auth.OAuthClientInformationFull | None:
         """The client of the settings, or the one that was registered."""
         if self._server.definition.client_id:
-            return OAuthClientInformationFull(client_id=self._server.definition.client_id)
-        return await asyncio.to_thread(self._read, CLIENT, OAuthClientInformationFull)
+            return auth.OAuthClientInformationFull(client_id=self._server.definition.client_id)
+        return await asyncio.to_thread(self._read, CLIENT, auth.OAuthClientInformationFull)
 
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+    async def set_client_info(self, client_info: auth.OAuthClientInformationFull) -> None:
         """Store the registered client; raises ConfigError."""
         await asyncio.to_thread(self._write, CLIENT, client_info)
 
@@ -135,7 +128,7 @@ class Login:
 
         Raises ConfigError if nobody logs in within `LOGIN_SECONDS`, or the server refuses.
         """
-        answer: asyncio.Future[AuthorizationCodeResult] = asyncio.Future()
+        answer: asyncio.Future[auth.AuthorizationCodeResult] = asyncio.Future()
         receiver = await asyncio.start_server(
             partial(_receive, answer), "127.0.0.1", 0, limit=_MAX_REQUEST
         )
@@ -144,7 +137,7 @@ class Login:
         async def redirect(url: str) -> None:
             show(url)
 
-        async def code() -> AuthorizationCodeResult:
+        async def code() -> auth.AuthorizationCodeResult:
             return await answer
 
         await asyncio.to_thread(self.store.forget)
@@ -170,10 +163,10 @@ class Login:
         self,
         redirect_uri: str,
         redirect: Callable[[str], Awaitable[None]],
-        code: Callable[[], Awaitable[AuthorizationCodeResult]],
+        code: Callable[[], Awaitable[auth.AuthorizationCodeResult]],
     ) -> OAuthClientProvider:
         definition = self._server.definition
-        metadata = OAuthClientMetadata(
+        metadata = auth.OAuthClientMetadata(
             redirect_uris=[AnyUrl(redirect_uri)],
             client_name="Shepherd",
             token_endpoint_auth_method="none",
@@ -188,7 +181,7 @@ class Login:
         self.problem = f"it needs a login: `shepherd mcp login {name}`"
         raise ConfigError(self.problem)
 
-    async def _no_code(self) -> AuthorizationCodeResult:
+    async def _no_code(self) -> auth.AuthorizationCodeResult:
         raise ConfigError(self.problem)
 
 
@@ -201,7 +194,7 @@ def _first(error: BaseException) -> str:
 
 
 async def _receive(
-    answer: asyncio.Future[AuthorizationCodeResult],
+    answer: asyncio.Future[auth.AuthorizationCodeResult],
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
@@ -213,7 +206,7 @@ async def _receive(
         if parts.path == "/callback" and not answer.done():
             if "code" in values:
                 answer.set_result(
-                    AuthorizationCodeResult(
+                    auth.AuthorizationCodeResult(
                         code=values["code"], state=values.get("state"), iss=values.get("iss")
                     )
                 )

@@ -19,12 +19,7 @@ from shepherd.cli.approval.question import (
     choice_of,
 )
 from shepherd.tools.invisible import reveal
-from shepherd.tools.permissions.approval import (
-    Approval,
-    ApprovalRequest,
-    Approver,
-    DenyingApprover,
-)
+from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Approver, DenyingApprover
 
 WIDTH = 100
 """Columns if the output is not a terminal."""

@@ -9,15 +9,9 @@ from typing import Any, Self, cast
 
 import httpx
 
+from shepherd import errors
 from shepherd.backends.api.framing import SSEDecoder, StreamEvent
 from shepherd.conversation.shared.updates import CLIENT_HEADER, RESUME_HEADER, UpdateKind
-from shepherd.errors import (
-    AccessError,
-    BackendError,
-    BusyError,
-    InvalidRequestError,
-    UnreachableError,
-)
 from shepherd.images import Image
 from shepherd.json_text import as_object, read_json
 from shepherd.messages import JsonObject
@@ -37,7 +31,7 @@ AGENT_QUESTIONS = "/approvals"
 AGENT_UPDATES = "/approvals/updates"
 
 
-class NoSessionError(BackendError):
+class NoSessionError(errors.BackendError):
     """The server has no shared session."""
 
 
@@ -80,7 +74,9 @@ class SharedSessionClient:
         try:
             self._http = httpx.AsyncClient(base_url=self.url, headers=headers, timeout=timeout)
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise InvalidRequestError(f"{url} can't be used as an address: {error}") from error
+            raise errors.InvalidRequestError(
+                f"{url} can't be used as an address: {error}"
+            ) from error
 
     async def __aenter__(self) -> Self:
         return self
@@ -197,27 +193,27 @@ class SharedSessionClient:
             return _object(response.content)
         raise self._refused(response)
 
-    def _unreachable(self, error: httpx.TransportError) -> UnreachableError:
+    def _unreachable(self, error: httpx.TransportError) -> errors.UnreachableError:
         reason = str(error) or type(error).__name__
-        return UnreachableError(
+        return errors.UnreachableError(
             f"No shared session can be reached at {self.url}: {reason}; is `shepherd --cliserver` "
             "running there?"
         )
 
-    def _refused(self, response: httpx.Response) -> BackendError:
+    def _refused(self, response: httpx.Response) -> errors.BackendError:
         status = response.status_code
         details = _object(response.content).get("error")
         fields = cast(dict[str, Any], details) if isinstance(details, dict) else {}
         message = str(fields.get("message") or f"{self.url} answered with status {status}.")
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            return AccessError(f"{message} Give the key with --api-key or SHEPHERD_API_KEY.")
+            return errors.AccessError(f"{message} Give the key with --api-key or SHEPHERD_API_KEY.")
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
-            return BusyError(message)
+            return errors.BusyError(message)
         if status in (400, 413, 415):
-            return InvalidRequestError(message)
+            return errors.InvalidRequestError(message)
         if status == HTTPStatus.NOT_FOUND and not fields.get("code", "").endswith("_not_found"):
             return NoSessionError(f"There is no shared session at {self.url}.")
-        return BackendError(message)
+        return errors.BackendError(message)
 
 
 def parse_update(event: StreamEvent) -> RemoteUpdate | None:

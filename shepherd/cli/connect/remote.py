@@ -14,12 +14,7 @@ from shepherd.images import Image
 from shepherd.messages import JsonObject, Role, ToolCall, message_from_json
 from shepherd.tasks import end_tasks
 from shepherd.tools.base import Access, AccessKind, Claim
-from shepherd.tools.permissions.approval import (
-    DENIED_BY_USER,
-    Approval,
-    ApprovalRequest,
-    Approver,
-)
+from shepherd.tools.permissions.approval import DENIED_BY_USER, Approval, ApprovalRequest, Approver
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 
 MAX_REMEMBERED = 100

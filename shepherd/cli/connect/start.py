@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shepherd.cli.approval.plain_question import choose_approver
-from shepherd.cli.batch.oneshot import (
-    PlainOutput,
-    exit_code,
-    print_text,
-    read_piped,
-    with_context,
-)
+from shepherd.cli.batch.oneshot import PlainOutput, exit_code, print_text, read_piped, with_context
 from shepherd.cli.connect.client import NoSessionError, SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession, Viewer
 from shepherd.cli.request import Launch

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from rich.text import Text
 
+from shepherd import events
 from shepherd.agents import TASK
 from shepherd.cli.render import tool_view
 from shepherd.cli.render.status import Activity, Status
@@ -13,22 +14,6 @@ from shepherd.cli.render.views import AnswerView, LiveCalls, PlanView, ThinkingV
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import sanitize
-from shepherd.events import (
-    Event,
-    Failure,
-    FinishReason,
-    Notice,
-    PlanUpdate,
-    PrefillProgress,
-    Stats,
-    Stop,
-    Thinking,
-    Topic,
-)
-from shepherd.events import Text as AnswerText
-from shepherd.events import (
-    ToolResult as ToolResultEvent,
-)
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.deferred import open_call
@@ -74,12 +59,12 @@ class Renderer:
         self._live_calls = LiveCalls(self._glyphs)
         self._last_call = ""
 
-    def __call__(self, event: Event) -> bool:
+    def __call__(self, event: events.Event) -> bool:
         """Show an event; never cancels."""
         match event:
-            case AnswerText():
+            case events.Text():
                 self._on_text(event.text)
-            case Thinking():
+            case events.Thinking():
                 self._on_thinking(event.text)
             case _:
                 self._on_step(event)
@@ -178,27 +163,27 @@ class Renderer:
         self._live_calls.clear()
         self._surface.refresh()
 
-    def _on_step(self, event: Event) -> None:
+    def _on_step(self, event: events.Event) -> None:
         """Show what is not text."""
         match event:
             case ToolCall():
                 self._announced[event.id] = event
-            case ToolResultEvent():
+            case events.ToolResult():
                 self._on_tool_result(event)
-            case PrefillProgress():
+            case events.PrefillProgress():
                 self.activity.start("reading the prompt")
                 self.activity.note(f"{event.done} of {event.total} tokens")
                 self._status.context_used = event.done
-            case PlanUpdate():
+            case events.PlanUpdate():
                 self.settle()
                 self._surface.show(*self._plan.take(event))
-            case Notice():
+            case events.Notice():
                 self._on_notice(event)
-            case Failure():
+            case events.Failure():
                 self.error(event.message)
-            case Stats():
+            case events.Stats():
                 self._status.take(event)
-            case Stop():
+            case events.Stop():
                 self._on_stop(event.reason)
             case _:
                 pass
@@ -231,7 +216,7 @@ class Renderer:
             rest = [BLANK_LINE, Piece(Text(note, style="quiet"))]
         self._surface.show(*rest)
 
-    def _on_tool_result(self, result: ToolResultEvent) -> None:
+    def _on_tool_result(self, result: events.ToolResult) -> None:
         call_id = result.id
         self._live_calls.end(call_id)
         if result.name == UPDATE_PLAN and not result.text.startswith("Error"):
@@ -257,25 +242,27 @@ class Renderer:
             self.settle()
             self._surface.show(BLANK_LINE, tool_view.call_line(call, self._glyphs))
 
-    def _on_notice(self, notice: Notice) -> None:
+    def _on_notice(self, notice: events.Notice) -> None:
         match notice.topic:
-            case Topic.TASK | Topic.OUTPUT if self._surface.has_live_area:
+            case events.Topic.TASK | events.Topic.OUTPUT if self._surface.has_live_area:
                 self._live_calls.take(notice)
-            case Topic.STEERING:
+            case events.Topic.STEERING:
                 self.settle()
                 self.user(without_attachments(notice.text))
-            case Topic.MODE:
+            case events.Topic.MODE:
                 self.settle()
                 self._status.approve = notice.text
                 self.notice(f"approve: {notice.text}")
-            case Topic.OUTPUT:
+            case events.Topic.OUTPUT:
                 pass
             case _:
-                self.notice(notice.text, "warn" if notice.topic == Topic.WARNING else "quiet")
+                self.notice(
+                    notice.text, "warn" if notice.topic == events.Topic.WARNING else "quiet"
+                )
 
-    def _on_stop(self, reason: FinishReason) -> None:
+    def _on_stop(self, reason: events.FinishReason) -> None:
         self.settle()
-        if reason is FinishReason.LENGTH:
+        if reason is events.FinishReason.LENGTH:
             self.notice(CUT, "warn")
 
 
@@ -296,13 +283,13 @@ def show_last_exchanges(messages: list[Message], renderer: Renderer) -> None:
 def _show(message: Message, renderer: Renderer) -> None:
     match message.role:
         case Role.USER if message.is_hint:
-            renderer(Notice(message.content, Topic.HINT))
+            renderer(events.Notice(message.content, events.Topic.HINT))
         case Role.USER:
             renderer.settle()
             renderer.user(without_attachments(message.plain_text))
         case Role.ASSISTANT:
             if message.content:
-                renderer(AnswerText(message.content))
+                renderer(events.Text(message.content))
             renderer.settle()
             for call in map(open_call, message.tool_calls):
                 if call.name == UPDATE_PLAN:
@@ -310,6 +297,6 @@ def _show(message: Message, renderer: Renderer) -> None:
                 renderer(call)
         case Role.TOOL:
             text, call_id = message.plain_text, message.tool_call_id
-            renderer(ToolResultEvent(call_id, message.name, text))
+            renderer(events.ToolResult(call_id, message.name, text))
         case Role.SYSTEM:
             pass

@@ -8,15 +8,7 @@ from operator import itemgetter
 from rich.style import Style
 from rich.text import Text
 
-from shepherd.cli.terminal.paint import (
-    Ink,
-    Painter,
-    Piece,
-    Row,
-    character_cells,
-    is_wide,
-    text_cells,
-)
+from shepherd.cli.terminal import paint
 
 Fragment = tuple[str, Style]
 _TOKEN = re.compile(r"\n|[^\S\n]+|\S+")
@@ -28,7 +20,7 @@ class RowWriter:
     The rows do not depend on the portions in which the ink arrives.
     """
 
-    def __init__(self, painter: Painter) -> None:
+    def __init__(self, painter: paint.Painter) -> None:
         self._painter = painter
         self._out: list[Fragment] = []
         self._rest = Text()
@@ -44,14 +36,14 @@ class RowWriter:
         """The blanks that the next word of the row comes after."""
         return "".join(text for text, _ in self._space)
 
-    def write(self, ink: Iterable[Ink], width: int) -> str:
+    def write(self, ink: Iterable[paint.Ink], width: int) -> str:
         """The text of `ink`; it ends without a newline if a row may go on."""
         self._width = max(10, width)
         for item in ink:
-            if isinstance(item, Piece):
+            if isinstance(item, paint.Piece):
                 self.close()
                 self._out.append((self._painter.paint(item, width), Style.null()))
-            elif isinstance(item, Row):
+            elif isinstance(item, paint.Row):
                 self.close()
                 self._rest = item.rest
                 self._begin(item.first)
@@ -75,7 +67,7 @@ class RowWriter:
         self.is_open = True
         self._space.clear()
         self._out += self._painter.fragments(prefix)
-        self._column = self._start = text_cells(prefix.plain)
+        self._column = self._start = paint.text_cells(prefix.plain)
         self._last = " "
 
     def _next_row(self) -> None:
@@ -102,7 +94,7 @@ class RowWriter:
             return
         space, self._space = self._space, []
         gap = sum(len(text) for text, _ in space)
-        cells = sum(text_cells(text) for text, _ in word)
+        cells = sum(paint.text_cells(text) for text, _ in word)
         if self._column + gap + cells <= self._width:
             self._put([*space, *word])
         elif self._start + cells <= self._width and (gap or self._may_break(word)):
@@ -115,17 +107,17 @@ class RowWriter:
         self._last = word[-1][0][-1]
 
     def _may_break(self, word: list[Fragment]) -> bool:
-        return is_wide(self._last) or is_wide(word[0][0][0])
+        return paint.is_wide(self._last) or paint.is_wide(word[0][0][0])
 
     def _put(self, fragments: list[Fragment]) -> None:
         self._out += fragments
-        self._column += sum(text_cells(text) for text, _ in fragments)
+        self._column += sum(paint.text_cells(text) for text, _ in fragments)
 
     def _put_divided(self, word: list[Fragment]) -> None:
         for text, style in word:
             at = 0
             while at < len(text):
-                if self._column + character_cells(text[at]) > self._width:
+                if self._column + paint.character_cells(text[at]) > self._width:
                     self._next_row()
                 room = max(1, self._width - self._column)
                 part = text[at : at + room] if text.isascii() else text[at]

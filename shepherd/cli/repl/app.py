@@ -12,17 +12,10 @@ from shepherd.catalog.discovery import Discovery, discover
 from shepherd.cli.render.inline import markdown_parser
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
+from shepherd.cli.repl import turns
 from shepherd.cli.repl.commands import CommandContext, fill_table
 from shepherd.cli.repl.completion import Offers, no_offers
 from shepherd.cli.repl.loop import Frontend, TerminalLoop
-from shepherd.cli.repl.turns import (
-    NotSentError,
-    TerminalApprover,
-    Turns,
-    next_mode,
-    note_mode,
-    run_own_command,
-)
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.config.files import make_private_directory
 from shepherd.config.provider_book import ProviderBook
@@ -35,29 +28,26 @@ from shepherd.models import BUILTIN_NAME
 from shepherd.prices import read_prices
 
 
-async def run_repl(conversation: Conversation) -> int:
-    """Talk until the user leaves; returns the exit code."""
-    await Repl(conversation).run()
-    return 0
-
-
 class Repl(Frontend):
     """One conversation of this process on one terminal; it is also the `Steering` of its loop."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.steering = self
         self._conversation = conversation
-        self._status = _initial_status(conversation)
+        settings = conversation.config.terminal
+        self._status = Status(
+            model=conversation.slot.model_name,
+            approve=conversation.policy.mode.value,
+            thinking=conversation.session.thinking,
+            directory=conversation.cwd.name,
+            prices=read_prices(settings.prices),
+        )
         loop = self._loop = TerminalLoop(
-            conversation.config.terminal,
-            conversation.paths,
-            conversation.cwd,
-            self._status,
-            self,
+            settings, conversation.paths, conversation.cwd, self._status, self
         )
         self._surface, self._renderer = loop.surface, loop.renderer
-        approver = TerminalApprover(loop.surface, loop.renderer)
-        self._turns = Turns(conversation, loop.renderer, self._status, approver)
+        approver = turns.TerminalApprover(loop.surface, loop.renderer)
+        self._turns = turns.Turns(conversation, loop.renderer, self._status, approver)
         self._changing = set[asyncio.Task[None]]()
         context = CommandContext(
             conversation, loop.surface, loop.renderer, self._status, loop.leave
@@ -65,13 +55,14 @@ class Repl(Frontend):
         fill_table(loop.table, context)
         conversation.when_moved(self._moved)
 
-    async def run(self) -> None:
-        """Greet, talk until the user leaves, say goodbye."""
+    async def run(self) -> int:
+        """Greet, talk until the user leaves, say goodbye; returns the exit code."""
         self._greet()
         try:
             await self._loop.run(self._load(), self._suggest())
         finally:
             self._say_goodbye()
+        return 0
 
     @property
     def waiting(self) -> Sequence[str]:
@@ -98,13 +89,15 @@ class Repl(Frontend):
 
     async def run_own(self, text: str) -> None:
         """Run a line in the user's shell, and show its output."""
-        await run_own_command(text, self._conversation.own_commands, self._surface, self._renderer)
+        await turns.run_own_command(
+            text, self._conversation.own_commands, self._surface, self._renderer
+        )
 
     async def answer(self, text: str) -> None:
         """Answer a message, or put it back into the prompt."""
         try:
             await self._turns.send(text)
-        except NotSentError as error:
+        except turns.NotSentError as error:
             self._renderer.turn_over()
             if str(error):
                 self._renderer.error(str(error))
@@ -134,7 +127,7 @@ class Repl(Frontend):
         await sandbox.find()
         if policy.mode is ApproveMode.AUTO:
             problem = await set_mode(self._conversation, policy.mode)
-            note_mode(policy, self._status)
+            turns.note_mode(policy, self._status)
             if problem and sandbox.is_new(problem):
                 self._renderer.notice(problem, "warn")
 
@@ -146,11 +139,11 @@ class Repl(Frontend):
 
     async def _change_mode(self) -> None:
         policy = self._conversation.policy
-        mode = next_mode(policy.mode)
+        mode = turns.next_mode(policy.mode)
         self._status.approve = mode.value
         problem = await set_mode(self._conversation, mode)
         if policy.mode is mode:  # it was not pressed again while the sandbox was tried
-            note_mode(policy, self._status)
+            turns.note_mode(policy, self._status)
             self._surface.hint(f"approve: {mode.value}. {problem or MODE_TEXT[mode]}")
 
     def _moved(self, backend: Backend) -> None:
@@ -160,11 +153,13 @@ class Repl(Frontend):
     async def _suggest(self) -> None:
         """Suggest, once, models of this machine that could replace the built-in one."""
         conversation = self._conversation
-        suggestions_file = conversation.paths.suggestions_file
         await self._surface.drawn()
         try:
             lines = await suggestions(
-                conversation.config, conversation.providers, os.environ, suggestions_file
+                conversation.config,
+                conversation.providers,
+                os.environ,
+                conversation.paths.suggestions_file,
             )
         except ShepherdError as error:
             self._renderer.error(str(error))
@@ -175,7 +170,8 @@ class Repl(Frontend):
     def _greet(self) -> None:
         model = short_name(self._conversation.slot.model_name)
         self._loop.greet(model)
-        if is_newcomer(self._conversation.paths.sessions):
+        is_newcomer = next(self._conversation.paths.sessions.glob("*.jsonl"), None) is None
+        if is_newcomer:
             for line in welcome(model, self._conversation.policy.mode):
                 self._renderer.notice(line)
         self._conversation.notices.listen(lambda text: self._renderer.notice(text, "warn"))
@@ -188,22 +184,8 @@ class Repl(Frontend):
             self._surface.show(BLANK_LINE, Piece(Text(text, style="quiet"), soft_wrap=True))
 
 
-def _initial_status(conversation: Conversation) -> Status:
-    return Status(
-        model=conversation.slot.model_name,
-        approve=conversation.policy.mode.value,
-        thinking=conversation.session.thinking,
-        directory=conversation.cwd.name,
-        prices=read_prices(conversation.config.terminal.prices),
-    )
-
-
 MAX_FILE_BYTES = 65_536
-
-
-def is_newcomer(sessions: Path) -> bool:
-    """Whether no session was saved yet."""
-    return next(sessions.glob("*.jsonl"), None) is None
+"""What is read of the file of earlier suggestions."""
 
 
 def welcome(model: str, mode: ApproveMode) -> tuple[str, str]:
@@ -217,12 +199,6 @@ def welcome(model: str, mode: ApproveMode) -> tuple[str, str]:
     return first, f"@ adds a file, Esc stops. {rule}"
 
 
-def _is_unset(config: Config, providers: ProviderBook) -> bool:
-    """Whether the user has neither chosen a model nor added a provider."""
-    chosen = config.model.provider or config.source("model.name").layer is not LayerName.DEFAULT
-    return not chosen and not providers.all()
-
-
 async def suggestions(
     config: Config, providers: ProviderBook, env: Mapping[str, str], suggestions_file: Path
 ) -> list[str]:
@@ -231,7 +207,8 @@ async def suggestions(
     Each is suggested once: `suggestions_file` keeps them. Raises ConfigError for a broken
     providers.toml.
     """
-    if not _is_unset(config, providers):
+    chosen = config.model.provider or config.source("model.name").layer is not LayerName.DEFAULT
+    if chosen or providers.all():
         return []
     available = await discover(env, _models_dir(config))
     new = await asyncio.to_thread(_new_suggestions, available, suggestions_file)
@@ -251,7 +228,8 @@ def _new_suggestions(available: list[Discovery], suggestions_file: Path) -> list
     """The suggestions that are not in the file yet, and saves them; [] if they can't be saved."""
     try:
         make_private_directory(suggestions_file.parent)
-        with open(suggestions_file, "a+", encoding="utf-8", opener=_private) as file:
+        descriptor = os.open(suggestions_file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "a+", encoding="utf-8") as file:
             file.seek(0)
             known = file.read(MAX_FILE_BYTES).splitlines()
             new = [item for item in available if item.command not in known]
@@ -259,7 +237,3 @@ def _new_suggestions(available: list[Discovery], suggestions_file: Path) -> list
     except (OSError, UnicodeError):
         return []
     return new
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -80,7 +80,6 @@ class TerminalLoop(Actions):
         self.status = status
         self.table = CommandTable()
         self._frontend = frontend
-        self._queue = WorkQueue(self._handle, self._interrupted, self._idle)
         completer = PromptCompleter(self.table, cwd, frontend.offers)
         self.surface = build_surface(settings, paths.history_file, completer, self, cwd.name)
         self.renderer = Renderer(
@@ -89,6 +88,7 @@ class TerminalLoop(Actions):
             show_thinking=settings.show_thinking,
             reword=self.table.with_slash_commands,
         )
+        self._queue = WorkQueue(self._handle, self.renderer.interrupted, self._idle)
         self.waiting = WaitingMessages(
             self._queue, frontend.steering, self.surface.restore, self.renderer.error
         )
@@ -175,10 +175,11 @@ class TerminalLoop(Actions):
         return self.renderer.results.all
 
     async def _handle(self, text: str) -> None:
+        """Run one input of the queue to its end."""
         command = parse_command(text)
         began = time.monotonic()
         try:
-            # text from a file or a pipe must not run anything
+            # a line of the shell in a file or a pipe must not run
             if is_own_command(text) and sys.stdin.isatty():
                 await self._frontend.run_own(text)
             elif command is None or self.table.is_message(command[0]):
@@ -212,14 +213,12 @@ class TerminalLoop(Actions):
             show_lines(await command.run(argument) or (), self.renderer, self.surface)
         return True
 
-    def _interrupted(self) -> None:
-        self.renderer.interrupted()
-
     def _idle(self) -> None:
         self.waiting.collect()
         self.surface.idle()
 
     async def _tick(self) -> None:
+        """Move the sign of the activity, until the user leaves."""
         while True:
             await asyncio.sleep(FRAME_SECONDS)
             if self.renderer.activity.label:

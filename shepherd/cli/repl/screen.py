@@ -3,41 +3,22 @@
 import asyncio
 from functools import partial
 
+from prompt_toolkit import layout
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
 from prompt_toolkit.input import Input
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.layout import (
-    BufferControl,
-    CompletionsMenu,
-    ConditionalContainer,
-    FormattedTextControl,
-    HSplit,
-    Layout,
-    VerticalAlign,
-    Window,
-)
+from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProcessor
 
 from shepherd.cli.approval.question import Answer, Question
 from shepherd.cli.render.surface import Actions, Surface
+from shepherd.cli.repl import terminal
 from shepherd.cli.repl.keys import bind, global_keys, leave_prompt_keys, prompt_keys, reading_keys
 from shepherd.cli.repl.panels import ESCAPE_SECONDS, QuestionPanel, ResultPanel
 from shepherd.cli.repl.prompt import Prompt
 from shepherd.cli.repl.scrollback import InkWriter
-from shepherd.cli.repl.terminal import (
-    FOCUS_IN,
-    FOCUS_OUT,
-    STYLE,
-    AnswerReader,
-    Attention,
-    BackgroundListener,
-    ResizingApplication,
-    TerminalColours,
-    read_answers,
-)
 from shepherd.cli.terminal.paint import Ink, Painter
 
 REDRAW_SECONDS = 0.04
@@ -53,7 +34,7 @@ class Screen(Surface):
         painter: Painter,
         prompt: Prompt,
         actions: Actions,
-        attention: Attention,
+        attention: terminal.Attention,
         *,
         input: Input | None = None,
         vi_mode: bool = False,
@@ -65,7 +46,9 @@ class Screen(Surface):
         self.has_live_area = True
         self._actions = actions
         self._painted: tuple[int, list[str]] = (-1, [])
+        """The number of a redraw, and the lines of its live area."""
         self._answer: asyncio.Future[str] | None = None
+        """The line that `ask_text` waits for, after `_label`."""
         self._label = ""
         self._is_secret = False
         self._reply = Buffer(multiline=False)
@@ -77,14 +60,14 @@ class Screen(Surface):
         keys = global_keys(prompt, actions, self._is_asking)
         for key in ("c-g", ("c-x", "c-e")):
             bind(keys, key, self._open_editor, when=~Condition(self._is_asking) & ~is_searching)
-        for key, has_focus in ((FOCUS_IN, True), (FOCUS_OUT, False)):
+        for key, has_focus in ((terminal.FOCUS_IN, True), (terminal.FOCUS_OUT, False)):
             bind(keys, key, partial(self._focused, has_focus=has_focus))
         bind(keys, "c-o", self.reader.toggle, when=~Condition(self._is_asking) & ~is_searching)
         leave_prompt_keys(keys, self._panel.is_beside_prompt, self._panel.move, self._panel.page)
-        self.app = ResizingApplication(
-            layout=Layout(self._root(), focused_element=self._prompt_window),
+        self.app = terminal.ResizingApplication(
+            layout=layout.Layout(self._root(), focused_element=self._prompt_window),
             key_bindings=keys,
-            style=STYLE,
+            style=terminal.STYLE,
             erase_when_done=True,
             min_redraw_interval=REDRAW_SECONDS,
             editing_mode=EditingMode.VI if vi_mode else EditingMode.EMACS,
@@ -101,7 +84,7 @@ class Screen(Surface):
             self._actions.held,
             lambda: bool(prompt.text) or self._panel.is_open or self.reader.is_open,
         )
-        self._answers: AnswerReader | None = None
+        self._answers: terminal.AnswerReader | None = None
         self.app.before_render += self._panel.before_drawing
         self.app.after_render += self._panel.drawn
         self._drawn = asyncio.Event()
@@ -132,7 +115,7 @@ class Screen(Surface):
     async def ask(self, question: Question) -> Answer:
         """Show `question` in place of the live area until it is answered."""
         self.alert("A question waits.")
-        self.reader.close()
+        self.reader.close()  # both would be in the place of the live area
         return await self._panel.ask(question)
 
     async def ask_text(self, label: str) -> str:
@@ -180,17 +163,14 @@ class Screen(Surface):
             if self._answers is not None:
                 self._answers.drop()
 
-    def ask_background(self, changed: BackgroundListener) -> None:
+    def ask_background(self, changed: terminal.BackgroundListener) -> None:
         """Ask the terminal in `run` whether its background is light; `changed` gets the answer."""
-        self._answers = read_answers(self.app.input, TerminalColours(changed))
+        self._answers = terminal.read_answers(self.app.input, terminal.TerminalColours(changed))
 
     def leave(self) -> None:
         """End `run`."""
         if self.app.is_running and not self.app.is_done:
             self.app.exit()
-
-    def _note_drawn(self, _app: object) -> None:
-        self._drawn.set()
 
     def _focused(self, *, has_focus: bool) -> None:
         self._attention.has_focus = has_focus
@@ -199,10 +179,7 @@ class Screen(Surface):
         """Edit the typed text in the user's editor; output waits meanwhile."""
         self.prompt.unfold()
         self._pause()
-        self.prompt.buffer.open_in_editor().add_done_callback(self._editor_closed)
-
-    def _editor_closed(self, _task: asyncio.Task[None]) -> None:
-        self._go_on()
+        self.prompt.buffer.open_in_editor().add_done_callback(lambda _task: self._go_on())
 
     def _pause(self) -> None:
         """Leave the terminal to another program."""
@@ -215,13 +192,16 @@ class Screen(Surface):
         self._ink.begin_row()
         self._ink.add(())
 
+    def _note_drawn(self, _app: object) -> None:
+        self._drawn.set()
+
     def _resized(self) -> bool:
         return self._ink.resized()
 
     def _is_asking(self) -> bool:
         return self._answer is not None or self._panel.is_open
 
-    async def _wait_in(self, window: Window) -> str:
+    async def _wait_in(self, window: layout.Window) -> str:
         self._answer = asyncio.get_running_loop().create_future()
         self.app.layout.focus(window)
         self.refresh()
@@ -239,52 +219,44 @@ class Screen(Surface):
 
     def _build_windows(self, actions: Actions) -> None:
         self._prompt_window = self.prompt.window(prompt_keys(self.prompt, actions))
-        self._reply_window = Window(
-            BufferControl(
+        reply_keys = KeyBindings()
+        bind(reply_keys, "enter", lambda: self._settle(self._reply.text))
+        self._reply_window = layout.Window(
+            layout.BufferControl(
                 self._reply,
                 input_processors=[
                     ConditionalProcessor(PasswordProcessor(), Condition(lambda: self._is_secret))
                 ],
-                key_bindings=self._reply_keys(),
+                key_bindings=reply_keys,
             ),
             height=1,
-            get_line_prefix=self._reply_prefix,
+            get_line_prefix=lambda _line, _wrap: [("class:prompt", self._label)],
         )
 
-    def _reply_prefix(self, line: int, wrap: int) -> StyleAndTextTuples:
-        return [("class:prompt", self._label)]
-
-    def _reply_keys(self) -> KeyBindings:
-        keys = KeyBindings()
-
-        @keys.add("enter")
-        def _(_event: KeyPressEvent) -> None:
-            self._settle(self._reply.text)
-
-        return keys
-
-    def _root(self) -> HSplit:
+    def _root(self) -> layout.HSplit:
         asking = Condition(lambda: self._panel.is_open)
         replying = Condition(lambda: bool(self._label))
         drafting = Condition(lambda: bool(self.prompt.text))
         idle = ~asking & ~replying
         reading = Condition(lambda: self.reader.is_open)
         lively = Condition(lambda: bool(self._live_lines())) & ~reading
-        live = FormattedTextControl(lambda: ANSI("\n".join(self._live_lines())))
-        status = FormattedTextControl(self._status_text)
-        return HSplit(
+        live = layout.FormattedTextControl(lambda: ANSI("\n".join(self._live_lines())))
+        status = layout.FormattedTextControl(self._status_text)
+        return layout.HSplit(
             [
-                ConditionalContainer(Window(live, dont_extend_height=True), idle & lively),
-                ConditionalContainer(self._panel.window, asking),
-                ConditionalContainer(self.reader.window, idle & reading),
-                ConditionalContainer(self._reply_window, replying),
-                Window(height=1),
-                ConditionalContainer(self._prompt_window, idle | drafting),
+                layout.ConditionalContainer(
+                    layout.Window(live, dont_extend_height=True), idle & lively
+                ),
+                layout.ConditionalContainer(self._panel.window, asking),
+                layout.ConditionalContainer(self.reader.window, idle & reading),
+                layout.ConditionalContainer(self._reply_window, replying),
+                layout.Window(height=1),
+                layout.ConditionalContainer(self._prompt_window, idle | drafting),
                 self.prompt.search,
-                CompletionsMenu(max_height=8),
-                Window(status, height=1),
+                layout.CompletionsMenu(max_height=8),
+                layout.Window(status, height=1),
             ],
-            align=VerticalAlign.TOP,
+            align=layout.VerticalAlign.TOP,
         )
 
     def _live_lines(self) -> list[str]:

@@ -12,13 +12,7 @@ from shepherd.cli.render.renderer import EXPAND_HINT, Renderer
 from shepherd.cli.render.status import Status, Totals
 from shepherd.cli.render.surface import Surface
 from shepherd.cli.render.tool_view import counted
-from shepherd.cli.terminal.attachments import (
-    Attached,
-    attach_files,
-    described,
-    mentioned_paths,
-    missing_paths,
-)
+from shepherd.cli.terminal import attachments
 from shepherd.cli.terminal.paint import Piece
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.cli.terminal.secrets import redact
@@ -82,23 +76,17 @@ class Turns:
             backend, prompt = await self._conversation.prepare(text)
         except ShepherdError as error:
             raise NotSentError(str(error)) from error
-        if self._status.state:
+        if self._status.state:  # it was not loaded when the program began
             await self._status.loaded(backend, self._conversation.session)
         attached = await self._attach(prompt.content, backend)
         attached.images += prompt.images
         self._renderer.activity.start("waiting for the model")
-        before = len(self._conversation.session.messages)
+        session, limits = self._conversation.session, self._conversation.limits
+        before = len(session.messages)
         try:
-            await run_turn(
-                self._conversation.session,
-                attached.message,
-                backend,
-                self._tools,
-                self._renderer,
-                self._conversation.limits,
-            )
+            await run_turn(session, attached.message, backend, self._tools, self._renderer, limits)
         except ShepherdError as error:  # the ERROR event has reported it
-            if len(self._conversation.session.messages) > before:
+            if len(session.messages) > before:  # the session has the message
                 return
             raise NotSentError from error
         self._status.totals.turns += 1
@@ -108,19 +96,19 @@ class Turns:
         """The message for the running turn; raises NotSentError if a file can't be attached."""
         return (await self._attach(text, await self._conversation.backend())).message
 
-    async def _attach(self, text: str, backend: Backend) -> Attached:
-        for path, similar in missing_paths(text, self._conversation.cwd).items():
+    async def _attach(self, text: str, backend: Backend) -> attachments.Attached:
+        for path, similar in attachments.missing_paths(text, self._conversation.cwd).items():
             hint = f"; did you mean @{similar}?" if similar else ""
             self._renderer.notice(f"no file @{path}: it is sent as text{hint}", "warn")
-        if not mentioned_paths(text, self._conversation.cwd):
-            return Attached(text)
+        if not attachments.mentioned_paths(text, self._conversation.cwd):
+            return attachments.Attached(text)
         self._renderer.activity.start("reading files")
         # reading for the user does not depend on the tools that the model is offered
         reader, viewer = (
             self._conversation.tool_runner(self._approver, registry)
             for registry in (default_registry(), ToolRegistry([ReadImage()]))
         )
-        attached = await attach_files(text, self._conversation.cwd, reader, viewer)
+        attached = await attachments.attach_files(text, self._conversation.cwd, reader, viewer)
         if attached.problems:
             raise NotSentError("; ".join(attached.problems))
         if attached.images and backend.info.vision is False:
@@ -128,7 +116,7 @@ class Turns:
         if attached.paths:
             self._renderer.notice(f"attached: {', '.join(attached.paths)}")
         for image in attached.images:
-            self._renderer.notice(f"attached {described(image)}")
+            self._renderer.notice(f"attached {attachments.described(image)}")
         return attached
 
 
@@ -155,18 +143,18 @@ async def run_own_command(
         command = await commands.run(line, renderer, shared=not text.startswith(ALONE))
     except asyncio.CancelledError:
         if commands.interrupted is not None:
-            _show(commands.interrupted, surface, renderer)
+            _show_own(commands.interrupted, surface, renderer)
         raise
     finally:
         renderer.end_output("")
-    _show(command, surface, renderer)
+    _show_own(command, surface, renderer)
 
 
-def _show(command: OwnCommand, surface: Surface, renderer: Renderer) -> None:
+def _show_own(command: OwnCommand, surface: Surface, renderer: Renderer) -> None:
     lines = sanitize(command.output).split("\n") if command.output else []
     visible = lines[-MAX_LINES:]
-    if len(lines) > len(visible):
-        earlier = counted(len(lines) - len(visible), "earlier line")
+    if len(lines) > MAX_LINES:
+        earlier = counted(len(lines) - MAX_LINES, "earlier line")
         hint = f"; {EXPAND_HINT}" if surface.has_live_area else ""
         visible.insert(0, f"({earlier}{hint})")
     if visible:

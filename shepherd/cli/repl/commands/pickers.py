@@ -9,12 +9,7 @@ from shepherd.cli.repl.turns import note_mode
 from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.cli.terminal.sanitize import one_line
 from shepherd.conversation.commands.command import Diff, Offer, Words, parse_words
-from shepherd.conversation.commands.past import (
-    CONVERSATION,
-    FILES,
-    FORCE,
-    compact_turns,
-)
+from shepherd.conversation.commands.past import CONVERSATION, FILES, FORCE, compact_turns
 from shepherd.conversation.commands.present import KILL, MCP_ACTIONS, OUTPUT
 from shepherd.conversation.commands.table import COMMANDS, ConversationCommand, find_command
 from shepherd.errors import InvalidRequestError, UndoError
