@@ -5,14 +5,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from prompt_toolkit.application import Application
-from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.formatted_text import ANSI, to_formatted_text
 from prompt_toolkit.formatted_text.utils import split_lines
 from prompt_toolkit.key_binding import KeyBindings, KeyBindingsBase, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import UIContent, UIControl, Window
 from prompt_toolkit.layout.controls import GetLinePrefixCallable
-from prompt_toolkit.utils import get_cwidth
-from rich.cells import get_character_cell_size
 from rich.text import Text
 
 from shepherd.cli.approval.dialog import SENT, Dialog, Frame, lay_out, preferred_rows
@@ -21,28 +19,69 @@ from shepherd.cli.approval.question import Answer, Question, fact, text_lines
 from shepherd.cli.render.tool_view import FullResult
 from shepherd.cli.repl.keys import bind, input_waiting, more_follows
 from shepherd.cli.repl.prompt import Prompt
-from shepherd.cli.terminal.paint import UNICODE, Painter, Piece
+from shepherd.cli.terminal.paint import UNICODE, Painter, Piece, character_cells
 
-ROWS_AROUND_QUESTION = 2
-"""Rows of the screen that do not belong to the question: the blank line and the status."""
 ESCAPE_SECONDS = 0.08
 """The time to wait for the rest of a sequence that begins with Esc."""
 
 
-def cells(character: str) -> int:
-    """The width of a character on the screen, by the wider of two opinions."""
-    return max(get_cwidth(character), get_character_cell_size(character))
+class _Panel(UIControl):
+    """Is in the place of the live area and has the keys while it is open."""
+
+    rows_around: int
+    """Rows of the screen that do not belong to it."""
+
+    def __init__(
+        self, painter: Painter, prompt_window: Window, app: Callable[[], Application[None]]
+    ) -> None:
+        self.window = Window(self, dont_extend_height=True)
+        self._painter = painter
+        self._prompt_window = prompt_window
+        self._app = app
+        self._gutter = Gutter(unicode=painter.glyphs is UNICODE)
+        self._keys = self._bindings()
+
+    def needed_rows(self, width: int, available: int) -> int:
+        """The number of rows that the text needs, up to the available ones; 0 while closed."""
+        raise NotImplementedError
+
+    def draw(self, width: int, height: int) -> Sequence[Row]:
+        """At most `height` rows."""
+        raise NotImplementedError
+
+    def _bindings(self) -> KeyBindings:
+        raise NotImplementedError
+
+    def is_focusable(self) -> bool:
+        return True
+
+    def get_key_bindings(self) -> KeyBindingsBase:
+        return self._keys
+
+    def preferred_height(
+        self,
+        width: int,
+        max_available_height: int,
+        wrap_lines: bool,  # noqa: FBT001 - prompt-toolkit's signature
+        get_line_prefix: GetLinePrefixCallable | None,
+    ) -> int:
+        rows = self._app().output.get_size().rows - self.rows_around
+        return self.needed_rows(width, min(max_available_height, rows))
+
+    def create_content(self, width: int, height: int) -> UIContent:
+        text = Text("\n").join(Text.assemble(*row) for row in self.draw(width, height))
+        painted = self._painter.paint(Piece(text, soft_wrap=True), width).rstrip("\n")
+        lines = list(split_lines(to_formatted_text(ANSI(painted))))
+        return UIContent(lambda i: lines[i], line_count=len(lines), show_cursor=False)
+
+    def _focus(self, window: Window) -> None:
+        self._app().layout.focus(window)
 
 
-def painted_lines(painter: Painter, rows: Sequence[Row], width: int) -> list[StyleAndTextTuples]:
-    """The rows as prompt-toolkit draws them, one line each."""
-    text = Text("\n").join(Text.assemble(*row) for row in rows)
-    painted = painter.paint(Piece(text, soft_wrap=True), width).rstrip("\n")
-    return list(split_lines(to_formatted_text(ANSI(painted))))
-
-
-class QuestionPanel(UIControl):
+class QuestionPanel(_Panel):
     """Shows a `Dialog` while one is open; typed text goes to the prompt."""
+
+    rows_around = 2  # the blank line and the status
 
     def __init__(
         self,
@@ -51,45 +90,36 @@ class QuestionPanel(UIControl):
         prompt_window: Window,
         app: Callable[[], Application[None]],
     ) -> None:
-        self.window = Window(self, dont_extend_height=True)
-        self._prompt_window = prompt_window
-        self._app = app
-        self._painter = painter
+        super().__init__(painter, prompt_window, app)
         self._prompt = prompt
         self._dialog: Dialog | None = None
         self._frame = Frame([])
         self._answer: asyncio.Future[Answer] | None = None
-        self._keys = self._bindings()
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a question."""
+        """Whether it is shown."""
         return self._dialog is not None
 
     async def ask(self, question: Question) -> Answer:
         """Show `question` until it is answered; a prompt with text keeps the keys."""
-        gutter = Gutter(unicode=self._painter.glyphs is UNICODE)
-        self._dialog = Dialog(question, gutter, cells)
+        self._dialog = Dialog(question, self._gutter, character_cells)
         self._answer = asyncio.get_running_loop().create_future()
         if not self._prompt.text:
-            self._app().layout.focus(self.window)
+            self._focus(self.window)
         self._app().invalidate()
         try:
             return await self._answer
         finally:
             self._dialog = self._answer = None
-            self._focus_prompt()
+            self._focus(self._prompt_window)
             self._app().invalidate()
 
     def before_drawing(self, _app: Application[None]) -> None:
         """Return to the question once the text in the prompt was sent."""
         if self._dialog and self.is_beside_prompt() and not self._prompt.text:
-            self.take_focus()
+            self._focus(self.window)
             self._dialog.disturb(SENT)
-
-    def take_focus(self) -> None:
-        """Direct the keys to the question."""
-        self._app().layout.focus(self.window)
 
     def is_beside_prompt(self) -> bool:
         """Whether there is a question while the prompt has the keys."""
@@ -97,7 +127,7 @@ class QuestionPanel(UIControl):
 
     def move(self, step: int) -> None:
         """Return to the question, with the next or the previous line marked; 0 for the same."""
-        self.take_focus()
+        self._focus(self.window)
         self._act(lambda dialog: dialog.move(step))
 
     def drawn(self, _app: Application[None]) -> None:
@@ -111,65 +141,25 @@ class QuestionPanel(UIControl):
 
     def page(self, turn: Callable[[Pager], None]) -> None:
         """Show another part of the text."""
-        self.take_focus()
+        self._focus(self.window)
         self._act(lambda dialog: dialog.page(turn))
 
-    def is_focusable(self) -> bool:
-        """It accepts keys."""
-        return True
+    def needed_rows(self, width: int, available: int) -> int:
+        return preferred_rows(self._dialog, width, available) if self._dialog else 0
 
-    def get_key_bindings(self) -> KeyBindingsBase:
-        """The keys of the question."""
-        return self._keys
-
-    def preferred_height(
-        self,
-        width: int,
-        max_available_height: int,
-        wrap_lines: bool,  # noqa: FBT001 - prompt-toolkit's signature
-        get_line_prefix: GetLinePrefixCallable | None,
-    ) -> int:
-        """The number of rows that the text needs, up to the available ones."""
-        if self._dialog is None:
-            return 0
-        rows = self._app().output.get_size().rows - ROWS_AROUND_QUESTION
-        return preferred_rows(self._dialog, width, min(max_available_height, rows))
-
-    def create_content(self, width: int, height: int) -> UIContent:
+    def draw(self, width: int, height: int) -> Sequence[Row]:
         """Draw into exactly the available rows, so that all drawn text is visible."""
         if self._dialog is None:
-            return UIContent()
+            return []
         focused = self._app().layout.has_focus(self.window)
         sign = self._painter.glyphs.user
         self._frame = lay_out(self._dialog, sign, focused=focused, width=width, height=height)
-        lines = painted_lines(self._painter, self._frame.rows, width)
-        return UIContent(lambda i: lines[i], line_count=len(lines), show_cursor=False)
+        return self._frame.rows
 
     def _bindings(self) -> KeyBindings:
         keys = KeyBindings()
-        self._bind_paging(keys)
-
-        @keys.add("enter")
-        def _(_event: KeyPressEvent) -> None:
-            self._act(lambda dialog: dialog.enter())
-
-        @keys.add(Keys.BracketedPaste)
-        def _(event: KeyPressEvent) -> None:
-            self._act(lambda dialog: dialog.disturb())
-            self._put(event.data.replace("\r\n", "\n").replace("\r", "\n"))
-
-        @keys.add(Keys.Any)
-        def _(event: KeyPressEvent) -> None:
-            if event.data.isprintable():
-                burst = more_follows(event)
-                self._act(lambda dialog: self._put(dialog.type(event.data, burst=burst)))
-            else:
-                self._act(lambda dialog: dialog.disturb())
-
-        return keys
-
-    def _bind_paging(self, keys: KeyBindings) -> None:
-        moves = {"up": -1, "s-tab": -1, "down": 1, "tab": 1}
+        for key, step in {"up": -1, "s-tab": -1, "down": 1, "tab": 1}.items():
+            bind(keys, key, partial(self.move, step))
         turns = {
             "pageup": Pager.back,
             "left": Pager.back,
@@ -178,10 +168,27 @@ class QuestionPanel(UIControl):
             "home": Pager.begin,
             "end": Pager.end,
         }
-        for key, step in moves.items():
-            bind(keys, key, partial(self.move, step))
         for key, turn in turns.items():
             bind(keys, key, partial(self.page, turn))
+
+        @keys.add("enter")
+        def _(_event: KeyPressEvent) -> None:
+            self._act(Dialog.enter)
+
+        @keys.add(Keys.BracketedPaste)
+        def _(event: KeyPressEvent) -> None:
+            self._act(Dialog.disturb)
+            self._put(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+
+        @keys.add(Keys.Any)
+        def _(event: KeyPressEvent) -> None:
+            if event.data.isprintable():
+                burst = more_follows(event)
+                self._act(lambda dialog: self._put(dialog.type(event.data, burst=burst)))
+            else:
+                self._act(Dialog.disturb)
+
+        return keys
 
     def _act(self, action: Callable[[Dialog], None]) -> None:
         if self._dialog is None:
@@ -201,7 +208,8 @@ class QuestionPanel(UIControl):
             asyncio.get_running_loop().call_later(delay, self._carry_out, dialog)
 
     def _carry_out(self, dialog: Dialog) -> None:
-        if dialog is not self._dialog:
+        """Make the choice of `dialog` the answer, unless a key has come meanwhile."""
+        if dialog is not self._dialog:  # it is answered already
             return
         if input_waiting(self._app().input):  # a key that withdraws it, not read yet
             asyncio.get_running_loop().call_later(ESCAPE_SECONDS, self._carry_out, dialog)
@@ -210,12 +218,10 @@ class QuestionPanel(UIControl):
             self._settle()
 
     def _put(self, text: str) -> None:
+        """Add text to the prompt, which has the keys then."""
         if text:
             self._prompt.buffer.insert_text(text)
-            self._focus_prompt()
-
-    def _focus_prompt(self) -> None:
-        self._app().layout.focus(self._prompt_window)
+            self._focus(self._prompt_window)
 
 
 def _take_waiting_keys(app: Application[None]) -> None:
@@ -228,14 +234,13 @@ def _take_waiting_keys(app: Application[None]) -> None:
         app.key_processor.process_keys()
 
 
-ROWS_AROUND_RESULT = 4
-"""Rows of the screen that do not belong to the panel: the prompt, the status and blank lines."""
-
 RESULT_KEYS = "Up Down PgUp PgDn g G, n p: other results, Esc closes"
 
 
-class ResultPanel(UIControl):
+class ResultPanel(_Panel):
     """Shows one of `results` while it is open; it opens with the last one."""
+
+    rows_around = 4  # the prompt, the status and blank lines
 
     def __init__(
         self,
@@ -244,19 +249,16 @@ class ResultPanel(UIControl):
         app: Callable[[], Application[None]],
         results: Callable[[], Sequence[FullResult]],
     ) -> None:
+        super().__init__(painter, prompt_window, app)
         self._results = results
-        self.window = Window(self, dont_extend_height=True)
-        self._painter = painter
-        self._prompt_window = prompt_window
-        self._app = app
         self._index = 0
         self._visible: Sequence[FullResult] = ()
+        """The results when it was opened: new ones do not change the numbers."""
         self._pager: Pager | None = None
-        self._keys = self._bindings()
 
     @property
     def is_open(self) -> bool:
-        """Whether a result is shown."""
+        """Whether it is shown."""
         return self._pager is not None
 
     def toggle(self) -> None:
@@ -267,52 +269,32 @@ class ResultPanel(UIControl):
         self._visible = self._results()
         if self._visible:
             self._open(len(self._visible) - 1)
-            self._app().layout.focus(self.window)
+            self._focus(self.window)
 
     def close(self) -> None:
         """Return to the prompt."""
         if self.is_open:
             self._pager, self._visible = None, ()
-            self._app().layout.focus(self._prompt_window)
+            self._focus(self._prompt_window)
             self._app().invalidate()
 
-    def is_focusable(self) -> bool:
-        """It accepts keys."""
-        return True
+    def needed_rows(self, width: int, available: int) -> int:
+        return min(available, self._pager.height(width, available) + 1) if self._pager else 0
 
-    def get_key_bindings(self) -> KeyBindingsBase:
-        """The keys of the pager."""
-        return self._keys
-
-    def preferred_height(
-        self,
-        width: int,
-        max_available_height: int,
-        wrap_lines: bool,  # noqa: FBT001 - prompt-toolkit's signature
-        get_line_prefix: GetLinePrefixCallable | None,
-    ) -> int:
-        """The rows that the text needs, up to the available ones."""
-        if self._pager is None:
-            return 0
-        rows = min(max_available_height, self._app().output.get_size().rows - ROWS_AROUND_RESULT)
-        return min(rows, self._pager.height(width, rows) + 1)
-
-    def create_content(self, width: int, height: int) -> UIContent:
+    def draw(self, width: int, height: int) -> Sequence[Row]:
         """Draw a page, and below it the place and the keys."""
         if self._pager is None:
-            return UIContent()
+            return []
         rows = self._pager.rows(width, max(1, height - 1))
         number = f"result {self._index + 1} of {len(self._visible)}"
         place = f"  {number}, {self._pager.position()} ({RESULT_KEYS})"
-        rows.append([(row_text(fold([(place, "")], width, cells)[0]), "warn")])
-        lines = painted_lines(self._painter, rows, width)
-        return UIContent(lambda i: lines[i], line_count=len(lines), show_cursor=False)
+        rows.append([(row_text(fold([(place, "")], width, character_cells)[0]), "warn")])
+        return rows
 
     def _open(self, index: int) -> None:
         result = self._visible[index]
-        gutter = Gutter(unicode=self._painter.glyphs is UNICODE)
         lines = [fact(result.title, "bold"), *text_lines(result.text)]
-        self._index, self._pager = index, Pager(lines, gutter, cells)
+        self._index, self._pager = index, Pager(lines, self._gutter, character_cells)
         self._app().invalidate()
 
     def _step(self, step: int) -> None:
@@ -327,7 +309,7 @@ class ResultPanel(UIControl):
 
     def _bindings(self) -> KeyBindings:
         keys = KeyBindings()
-        turns: dict[str, Callable[[Pager], None]] = {
+        turns = {
             "up": Pager.up,
             "down": Pager.down,
             "pageup": Pager.back,
