@@ -1,6 +1,5 @@
 import subprocess
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -8,14 +7,17 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from shepherd.cli.repl.completion import MAX_COMPLETIONS, PromptCompleter
+from shepherd.conversation.commands.command import Command
 
 
-@dataclass(frozen=True)
-class Entry:
-    name: str
-    summary: str = "what it does"
-    choices: Callable[[], Iterable[str]] | None = None
-    by_words: bool = False
+async def nothing(argument: str) -> None:
+    """The command does nothing."""
+
+
+def entry(
+    name: str, choices: Callable[[], Iterable[str]] | None = None, *, by_words: bool = False
+) -> Command[str]:
+    return Command(name, "", "what it does", nothing, choices, by_words)
 
 
 @pytest.fixture
@@ -26,9 +28,9 @@ def completed(tmp_path: Path) -> Callable[[str], list[str]]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
     (tmp_path / "bad\x1b[2J").write_text("x")
-    commands = [Entry("help"), Entry("thinking", choices=lambda: ["on", "off"]), Entry("tools")]
+    commands = [entry("help"), entry("thinking", lambda: ["on", "off"]), entry("tools")]
     lines = ["set", "set one red", "set one blue", "set two red", "show one"]
-    commands.append(Entry("colour", choices=lambda: lines, by_words=True))
+    commands.append(entry("colour", lambda: lines, by_words=True))
     completer = PromptCompleter(commands, tmp_path)
 
     def complete(text: str) -> list[str]:

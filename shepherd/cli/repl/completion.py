@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
+from shepherd.conversation.commands.command import Command
 from shepherd.own_programs import own_program
 from shepherd.tools.search.walk import Ignored
 
@@ -27,19 +28,6 @@ def no_offers() -> Offers:
     return [], []
 
 
-class CommandEntry(Protocol):
-    """The interface of commands for completion."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def summary(self) -> str: ...
-    @property
-    def choices(self) -> Callable[[], Iterable[str]] | None: ...
-    @property
-    def by_words(self) -> bool: ...
-
-
 class PromptCompleter(Completer):
     """Offers commands on a line that begins with a slash, and files after an @.
 
@@ -48,7 +36,7 @@ class PromptCompleter(Completer):
     """
 
     def __init__(
-        self, commands: Iterable[CommandEntry], cwd: Path, offers: Callable[[], Offers] = no_offers
+        self, commands: Iterable[Command[str]], cwd: Path, offers: Callable[[], Offers] = no_offers
     ) -> None:
         self._commands = commands
         self._cwd = cwd
@@ -80,8 +68,7 @@ class PromptCompleter(Completer):
                     command.name, -len(name), f"/{command.name}", display_meta=command.summary
                 )
             elif space and command.name == name and command.choices is not None:
-                choices = command.choices()
-                fitting = [choice for choice in choices if choice.startswith(argument)]
+                fitting = [c for c in command.choices() if c.startswith(argument)]
                 if command.by_words:
                     fitting = _next_words(fitting, len(argument))
                 yield from (Completion(choice, -len(argument)) for choice in fitting)
@@ -122,7 +109,10 @@ class PromptCompleter(Completer):
 
 
 def _next_words(choices: Iterable[str], typed: int) -> list[str]:
-    """The choices up to the end of word number `typed`, each once."""
+    """The choices up to the end of the word at the position `typed`, each once.
+
+    `show git`, `show web` and `stop git` are `show` and `stop` at 0.
+    """
     ends = ((choice, choice.find(" ", typed)) for choice in choices)
     return list(dict.fromkeys(choice if end < 0 else choice[:end] for choice, end in ends))
 

@@ -28,7 +28,7 @@ from shepherd.cli.render.surface import Actions
 from shepherd.cli.repl.completion import choose_command, chose_file
 from shepherd.cli.repl.prompt import Prompt
 
-_AS_TYPED = {
+_AS_TYPED: dict[str, KeyPress] = {
     Keys.ControlJ: KeyPress(Keys.ControlM, "\r"),
     Keys.ControlAt: KeyPress(Keys.ControlD, "\x04"),
 }
@@ -48,7 +48,7 @@ def reading_keys(source: Input) -> Generator[None]:
         keys: list[KeyPress] = []
         while edits_lines and not source.closed and input_waiting(source):
             keys += source.read_keys()
-        store_typeahead(source, [_as_typed(key) for key in keys])
+        store_typeahead(source, [_AS_TYPED.get(key.key, key) for key in keys])
         yield
 
 
@@ -67,15 +67,12 @@ def marks_pastes(env: Mapping[str, str]) -> bool:
 
 
 def _edits_lines(source: Input) -> bool:
+    """Whether the terminal is in its own line editing, which changes Enter and Ctrl+D."""
     try:
         flags = termios.tcgetattr(source.fileno())
     except (NotImplementedError, OSError, ValueError, termios.error):
         return False
     return bool(flags[0] & termios.ICRNL and flags[3] & termios.ICANON)
-
-
-def _as_typed(press: KeyPress) -> KeyPress:
-    return _AS_TYPED.get(press.key, press) if isinstance(press.key, Keys) else press
 
 
 def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
@@ -86,7 +83,9 @@ def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
     keys = KeyBindings()
     idle = ~has_completions & ~is_searching
     can_steer = Condition(lambda: actions.busy and not completes_path(prompt.buffer))
-    can_take = Condition(lambda: actions.has_waiting and _is_in_first_row(prompt.buffer))
+    can_take = Condition(  # in a lower row, Up goes to the row above
+        lambda: actions.has_waiting and prompt.buffer.document.cursor_position_row == 0
+    )
 
     @keys.add("tab", filter=idle & can_steer)
     def _(event: KeyPressEvent) -> None:
@@ -155,7 +154,7 @@ class Escape:
         """Handle one press."""
         now = time.monotonic()
         is_second = now - self._pressed_at < TWICE_SECONDS
-        self._pressed_at = -TWICE_SECONDS
+        self._pressed_at = -TWICE_SECONDS  # a press with an effect is not the first of two
         if self._prompt.buffer.complete_state is not None:
             self._prompt.buffer.complete_state = None
         elif self._actions.busy:
@@ -240,10 +239,6 @@ def bind(
 def completes_path(buffer: Buffer) -> bool:
     """Whether Tab may be meant for the completion of a path or a command."""
     return buffer.text.startswith("/") or "@" in buffer.document.get_word_before_cursor(WORD=True)
-
-
-def _is_in_first_row(buffer: Buffer) -> bool:
-    return buffer.document.cursor_position_row == 0
 
 
 def more_follows(event: KeyPressEvent) -> bool:
