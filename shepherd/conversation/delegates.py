@@ -162,22 +162,32 @@ MAX_SECONDS = 1.0
 _PORTS = {"http": 80, "https": 443}
 
 
-async def answering(providers: Iterable[Provider], book: ProviderBook) -> set[str]:
+async def answering(
+    providers: Iterable[Provider],
+    book: ProviderBook,
+    *,
+    max_seconds: float = MAX_SECONDS,
+    connect_seconds: float = CONNECT_SECONDS,
+) -> set[str]:
     """The names of those that can answer; all are checked at once, in threads.
 
-    A provider that is not checked within MAX_SECONDS can't.
+    A provider that is not checked within `max_seconds` can't.
     """
     checks = {
-        asyncio.wrap_future(in_daemon_thread(partial(can_answer, provider, book))): provider.name
+        asyncio.wrap_future(
+            in_daemon_thread(partial(can_answer, provider, book, connect_seconds))
+        ): provider.name
         for provider in providers
     }
     if not checks:
         return set()
-    done, _ = await asyncio.wait(checks, timeout=MAX_SECONDS)
+    done, _ = await asyncio.wait(checks, timeout=max_seconds)
     return {checks[check] for check in done if check.result()}
 
 
-def can_answer(provider: Provider, book: ProviderBook) -> bool:
+def can_answer(
+    provider: Provider, book: ProviderBook, connect_seconds: float = CONNECT_SECONDS
+) -> bool:
     """Whether its key, its file or its server exists; True if only a request could tell.
 
     Connects only to servers of this machine and network, and blocks for the connection.
@@ -200,17 +210,17 @@ def can_answer(provider: Provider, book: ProviderBook) -> bool:
         return False
     endpoint = Endpoint(address, headers=provider.headers)
     if endpoint.is_near:
-        return _listens(address)
+        return _listens(address, connect_seconds)
     needs_key = vendor_of(provider) is not None and provider.api_key != "none"
     return has_key or endpoint.has_key or not needs_key
 
 
-def _listens(address: str) -> bool:
+def _listens(address: str, seconds: float) -> bool:
     """Whether a server accepts connections at the address."""
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 80)
     try:
-        with socket.create_connection((host, port), CONNECT_SECONDS):
+        with socket.create_connection((host, port), seconds):
             return True
     except (OSError, UnicodeError):
         return False

@@ -33,6 +33,9 @@ MIGRATIONS = (
 )
 """Line 0 is the header; `holder` is the process that has written last, or writes."""
 
+CHECK_SECONDS = 3.0
+"""The time between the checks of a connection, and between attempts to write again."""
+
 PAGE = 200
 """Sessions of which one statement reads the headers."""
 
@@ -56,8 +59,9 @@ _LINE = "INSERT INTO session_lines (session, number, line) VALUES (?, ?, ?)"
 class SessionDatabase:
     """The `SessionStorage` in a database."""
 
-    def __init__(self, server: PostgresServer) -> None:
+    def __init__(self, server: PostgresServer, check_seconds: float = CHECK_SECONDS) -> None:
         self._server = server
+        self._check_seconds = check_seconds
         self.tables = server.database("sessions", MIGRATIONS, SessionStorageError)
 
     def name(self, id: str) -> str:
@@ -89,11 +93,11 @@ class SessionDatabase:
 
     def create(self, id: str, notify: Callable[[str], None]) -> "DatabaseLog":
         """See `SessionStorage`."""
-        return DatabaseLog(self._server, id, notify)
+        return DatabaseLog(self._server, id, notify, self._check_seconds)
 
     def open(self, id: str, notify: Callable[[str], None]) -> "DatabaseLog":
         """See `SessionStorage`."""
-        log = DatabaseLog(self._server, id, notify)
+        log = DatabaseLog(self._server, id, notify, self._check_seconds)
         log.take()
         return log
 
@@ -127,9 +131,6 @@ def _add(rows: Rows, id: str, data: bytes, modified: float) -> bool:
     return True
 
 
-CHECK_SECONDS = 3.0
-"""The time between the checks of a connection, and between attempts to write again."""
-
 ATTEMPTS = 2
 """A lost connection is noticed by the first attempt, and made again for the second one."""
 
@@ -141,7 +142,14 @@ class DatabaseLog:
     and checks the connection, so that the session stays locked.
     """
 
-    def __init__(self, server: PostgresServer, id: str, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        server: PostgresServer,
+        id: str,
+        notify: Callable[[str], None],
+        check_seconds: float,
+    ) -> None:
+        self._check_seconds = check_seconds
         self._name = f"{server.address}: session {id}"
         self._hold = SessionHold(server, id)
         self._notify = notify
@@ -212,7 +220,7 @@ class DatabaseLog:
         self._was_away = bool(self._away)
 
     def _watch(self) -> None:
-        while not self._released.wait(CHECK_SECONDS):
+        while not self._released.wait(self._check_seconds):
             try:
                 self._write(check=True)
             except SessionError as error:

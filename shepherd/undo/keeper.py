@@ -135,7 +135,7 @@ class UndoKeeper:
             most = min(limits.file_bytes, limits.max_bytes)
             files = KeptFiles(store, self._session, self._protects, most)
             budget = min(limits.command_bytes, limits.max_bytes // 2)
-            scanner = Scanner(self._cwd, files, budget) if budget else None
+            scanner = Scanner(self._cwd, files, budget, limits.command_entries) if budget else None
             self._recorder = Recorder(store, files, self._cwd, scanner)
         return self._recorder
 

@@ -13,7 +13,6 @@ from shepherd.tools.shell.environment import safe_environment
 from shepherd.undo.files import KeptFiles, unkept
 from shepherd.undo.store import ABSENT, Entry, FileState, Kind
 
-MAX_ENTRIES = 5_000
 MAX_SECONDS = 10.0
 GIT_SECONDS = 5
 SETTLED_NS = 50_000_000
@@ -45,6 +44,7 @@ class Scanner:
     root: Path
     files: KeptFiles
     max_bytes: int
+    max_entries: int
     _known: dict[str, _Known] = field(default_factory=dict[str, _Known])
 
     def before(self) -> dict[str, FileState]:
@@ -104,8 +104,8 @@ class Scanner:
                 result[path] = mark
                 if stat.S_ISDIR(mark[0]) and depth < MAX_DEPTH:
                     pending.append((path, depth + 1))
-            if len(result) > MAX_ENTRIES:
-                raise TooLargeError(f"{self.root} holds more than {MAX_ENTRIES:,} files")
+            if len(result) > self.max_entries:
+                raise TooLargeError(f"{self.root} holds more than {self.max_entries:,} files")
             if time.monotonic() > deadline:
                 raise TooLargeError(f"{self.root} takes too long to look through")
         return result

@@ -99,13 +99,14 @@ class UndoLimits:
     """The limits of the store in bytes and days; `file_bytes` is the size of the largest file.
 
     `command_bytes` limits what is kept before a command runs; 0 means that commands are not
-    watched.
+    watched. They are not watched either where the directory has more than `command_entries`.
     """
 
     max_bytes: int = 512 << 20
     max_days: int = 30
     file_bytes: int = 8 << 20
     command_bytes: int = 64 << 20
+    command_entries: int = 5_000
 
 
 class ChangeKind(StrEnum):

@@ -24,9 +24,9 @@ from shepherd.config.paths import Paths
 from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
-from shepherd.conversation import delegates
 from shepherd.conversation.build import build_conversation
 from shepherd.conversation.conversation import Conversation
+from shepherd.conversation.delegates import answering
 from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ModelLoadError, UnreachableError
 from shepherd.events import EventCallback, ignore_events
@@ -139,10 +139,7 @@ def asking(session: Session) -> list[str]:
     return [tool.name for tool in session.tools if tool.name.startswith("ask_")]
 
 
-async def test_the_others_are_offered_and_a_switch_changes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shepherd.conversation.delegates.MAX_SECONDS", PATIENCE)
+async def test_the_others_are_offered_and_a_switch_changes_them(tmp_path: Path) -> None:
     conversation = build(tmp_path, model__provider="work")
     assert asking(conversation.session) == [], "nobody knows yet who answers"
     await conversation.backend()
@@ -216,11 +213,18 @@ def openai_at(port: int) -> dict[str, object]:
     return {"type": "openai", "model": "m", "base_url": f"http://127.0.0.1:{port}"}
 
 
-async def test_servers_that_say_nothing_hold_up_nobody(
-    tmp_path: Path, deaf_port: int, monkeypatch: pytest.MonkeyPatch
+async def test_a_check_that_takes_too_long_is_not_waited_for(
+    tmp_path: Path, deaf_port: int
 ) -> None:
-    monkeypatch.setattr(delegates, "CONNECT_SECONDS", 2 * PATIENCE)
-    monkeypatch.setattr(delegates, "MAX_SECONDS", 0.5)
+    providers = [make_provider(name, openai_at(deaf_port)) for name in ("one", "two")]
+    async with asyncio.timeout(PATIENCE):
+        able = await answering(
+            providers, book(tmp_path, []), max_seconds=0.1, connect_seconds=2 * PATIENCE
+        )
+    assert able == set()
+
+
+async def test_servers_that_say_nothing_hold_up_nobody(tmp_path: Path, deaf_port: int) -> None:
     conversation = build(tmp_path, model__provider="work")
     for n in range(3):
         conversation.providers.store.save(make_provider(f"deaf{n}", openai_at(deaf_port)))
@@ -238,10 +242,8 @@ async def test_servers_that_say_nothing_hold_up_nobody(
 
 
 async def test_nothing_is_left_open_when_a_model_is_not_waited_for(
-    tmp_path: Path, deaf_port: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, deaf_port: int
 ) -> None:
-    monkeypatch.setattr(delegates, "CONNECT_SECONDS", 2 * PATIENCE)
-    monkeypatch.setattr(delegates, "MAX_SECONDS", 2 * PATIENCE)
     opener = Opener()
     conversation = build(tmp_path, opener, model__provider="work")
     conversation.providers.store.save(make_provider("deaf", openai_at(deaf_port)))

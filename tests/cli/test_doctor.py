@@ -8,9 +8,9 @@ import socket
 from typing import Any
 
 import pytest
+from shepherd.config.choices import SandboxMode
 
-from shepherd.cli.commands import doctor
-from shepherd.cli.commands.doctor import State, check_all
+from shepherd.cli.commands.doctor import State, check_sandbox
 from shepherd.tools.sandbox.sandbox import Attempt, Finding
 from tests.cli.program import Program
 from tests.forked import SHEPHERD
@@ -89,13 +89,12 @@ def test_a_model_that_is_missing_is_broken_unless_a_provider_answers(program: Pr
     assert "near: ollama, m" in found_checks["provider"]["text"]
 
 
-@pytest.mark.parametrize(("mode", "state"), [("auto", State.NOTE), ("required", State.BROKEN)])
-def test_without_a_box_it_says_what_to_install(
-    program: Program, monkeypatch: pytest.MonkeyPatch, mode: str, state: State
-) -> None:
+@pytest.mark.parametrize(
+    ("mode", "state"),
+    [(SandboxMode.AUTO, State.NOTE), (SandboxMode.REQUIRED, State.BROKEN)],
+)
+def test_without_a_box_it_says_what_to_install(mode: SandboxMode, state: State) -> None:
     attempt = Attempt("bubblewrap", ok=False, reason="not there", advice="install bubblewrap")
-    monkeypatch.setattr(doctor, "find_box", lambda: Finding(None, (attempt,)))
-    all_checks = check_all(program.work, program.env, {"tools.sandbox": mode})
-    (sandbox,) = [check for check in all_checks if check.name == "sandbox"]
+    sandbox = check_sandbox(mode, Finding(None, (attempt,)))
     assert sandbox.state is state
     assert sandbox.advice == ("bubblewrap: not there; install bubblewrap",)

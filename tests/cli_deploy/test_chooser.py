@@ -1,9 +1,6 @@
 """The choice of replicas for requests."""
 
-import pytest
-
 from shepherd.affinity import Balance, Prefix, body_prefix
-from shepherd.cli.deploy import chooser as module
 from shepherd.cli.deploy.chooser import WAY_SECONDS, ReplicaChooser
 
 IDLE = {"a": 0, "b": 0, "c": 0}
@@ -47,9 +44,9 @@ def test_a_request_that_is_tried_again_counts_once() -> None:
     assert best == set(IDLE) - {chosen.rank("same", prefix("same"), IDLE)[0]}
 
 
-def test_a_request_that_was_given_up_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen, now = chooser(), 0.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_a_request_that_was_given_up_counts_no_more() -> None:
+    now = 0.0
+    chosen = ReplicaChooser(Balance(1.5, 2.0), lambda: now)
     home = chosen.rank("first", prefix("same"), IDLE)[0]
     assert chosen.rank("second", prefix("same"), IDLE)[0] != home
     now = WAY_SECONDS + 1

@@ -9,12 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from shepherd.config.secrets import Secrets
 from shepherd.config.section import SandboxMode
-from shepherd.mcp import links, process
 from shepherd.mcp.links import MAX_BURST, Quota
+from shepherd.mcp.process import MAX_MESSAGE_BYTES
 from shepherd.mcp.questions import SamplingRequest
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Origin, Server, ServerState, ServerStore, make_server
@@ -90,18 +88,14 @@ async def test_a_server_that_never_answers_does_not_delay_the_others(tmp_path: P
 
 
 async def test_floods_and_malformed_lines_end_a_connection_with_one_notice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     noise = 'print("Starting up!", flush=True)\n'
     flood = """
 def do(id):
     while True: say(method="notifications/nothing")
 """
-    long = "def do(id): text(id, 'x' * (2 << 20))\n"
-    for module in (process, links):
-        monkeypatch.setattr(module, "MAX_MESSAGE_BYTES", 1 << 20)
-    monkeypatch.setattr(links, "MESSAGES_PER_SECOND", 1)  # whatever the speed of the machine
-    monkeypatch.setattr(links, "MAX_BURST", 200)
+    long = f"def do(id): text(id, 'x' * {MAX_MESSAGE_BYTES})\n"
     servers = [
         script("noisy", program(noise)),
         script("flood", program(flood)),
@@ -115,7 +109,7 @@ def do(id):
         await until(lambda: len(office.notices) >= 3)
         texts = "\n".join(office.notices)
         assert "flood ended: it floods" in texts
-        assert "long ended: it sent a message of more than 1 MiB" in texts
+        assert "long ended: it sent a message of more than 16 MiB" in texts
 
 
 def test_a_quota_lets_bursts_pass() -> None:

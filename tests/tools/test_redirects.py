@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from shepherd.config.section import ApproveMode
+from shepherd.errors import ToolError
+from shepherd.tools.base import Access, ToolContext
 from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,
@@ -21,7 +23,7 @@ from shepherd.tools.permissions.approval import (
     DenyingApprover,
     ScriptedApprover,
 )
-from shepherd.tools.web.http import Body, Reply, Request, following
+from shepherd.tools.web.http import Body, Reply, Request, following, permit
 from tests.patience import PATIENCE, POLL
 from tests.tools.workshop import Workshop, open_workshop
 
@@ -136,38 +138,45 @@ async def test_a_rule_given_for_a_hop_holds(tmp_path: Path, port: int) -> None:
 @pytest.mark.parametrize(
     "target", ["http://10.0.0.1/", "http://[::1]/", "http://2130706433/", "http://x.localhost/"]
 )
-async def test_a_hop_that_is_refused_anyway_is_not_asked_for(
-    tmp_path: Path, port: int, target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def any_address(host: str, port: int, *, allow_private: bool) -> list[str]:
-        return ["127.0.0.1"]
+async def test_a_hop_that_is_refused_anyway_is_not_asked_for(tmp_path: Path, target: str) -> None:
+    questions: list[Access] = []
 
-    monkeypatch.setattr("shepherd.tools.web.http.resolve_host", any_address)
-    shop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.ONCE])
-    text = await shop.call("http_get", url=f"http://public.example:{port}/302/{target}")
-    assert "not followed: private address refused: " in text
-    assert shop.request_count == 1
-    assert len(Redirecting.seen) == 1
+    async def authorize(access: Access, _preview: str) -> None:
+        questions.append(access)
+
+    context = ToolContext(tmp_path, tmp_path / "spill", authorize=authorize)
+    with pytest.raises(ToolError, match="not followed: private address refused: "):
+        await permit(Request("GET", target), "http://public.example/", context)
+    assert not questions
+    await permit(Request("GET", "http://93.184.215.14/"), "http://public.example/", context)
+    assert len(questions) == 1
 
 
-async def test_the_time_in_which_the_user_thinks_does_not_count(
-    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class ForwardLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock can be put forward, by seconds."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+def test_the_time_in_which_the_user_thinks_does_not_count(tmp_path: Path, port: int) -> None:
     shop = web(tmp_path, rules=("allow network 127.0.0.1",), timeout=PATIENCE)
+    loop = ForwardLoop()
 
     class Slow(ScriptedApprover):
-        """Thinks for longer than the tool may take; the clock is put forward for that."""
+        """Thinks for longer than the tool may take."""
 
         async def ask(self, request: ApprovalRequest) -> Approval:
-            loop = asyncio.get_running_loop()
-            clock = loop.time
-            monkeypatch.setattr(loop, "time", lambda: clock() + 2 * PATIENCE)
+            loop.ahead = 2 * PATIENCE
             await asyncio.sleep(0.01)
             return Approval(Choice.ONCE)
 
     shop.runner.approver = Slow()
     url = f"http://127.0.0.1:{port}/302/http://localhost:{port}/"
-    assert await shop.call("http_get", url=url) == "HTTP 200"
+    with asyncio.Runner(loop_factory=lambda: loop) as running:
+        assert running.run(shop.call("http_get", url=url)) == "HTTP 200"
 
 
 async def test_no_cookie_is_kept_from_hop_to_hop(tmp_path: Path, port: int) -> None:

@@ -120,11 +120,8 @@ async def test_ignored_files_and_outside_files(tmp_path: Path) -> None:
         assert (outside / "x.txt").read_text() == "x\n", "the command names it"
 
 
-async def test_a_tree_that_is_too_large_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shepherd.undo.scan.MAX_ENTRIES", 3)
-    async with open_project(tmp_path) as project:
+async def test_a_tree_that_is_too_large_is_said(tmp_path: Path) -> None:
+    async with open_project(tmp_path, UndoLimits(command_entries=3)) as project:
         for number in range(4):
             (project.root / f"{number}").touch()
         await project.call("write_file", path="0", content="0")

@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 from shepherd.backends.base import (
     Backend,
@@ -74,7 +75,7 @@ class LlamaCppBackend(Backend):
         parallel: int | Concurrency = 1,
         name: str = "",
         cache: Path | None = None,
-    ) -> "LlamaCppBackend":
+    ) -> Self:
         """Load a GGUF file, off the event loop; `parallel` requests share its context.
 
         `sampling` has defaults for requests, and takes precedence over the file's recommendations.

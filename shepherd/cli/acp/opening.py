@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -17,6 +17,7 @@ from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import backend_opener
+from shepherd.conversation.model_slot import BackendOpener
 from shepherd.errors import ConfigError, SessionError, ShepherdError
 from shepherd.mcp.servers import Origin, Server, ServerDefinition, check_name
 from shepherd.messages import Message, Role
@@ -35,6 +36,7 @@ class SharedModels:
     """Opens each model on its first use; sessions with the same settings of it share it."""
 
     providers: ProviderBook
+    opener: Callable[[ProviderBook, Concurrency], BackendOpener] = backend_opener
     _opened: dict[str, asyncio.Task[Backend]] = field(
         default_factory=dict[str, asyncio.Task[Backend]]
     )
@@ -51,7 +53,7 @@ class SharedModels:
             await opened.aclose()
             task = None
         if task is None or (task.done() and opened is None):
-            open_backend = backend_opener(self.providers, SESSIONS)
+            open_backend = self.opener(self.providers, SESSIONS)
             task = self._opened[key] = asyncio.ensure_future(open_backend(config))
         return await asyncio.shield(task)  # the model goes on loading for other sessions
 

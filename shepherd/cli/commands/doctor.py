@@ -30,7 +30,7 @@ from shepherd.messages import JsonObject
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.own_programs import own_program, packaged_program
 from shepherd.plugins import PluginError, installed_plugins
-from shepherd.tools.sandbox.sandbox import find_box
+from shepherd.tools.sandbox.sandbox import Finding, find_box
 from shepherd.version import __version__
 
 _WIDTH = 12
@@ -109,7 +109,7 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
         _python(),
         _settings(config, paths, cwd, problem),
         _directories(paths),
-        _sandbox(config),
+        check_sandbox(config.tools.sandbox, find_box()),
         *_model(config),
         *_workers(config),
         *_database(config, env),
@@ -155,9 +155,8 @@ def _is_writable(place: Path) -> bool:
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
-def _sandbox(config: Config) -> Check:
-    mode = config.tools.sandbox
-    finding = find_box()
+def check_sandbox(mode: SandboxMode, finding: Finding) -> Check:
+    """What `finding` means for commands in this mode."""
     failed = [attempt for attempt in finding.tried if not attempt.ok]
     advice = tuple(
         f"{attempt.name}: {'; '.join(filter(None, (attempt.reason, attempt.advice)))}"

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from shepherd.affinity import AffinityRouter, Balance, Prefix
@@ -26,7 +26,8 @@ class ReplicaChooser:
     that were sent from here, and those for which it has just been chosen.
     """
 
-    def __init__(self, balance: Balance) -> None:
+    def __init__(self, balance: Balance, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._affinity: AffinityRouter[str] = AffinityRouter(balance)
         self._running: Counter[str] = Counter()
         self._chosen: dict[str, _Choice] = {}
@@ -42,7 +43,7 @@ class ReplicaChooser:
             for name, length in lengths.items()
         }
         best = self._affinity.choose(prefix, loads).replica
-        self._chosen[request] = _Choice(best, time.monotonic() + WAY_SECONDS)
+        self._chosen[request] = _Choice(best, self._clock() + WAY_SECONDS)
         return [best, *sorted((name for name in loads if name != best), key=loads.__getitem__)]
 
     def note_sent(self, request: str, prefix: Prefix, replica: str) -> None:
@@ -63,7 +64,7 @@ class ReplicaChooser:
 
     def _coming(self, request: str) -> Counter[str]:
         """The other requests that were not sent yet, by replica."""
-        now = time.monotonic()
+        now = self._clock()
         self._chosen = {
             name: choice
             for name, choice in self._chosen.items()

@@ -205,7 +205,14 @@ class ResponseStore:
     ApiError.
     """
 
-    def __init__(self, place: Path | Database | None, days: int, max_mib: int) -> None:
+    def __init__(
+        self,
+        place: Path | Database | None,
+        days: int,
+        max_mib: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
         self.enabled = days > 0 and max_mib > 0
         self._place = place
         self._days = days
@@ -216,7 +223,7 @@ class ResponseStore:
 
     async def save(self, owner: str, response: StoredResponse) -> None:
         """Keep a response, or replace it."""
-        size = await self._do(partial(save, owner=owner, response=response, now=_now()))
+        size = await self._do(partial(save, owner=owner, response=response, now=self._now()))
         self._saved_bytes += size
         self._saves += 1
         if self._saves % SAVES_PER_PRUNING == 1 or self._saved_bytes > self._max_bytes // 8:
@@ -230,7 +237,7 @@ class ResponseStore:
 
     async def load_chain(self, owner: str, id: str, max_bytes: int) -> Chain:
         """The conversation that ends with a response."""
-        access, now = self._access(owner), _now()
+        access, now = self._access(owner), self._now()
         work = partial(load_chain, access=access, id=id, max_bytes=max_bytes, now=now)
         return await self._read(work)
 
@@ -245,8 +252,11 @@ class ResponseStore:
     def _access(self, owner: str) -> Access:
         return Access(owner, self._oldest())
 
+    def _now(self) -> int:
+        return int(self._clock())
+
     def _oldest(self) -> int:
-        return _now() - self._days * DAY_SECONDS
+        return self._now() - self._days * DAY_SECONDS
 
     async def _read(self, work: Callable[[Rows], T]) -> T:
         try:
@@ -293,7 +303,3 @@ def responses_in(server: PostgresServer) -> PostgresDatabase:
 
 def _log_damage(error: Exception, aside: Path) -> None:
     logger.error("The stored responses were damaged (%s). The old file is %s", error, aside)
-
-
-def _now() -> int:
-    return int(time.time())

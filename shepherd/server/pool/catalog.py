@@ -187,7 +187,9 @@ class Catalog:
         providers: ProviderBook,
         opener: BackendOpener,
         memory: MachineMemory,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self.entries: dict[str, Entry] = {}
         self._config = config
         self._providers = providers
@@ -201,7 +203,7 @@ class Catalog:
 
     async def refresh(self) -> None:
         """Look for models, unless that was done in the last seconds."""
-        if time.monotonic() - self._refreshed < SCAN_SECONDS:
+        if self._clock() - self._refreshed < SCAN_SECONDS:
             return
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh())
@@ -240,7 +242,7 @@ class Catalog:
         files, self._provided = await asyncio.to_thread(self._look)
         by_label = {entry.info.id: entry for entry in self._provided.values()}
         self.entries = files | by_label
-        self._refreshed = time.monotonic()
+        self._refreshed = self._clock()
 
     def _find(self, name: str) -> OpenableModel | None:
         entry = self.entry(name)

@@ -1,11 +1,14 @@
 """A scheduler that tests step by hand, over a real context that notes its batches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter
+from typing import Any
 
 from shepherd.backends.inprocess.answer import Failed, Finished, Update
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import NO_ROOM, NativeContext, Span
+from shepherd.backends.llamacpp.native.devices import CPU_LIMITS, DeviceLimits
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.scheduling.job import Job
@@ -19,15 +22,29 @@ STUCK = Sampling(temperature=0.0, top_k=0, top_p=1.0, penalty_freq=-10.0, penalt
 
 
 class WatchedContext(NativeContext):
-    """A real context that notes its batches, and has no room beyond `most` tokens in memory."""
+    """A real context that notes its batches, and has no room beyond `most` tokens in memory.
+
+    With `own_cells` no sequence computes over the tokens of the others.
+    """
 
     most = 10**9
 
-    def __init__(self, model: NativeModel, parallel: int) -> None:
+    def __init__(
+        self,
+        model: NativeModel,
+        parallel: int,
+        *,
+        own_cells: bool = False,
+        limits: DeviceLimits = CPU_LIMITS,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
         self.batches: list[list[Span]] = []
         self.refused: list[list[Span]] = []
         exact = settings(flash_attention="off", cache_type_k="f32", cache_type_v="f32")
-        super().__init__(model, context_params(exact, parallel, model.traits))
+        params = context_params(exact, parallel, model.traits)
+        params.kv_unified = not own_cells
+        super().__init__(model, params, clock)
+        self.limits = limits
 
     def decode(self, spans: Sequence[Span], *, interruptible: bool = False) -> int:
         used = sum(self.last_position(i) + 1 for i in range(self.sequences))
@@ -39,11 +56,11 @@ class WatchedContext(NativeContext):
 
 
 class Floor:
-    """A scheduler that is stepped by hand, and what it told."""
+    """A scheduler that is stepped by hand, and what it told; `options` are those of its context."""
 
-    def __init__(self, path: Path, parallel: int, *, ahead: bool = False) -> None:
+    def __init__(self, path: Path, parallel: int, *, ahead: bool = False, **options: Any) -> None:
         self.model = NativeModel(path, model_params(settings(), {}))
-        self.context = WatchedContext(self.model, parallel)
+        self.context = WatchedContext(self.model, parallel, **options)
         self.pool = SequencePool(self.context, self.model.window)
         self.context.batches.clear()
         speculator = Speculator(self.model.vocab, always=True) if ahead else None

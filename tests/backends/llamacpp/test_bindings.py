@@ -33,7 +33,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (folder / "slow.py").write_text("import time\ntime.sleep(0.05)\nfrom . import part\n")
     (folder / "part.py").write_text("")
     (folder / "broken.py").write_text("import nothing_of_this_name\n")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.syspath_prepend(tmp_path)
     return folder.name
 
 

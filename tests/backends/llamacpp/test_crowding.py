@@ -2,28 +2,18 @@
 
 import random
 import string
-from dataclasses import replace
 
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.cache.tiers import Crowding
-from shepherd.backends.llamacpp.native import context
-from shepherd.backends.llamacpp.native.devices import CPU_LIMITS
+from shepherd.backends.llamacpp.native.devices import CPU_LIMITS, has_gpu
 from shepherd.messages import Message
 from shepherd.session import Session
 from tests.backends.llamacpp.support import PUP, Recorder, loaded
 
-LONG, SHORT = 115, 8  # words of some four tokens
-THRESHOLD = 256 * 256
-"""A sixteenth of what the program has: a model reads a long prompt for a second."""
-
-
-@pytest.fixture(autouse=True)
-def _low_threshold(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction] - pytest uses it
-    low = replace(CPU_LIMITS, crowding=THRESHOLD)
-    monkeypatch.setattr(context, "CPU_LIMITS", low)
-    monkeypatch.setattr(context, "GPU_LIMITS", low)
+LONG, MEDIUM, SHORT = 115, 9, 5  # words of some three tokens
+on_cpu = pytest.mark.skipif(has_gpu(), reason="on a GPU measurements decide")
 
 
 def talk(seed: int, words: int) -> Session:
@@ -45,6 +35,7 @@ def entries(backend: LlamaCppBackend) -> tuple[int, int]:
     return held["memory"], held["host"]
 
 
+@on_cpu
 async def test_a_long_conversation_makes_way_and_comes_back_warm() -> None:
     async with loaded(PUP, parallel=3, context_size=2048) as backend:
         first = talk(1, LONG)
@@ -57,8 +48,9 @@ async def test_a_long_conversation_makes_way_and_comes_back_warm() -> None:
         assert cached >= tokens - 1
 
 
+@on_cpu
 @pytest.mark.parametrize(
-    ("words", "host_mib"), [((SHORT, LONG), -1), ((LONG, SHORT), -1), ((LONG, LONG), 0)]
+    ("words", "host_mib"), [((SHORT, MEDIUM), -1), ((MEDIUM, SHORT), -1), ((LONG, LONG), 0)]
 )
 async def test_it_stays_where_that_costs_little_or_nothing_could_keep_it(
     words: tuple[int, int], host_mib: int
@@ -69,6 +61,7 @@ async def test_it_stays_where_that_costs_little_or_nothing_could_keep_it(
         assert entries(backend)[0] == 2
 
 
+@on_cpu
 async def test_what_is_shared_is_no_crowd() -> None:
     async with loaded(PUP, parallel=3, context_size=2048) as backend:
         shared = talk(1, LONG)
@@ -76,7 +69,7 @@ async def test_what_is_shared_is_no_crowd() -> None:
             other = Session(shared.system_message, [Message.user("Who are you?")])
             await ask(backend, other)
             await backend.generate_from_prefilled(held, Recorder(), 8)
-        longer = Session(shared.system_message, [Message.user(talk(3, LONG).system_message)])
+        longer = Session(shared.system_message, [Message.user(talk(3, MEDIUM).system_message)])
         await ask(backend, longer)
         assert entries(backend)[1] == 0
 

@@ -6,56 +6,38 @@ from typing import Any
 
 import pytest
 
-from shepherd.backends.llamacpp.native import devices
-from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import DeviceKind, gpus
-from shepherd.backends.llamacpp.native.fitting import GPU_RESERVE, free_memory, model_gpus
+from shepherd.backends.llamacpp.native.fitting import (
+    GPU_RESERVE,
+    fit_model,
+    free_memory,
+    model_gpus,
+)
+from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.cli.commands.doctor import check_all
 from shepherd.config.llamacpp import LlamaCppSection
+from tests.backends.llamacpp.machines import (
+    ACCELERATOR,
+    CPU,
+    GPU,
+    INTEGRATED,
+    NEW,
+    use_devices,
+    use_library,
+)
+from tests.backends.llamacpp.support import PUP, settings
 
 GIB = 1024**3
-CPU, GPU, INTEGRATED, ACCELERATOR, NEW = 0, 1, 2, 3, 9
 
 Machine = Callable[..., None]
 
 
-class Library:
-    """ggml's functions, for devices of these kinds and GiB of free memory."""
-
-    def __init__(self, *kinds: tuple[int, int]) -> None:
-        self._kinds = kinds
-
-    def ggml_backend_dev_count(self) -> int:
-        return len(self._kinds)
-
-    def ggml_backend_dev_get(self, index: int) -> int:
-        return index + 1
-
-    def ggml_backend_dev_name(self, handle: Any) -> bytes:
-        return b"D%d" % _index(handle)
-
-    def ggml_backend_dev_description(self, _handle: Any) -> bytes:
-        return b"a double"
-
-    def ggml_backend_dev_type(self, handle: Any) -> int:
-        return self._kinds[_index(handle)][0]
-
-    def ggml_backend_dev_memory(self, handle: Any, free: Any, total: Any) -> None:
-        size = self._kinds[_index(handle)][1] * GIB
-        free._obj.value, total._obj.value = size, 2 * size
-
-
-def _index(handle: Any) -> int:
-    number: int = handle.value
-    return number - 1
-
-
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Lets the machine have devices of these kinds and GiB of free memory."""
+
     def build(*kinds: tuple[int, int]) -> None:
-        library = Library(*kinds)
-        monkeypatch.setattr(devices, "_ggml", lambda: library)
-        monkeypatch.setattr(bindings(), "llama_supports_gpu_offload", lambda: True)
+        use_devices(monkeypatch, *((kind, size * GIB) for kind, size in kinds))
 
     return build
 
@@ -86,12 +68,17 @@ def test_the_free_memory_leaves_a_reserve_on_each(machine: Machine) -> None:
     assert apart.ram > 0
 
 
+def test_a_gpu_of_unknown_size_gets_the_model_as_the_settings_say(machine: Machine) -> None:
+    machine((GPU, 0))
+    own = settings(flash_attention="on")
+    assert fit_model(check_model_file(PUP), own).applied(own) is own
+
+
 def test_a_library_without_ggml_names_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> Any:
         raise AttributeError
 
-    monkeypatch.setattr(devices, "_ggml", missing)
-    monkeypatch.setattr(bindings(), "llama_supports_gpu_offload", lambda: True)
+    use_library(monkeypatch, missing)
     assert names() == []
 
 

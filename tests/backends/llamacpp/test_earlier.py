@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from shepherd.backends.base import Generation
 from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.speculation.drafts import (
     MATCH_LENGTHS,
     Draft,
     DraftKind,
     EarlierAnswers,
 )
-from shepherd.backends.llamacpp.speculation.payoff import StepBudget
 from shepherd.sampling import Sampling
+from tests.backends.llamacpp.floor import Floor
 from tests.backends.llamacpp.support import (
-    EXACT,
     PUP,
     conversation,
     generate,
@@ -93,30 +93,37 @@ async def repeated(
     return [await generate(backend, session) for _ in range(times)]
 
 
-def _longest(_budget: StepBudget, _rate: object, max_tokens: int, _each: object = 0.0) -> int:
-    return max_tokens
-
-
 def repeats_an_earlier_answer(answer: Generation) -> bool:
     """Whether most of it was drafted. A few tokens may be, from its own text."""
     return 2 * answer.stats.accepted_tokens > answer.stats.completion_tokens
 
 
-async def test_a_request_that_is_sent_again_is_answered_in_fewer_batches(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(StepBudget, "best_length", _longest)  # else a busy machine decides
-    async with pup(**EXACT) as backend:
-        answers = await repeated(backend, 4)
-    async with pup(**EXACT, speculation="off") as backend:
-        plain = await repeated(backend, 2)
-    assert len({answer.message.content for answer in (*answers, *plain)}) == 1
-    length = plain[0].stats.completion_tokens
-    for stats in (answer.stats for answer in answers):
-        assert stats.accepted_tokens <= stats.drafted_tokens <= length
-    assert answers[-1].stats.accepted_tokens > length - 5  # also of the draft in which it ends
-    assert repeats_an_earlier_answer(answers[-1])
-    assert plain[-1].stats.drafted_tokens == 0
+def test_a_request_that_is_sent_again_is_answered_in_fewer_batches() -> None:
+    floor, plain = Floor(PUP, 1, ahead=True), Floor(PUP, 1)
+    jobs = [answered(floor) for _ in range(4)]
+    batches = [len(floor.context.batches)]
+    jobs.append(answered(floor))
+    batches.append(len(floor.context.batches))
+    once = answered(plain)
+    assert {tuple(job.tokens) for job in jobs} == {tuple(once.tokens)}
+    assert all(job.accepted <= job.drafted <= job.generated for job in jobs)
+    assert jobs[-1].accepted > once.generated - 5  # also of the draft in which it ends
+    assert batches[1] - batches[0] < len(plain.context.batches) / 2
+    assert once.drafted == 0
+    floor.close()
+    plain.close()
+
+
+def answered(floor: Floor) -> Job:
+    """The same request again, to its end; every draft is used, however fast the machine is."""
+    tokens = floor.model.vocab.tokenize(
+        "<|im_start|>user\nWhat are you?<|im_end|>\n<|im_start|>assistant\n", parse_special=True
+    )
+    job = Job(len(tokens), tokens, Sampling(temperature=0.0), lambda update: None)
+    floor.scheduler.submit(job)
+    floor.scheduler.start(job, 100)
+    floor.run()
+    return job
 
 
 @pytest.mark.parametrize("asked", [Sampling(temperature=0.0), Sampling(seed=5), Sampling(top_k=1)])

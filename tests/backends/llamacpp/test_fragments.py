@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.inprocess.prompt import fragments
 from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.backends.inprocess.prompt.fragments import FragmentTokenizer
 from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
@@ -180,13 +179,10 @@ def test_an_earlier_runs_answers_give_their_tokens_again(
 
 
 @pytest.mark.parametrize("words", [1, 500], ids=["short", "long"])
-def test_the_memory_for_earlier_text_is_bounded(
-    monkeypatch: pytest.MonkeyPatch, words: int
-) -> None:
+def test_the_memory_for_earlier_text_is_bounded(words: int) -> None:
     """Short texts count with what their entries take, which is more than their characters."""
-    monkeypatch.setattr(fragments, "MAX_BYTES", BOUND)
     model = open_model(PUP)
-    tokenizer = FragmentTokenizer(model.vocab, SpecialTexts(model.vocab, ""))
+    tokenizer = FragmentTokenizer(model.vocab, SpecialTexts(model.vocab, ""), BOUND)
     tracemalloc.start()
     try:
         for number in range(2 * BOUND // (200 * words)):

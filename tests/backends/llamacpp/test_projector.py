@@ -6,7 +6,6 @@ import pytest
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.gguf import check_model_file
-from shepherd.backends.llamacpp.vision import projector as module
 from shepherd.backends.llamacpp.vision.projector import (
     ProjectorChoice,
     choose_projector,
@@ -18,12 +17,6 @@ from tests.backends.llamacpp import projectors, tiny
 from tests.backends.llamacpp.support import settings
 
 GEMMA = "gemma-3-4b-it-Q4_K_M.gguf"
-
-
-@pytest.fixture(autouse=True)
-def built_with_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The choice is the same with any build of llama.cpp."""
-    monkeypatch.setattr(module, "reads_images", lambda: True)
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +65,9 @@ def test_a_choice_between_strangers_is_left_to_the_user(tmp_path: Path) -> None:
         beside(tmp_path, GEMMA, "mmproj-x.gguf", "mmproj-y.gguf")
 
 
-def choose(model: Path, **values: object) -> ProjectorChoice:
-    return choose_projector(model, check_model_file(model), settings(**values))
+def choose(model: Path, *, reads: bool = True, **values: object) -> ProjectorChoice:
+    """The choice with a build of llama.cpp that reads images or not, whatever this one does."""
+    return choose_projector(model, check_model_file(model), settings(**values), lambda: reads)
 
 
 def test_a_fitting_projector_is_chosen_and_can_be_switched_off(model: Path) -> None:
@@ -92,7 +86,7 @@ def test_a_fitting_projector_is_chosen_and_can_be_switched_off(model: Path) -> N
 
 @pytest.mark.parametrize("kind", ["width", "damaged", "model", "build"])
 def test_a_projector_that_can_not_be_used_costs_only_images(
-    kind: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, model: Path, tmp_path: Path
 ) -> None:
     own = tmp_path / "model.gguf"
     own.write_bytes(model.read_bytes())
@@ -103,19 +97,18 @@ def test_a_projector_that_can_not_be_used_costs_only_images(
         file.write_bytes(file.read_bytes()[:5000])
     if kind == "model":
         file.write_bytes(model.read_bytes())
-    if kind == "build":
-        monkeypatch.setattr(module, "reads_images", lambda: False)
     reason = {
         "width": "is for another model: its embeddings have 128 numbers, those of the model 64",
         "damaged": "is cut off",
         "model": "is not a projector for images",
         "build": "`make chat IMAGES=1` builds it",
     }[kind]
-    choice = choose(own)
+    reads = kind != "build"
+    choice = choose(own, reads=reads)
     assert choice.projector is None
     assert reason in choice.notice
     with pytest.raises(ModelLoadError, match=reason.replace("(", r"\(")):
-        choose(own, projector=str(file))
+        choose(own, reads=reads, projector=str(file))
 
 
 def test_a_missing_projector_of_the_settings_is_an_error(model: Path) -> None:

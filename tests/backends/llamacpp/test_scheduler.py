@@ -1,16 +1,20 @@
 """Who waits for whom: what each step decodes, for which requests."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shepherd.backends.inprocess.answer import Failed, Finished
+from shepherd.backends.llamacpp.native.devices import CPU_LIMITS
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
-from shepherd.backends.llamacpp.scheduling.planner import SHARED_BATCH_DIVISOR, PrefillPace
+from shepherd.backends.llamacpp.scheduling.planner import SHARED_BATCH_DIVISOR
 from shepherd.errors import ContextFullError
 from shepherd.events import FinishReason
 from tests.backends.llamacpp.floor import STUCK, Floor, prompt
 from tests.backends.llamacpp.tiny import write_llama
+
+STEPS_OF_25 = replace(CPU_LIMITS, initial_chunk=25, min_chunk=25, min_shared_chunk=25)
 
 
 def test_a_long_prompt_delays_other_streams_by_one_chunk(tmp_path: Path) -> None:
@@ -238,12 +242,12 @@ def test_a_long_prompt_goes_on_beside_ever_new_short_ones(long_llama: Path) -> N
 
 
 def test_prompts_side_by_side_take_no_more_steps_than_one_of_their_length(
-    long_llama: Path, monkeypatch: pytest.MonkeyPatch
+    long_llama: Path,
 ) -> None:
-    monkeypatch.setattr(PrefillPace, "limit", _always_25)
+    """Nothing is measured by a clock that stands still, so that each step has 25 tokens."""
     steps: list[int] = []
     for lengths in ([1_000], [250] * 4, [625, 30, 220, 125]):
-        floor = Floor(long_llama, 4)
+        floor = Floor(long_llama, 4, limits=STEPS_OF_25, clock=lambda: 0.0)
         for seed, length in enumerate(lengths):
             floor.scheduler.submit(
                 Job(length, prompt(length, seed), STUCK, receive=lambda update: None)
@@ -253,7 +257,3 @@ def test_prompts_side_by_side_take_no_more_steps_than_one_of_their_length(
         steps.append(floor.context.decoded_batches)
         floor.close()
     assert steps == [40, 40, 40]
-
-
-def _always_25(_pace: PrefillPace, room: int, **_: object) -> int:
-    return min(room, 25)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.inprocess.answer import Finished
-from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.devices import CPU_FLASH_LIMITS, CPU_LIMITS
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.planner import PrefillPace
@@ -162,11 +161,8 @@ def test_the_answers_of_one_request_share_its_prompt(long_llama: Path) -> None:
     floor.close()
 
 
-def test_where_others_cost_nothing_prompts_are_read_together(
-    long_llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SequencePool, "is_crowded_by_others", False)
-    floor = Floor(long_llama, 4)
+def test_where_others_cost_nothing_prompts_are_read_together(long_llama: Path) -> None:
+    floor = Floor(long_llama, 4, own_cells=True)
     for seed in range(3):
         floor.start(prompt(2_000, seed), 1)
     floor.scheduler.step()

@@ -1,9 +1,10 @@
 """Markers are found wherever they are, and many of them cost little to look for."""
 
+import cProfile
 import re
 from collections.abc import Collection
+from types import CodeType
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,19 +35,17 @@ def test_the_longest_marker_is_found(
     assert found == expected(markers, text, pos, final=final)
 
 
-def test_the_names_of_many_tools_are_no_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_names_of_many_tools_are_no_pattern() -> None:
     """Compiling a pattern of a thousand names takes a second in which nobody is answered."""
-    sizes: list[int] = [0]
-    compiled = re.compile
-
-    def note(pattern: str, flags: int = 0) -> re.Pattern[str]:
-        sizes.append(len(pattern))
-        return compiled(pattern, flags)
-
-    monkeypatch.setattr(re, "compile", note)
     tools = [ToolSpec(f"tool_of_many_{i}", "", {"type": "object"}) for i in range(1_000)]
-    output = OutputFilter(OutputStyle(), tools)
-    events = output.feed('<tool_call>{"name": "tool_of_many_7", "arguments": {}}</tool_call>')
-    events += output.finish()
+    with cProfile.Profile() as profile:
+        output = OutputFilter(OutputStyle(), tools)
+        events = output.feed('<tool_call>{"name": "tool_of_many_7", "arguments": {}}</tool_call>')
+        events += output.finish()
     assert [call.name for call in output.result.tool_calls] == ["tool_of_many_7"], events
-    assert max(sizes) < 1_000
+    compiling = (
+        entry.callcount
+        for entry in profile.getstats()
+        if isinstance(entry.code, CodeType) and entry.code.co_filename == re._parser.__file__
+    )
+    assert sum(compiling) < 10_000

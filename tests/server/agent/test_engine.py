@@ -20,7 +20,21 @@ from shepherd.session import Session
 from tests.server.agent.support import agent_of, directory, runner
 from tests.server.harness import RunningServer, ask
 
-Engine = RunningServer[LlamaCppBackend]
+
+class RecordingBackend(LlamaCppBackend):
+    """Keeps how many tokens of each prompt there were, and how many of them were cached."""
+
+    def __init__(self, *loaded: Any) -> None:
+        super().__init__(*loaded)
+        self.prompts: list[tuple[int, int]] = []
+
+    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+        prefilled = await super().prefill_session(session, callback)
+        self.prompts.append((prefilled.prompt_tokens, prefilled.cached_tokens))
+        return prefilled
+
+
+Engine = RunningServer[RecordingBackend]
 
 
 def _agent(work: Path) -> Agent:
@@ -34,9 +48,9 @@ def _agent(work: Path) -> Agent:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Engine]:
-    async def load() -> LlamaCppBackend:
+    async def load() -> RecordingBackend:
         section, greedy = LlamaCppSection(threads=1), Sampling(temperature=0.0)
-        return await LlamaCppBackend.load(
+        return await RecordingBackend.load(
             builtin_model(), section, greedy, parallel=1, name=BUILTIN_NAME
         )
 
@@ -47,18 +61,8 @@ def server(tmp_path: Path) -> Iterator[Engine]:
         yield running
 
 
-def test_each_prompt_continues_the_last_one_in_the_cache(
-    server: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prompts: list[tuple[int, int]] = []
-    prefill_session = server.backend.prefill_session
-
-    async def prefill(session: Session, callback: EventCallback) -> Prefilled:
-        prefilled = await prefill_session(session, callback)
-        prompts.append((prefilled.prompt_tokens, prefilled.cached_tokens))
-        return prefilled
-
-    monkeypatch.setattr(server.backend, "prefill_session", prefill)
+def test_each_prompt_continues_the_last_one_in_the_cache(server: Engine) -> None:
+    prompts = server.backend.prompts
     history: list[Any] = [{"role": "user", "content": "Read notes.txt"}]
     with server.client() as client:
         first = ask(client, messages=history)

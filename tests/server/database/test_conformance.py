@@ -1,7 +1,6 @@
 """The stores of the server do the same in SQLite and in PostgreSQL."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -109,18 +108,16 @@ async def test_responses_belong_to_their_owner(place: Place) -> None:
         assert await store.load("me", odd) is None
 
 
-async def test_responses_expire_and_make_room(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = time.time()
-    stores = [ResponseStore(place("responses", MIGRATIONS), 2, 1) for _ in range(4)]
+async def test_responses_expire_and_make_room(place: Place) -> None:
+    now = 1_000_000.0
+    stores = [ResponseStore(place("responses", MIGRATIONS), 2, 1, lambda: now) for _ in range(4)]
     for number, store in enumerate(stores):  # each prunes with its first response
-        monkeypatch.setattr(time, "time", lambda number=number: now + number)
+        now += 1
         await store.save("me", stored(f"r{number}", size=400_000))
     store = stores[0]
     loaded = [await store.load("me", f"r{number}") for number in range(4)]
     assert [response is not None for response in loaded] == [False, False, True, True]
-    monkeypatch.setattr(time, "time", lambda: now + 3 * DAY_SECONDS)
+    now += 3 * DAY_SECONDS
     assert await store.load("me", "r3") is None
 
 

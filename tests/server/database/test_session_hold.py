@@ -18,12 +18,12 @@ from tests.patience import PATIENCE, POLL
 from tests.postgres import PASSWORD, RealPostgres
 from tests.transcripts import begin, fail, journal, reopen
 
-CHECK_SECONDS = "shepherd.transcript.database.CHECK_SECONDS"
+NEVER = 1e6
 
 
-def store_in(address: Address) -> SessionStore:
+def store_in(address: Address, check_seconds: float = NEVER) -> SessionStore:
     """A store with connections of its own, as another process has it."""
-    storage = SessionDatabase(PostgresServer(address))
+    storage = SessionDatabase(PostgresServer(address), check_seconds)
     storage.tables.migrate()
     return SessionStore(storage)
 
@@ -57,10 +57,9 @@ def disconnect(address: Address) -> None:
 
 
 def test_a_killed_database_loses_nothing_and_the_session_stays_locked(
-    postgres: RealPostgres, address: Address, monkeypatch: pytest.MonkeyPatch
+    postgres: RealPostgres, address: Address
 ) -> None:
-    monkeypatch.setattr(CHECK_SECONDS, 0.05)
-    store, notices = store_in(address), list[str]()
+    store, notices = store_in(address, 0.05), list[str]()
     session = begin(store, notices.append)
     session.add(Message.user("before"))
     postgres.kill()
@@ -85,10 +84,7 @@ def test_a_killed_database_loses_nothing_and_the_session_stays_locked(
     assert len(notices) == 1
 
 
-def test_a_lost_connection_is_made_again_at_once(
-    address: Address, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(CHECK_SECONDS, 1e6)
+def test_a_lost_connection_is_made_again_at_once(address: Address) -> None:
     session = begin(store_in(address))
     session.add(Message.user("one"))
     disconnect(address)
@@ -97,10 +93,7 @@ def test_a_lost_connection_is_made_again_at_once(
     journal(session).close()
 
 
-def test_a_process_that_lost_its_session_to_another_writes_no_more(
-    address: Address, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(CHECK_SECONDS, 1e6)
+def test_a_process_that_lost_its_session_to_another_writes_no_more(address: Address) -> None:
     store, notices = store_in(address), list[str]()
     session = begin(store, notices.append)
     session.add(Message.user("mine"))
@@ -125,9 +118,7 @@ def test_a_process_that_lost_its_session_to_another_writes_no_more(
     assert other.storage.ids() == []
 
 
-def test_the_lock_of_a_lost_connection_is_waited_for(
-    address: Address, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lock_of_a_lost_connection_is_waited_for(address: Address) -> None:
     """The database has not noticed yet that the first connection is lost."""
     import psycopg
 
@@ -136,11 +127,13 @@ def test_the_lock_of_a_lost_connection_is_waited_for(
     storage.tables.migrate()
     hold = SessionHold(server, "mine")
     hold.write([(0, b"header")])
-    lost = vars(hold)["_connection"]
-    monkeypatch.setattr(hold, "_connection", None)
-    with pytest.raises(psycopg.OperationalError, match="still has the lock"):
-        hold.write([(1, b"line")])
-    lost.close()
+    disconnect(address)
+    with psycopg.connect(address.url, password=PASSWORD, autocommit=True) as lost:
+        lost.execute("SELECT pg_advisory_lock(hashtextextended('sessions:mine', 0))")
+        with pytest.raises(psycopg.OperationalError, match="terminat"):
+            hold.write([(1, b"line")])
+        with pytest.raises(psycopg.OperationalError, match="still has the lock"):
+            hold.write([(1, b"line")])
 
     def writes() -> bool:
         try:

@@ -1,7 +1,6 @@
 """Responses that are stored: used later, listed, deleted, and only by the key that made them."""
 
 import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -211,16 +210,14 @@ def stored(id: str, size: int = 10) -> StoredResponse:
     return StoredResponse(body, ())
 
 
-async def test_responses_expire_after_their_last_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = ResponseStore(tmp_path / "responses.db", days=2, max_mib=1)
-    now = time.time()
+async def test_responses_expire_after_their_last_use(tmp_path: Path) -> None:
+    now = 1_000_000.0
+    store = ResponseStore(tmp_path / "responses.db", days=2, max_mib=1, clock=lambda: now)
     await store.save("", stored("used"))
     await store.save("", stored("unused"))
-    monkeypatch.setattr(time, "time", lambda: now + 1.5 * DAY_SECONDS)
+    now += 1.5 * DAY_SECONDS
     await store.load_chain("", "used", MIB)
-    monkeypatch.setattr(time, "time", lambda: now + 3 * DAY_SECONDS)
+    now += 1.5 * DAY_SECONDS
     assert await store.load("", "used") is not None
     assert await store.load("", "unused") is None
     assert not await store.delete("", "unused")

@@ -6,12 +6,12 @@ import httpx
 import pytest
 
 from shepherd.backends.base import Memory
-from shepherd.backends.llamacpp.native import fitting
-from shepherd.backends.llamacpp.native.devices import Device, DeviceKind
+from shepherd.backends.llamacpp.native.fitting import GPU_RESERVE
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import builtin_model
 from shepherd.server.app import create_app
 from shepherd.server.pool.catalog import MachineMemory
+from tests.backends.llamacpp.machines import GPU, use_devices, use_library
 from tests.server.pool.places import Home
 
 MIB = 1024**2
@@ -19,16 +19,8 @@ SETTINGS = LlamaCppSection(flash_attention="on")
 
 
 def has(monkeypatch: pytest.MonkeyPatch, *sizes: int) -> None:
-    """Let the machine have GPUs of these sizes, in bytes behind the reserve."""
-    devices = [
-        Device("GPU", "of set size", DeviceKind.GPU, size + fitting.GPU_RESERVE, size)
-        for size in sizes
-    ]
-
-    def given(_settings: LlamaCppSection) -> list[Device]:
-        return devices
-
-    monkeypatch.setattr(fitting, "model_gpus", given)
+    """Let the machine have GPUs with so many free bytes behind the reserve."""
+    use_devices(monkeypatch, *((GPU, size + GPU_RESERVE) for size in sizes))
 
 
 def test_a_model_takes_what_fits_onto_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,10 +68,10 @@ async def test_ollama_lists_the_part_on_the_gpu(
 def test_gpus_are_looked_at_only_for_a_local_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of providers loads no llama.cpp."""
 
-    def fails(_settings: LlamaCppSection) -> list[Device]:
+    def fails() -> None:
         raise AssertionError
 
-    monkeypatch.setattr(fitting, "model_gpus", fails)
+    use_library(monkeypatch, fails)
     memory = MachineMemory(SETTINGS)
     with pytest.raises(AssertionError):
         memory.limit()

@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from shepherd.errors import AccessError, ConfigError
+from shepherd.server.pool.catalog import SCAN_SECONDS, Catalog, MachineMemory
 from shepherd.server.pool.pool import ModelPool
 from tests.patience import PATIENCE
 from tests.server.harness import HI, RunningServer, ask
@@ -146,16 +147,27 @@ def test_any_model_lets_the_default_answer_and_is_logged_once(
     assert home.opened == ["pup", "qwen"]
 
 
-def test_the_list_has_all_models_and_loads_none(
-    server: RunningServer[ModelPool], home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_new_files_are_looked_for_every_few_seconds(home: Home) -> None:
+    now, config = 100.0, home.config()
+    memory = MachineMemory(config.llamacpp)
+    catalog = Catalog(config, home.book, home.open_scripted, memory, lambda: now)
+    await catalog.refresh()
     home.add_model("late")
-    monkeypatch.setattr("shepherd.server.pool.catalog.SCAN_SECONDS", 0)
+    await catalog.refresh()
+    assert "late" not in catalog.entries
+    now += SCAN_SECONDS
+    await catalog.refresh()
+    assert "late" in catalog.entries
+
+
+def test_the_list_has_all_models_and_loads_none(
+    server: RunningServer[ModelPool], home: Home
+) -> None:
     with httpx.Client(base_url=server.url, timeout=PATIENCE) as http:
         models = {m["id"]: m for m in http.get("/v1/models").json()["data"]}
         assert next(iter(models)) == "pup"
         assert set(models) == {
-            *("pup", "qwen", "team/tiny", "late", "cloud/gpt-4o", "relay/claude-sonnet-4-5"),
+            *("pup", "qwen", "team/tiny", "cloud/gpt-4o", "relay/claude-sonnet-4-5"),
             *("disk", "gpt-4o", "smart", "pup2"),
         }
         assert home.opened == ["pup"]

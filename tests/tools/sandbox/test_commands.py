@@ -13,10 +13,11 @@ from shepherd.events import Event, Notice
 from shepherd.messages import ToolCall
 from shepherd.tools.base import AccessKind, ToolResult
 from shepherd.tools.permissions.approval import Choice, DenyingApprover
+from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule, parse_rule
 from shepherd.tools.sandbox.sandbox import Attempt, Finding, Sandbox
-from shepherd.tools.sandbox.view import tree
+from shepherd.tools.sandbox.view.tree import MAX_SHIELDED, TreeScanner
 from tests.tools.workshop import Workshop, open_workshop
 
 ASK, AUTO, ALL = ApproveMode.ASK, ApproveMode.AUTO, ApproveMode.ALL
@@ -221,14 +222,23 @@ async def test_without_a_box_commands_run_and_it_is_told_once(shop: Shop) -> Non
     assert "Commands run without one" in notice
 
 
-async def test_a_tree_too_large_to_know_asks(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "MAX_ENTRIES", 10)
+async def test_too_many_secrets_to_hide_ask(shop: Shop) -> None:
     commands = shop()
-    for number in range(11):
-        (commands.root / str(number)).touch()
+    for number in range(MAX_SHIELDED + 1):
+        (commands.root / f".env.{number}").touch()
     assert await commands.run("true") == "Error: denied by the user"
     (notice,) = commands.notices
     assert "too many files" in notice
+
+
+def test_a_tree_of_too_many_entries_is_not_known(tmp_path: Path) -> None:
+    files = FileRules(PermissionPolicy(tmp_path), tmp_path)
+    scanner = TreeScanner(files, max_entries=10)
+    for number in range(10):
+        (tmp_path / str(number)).touch()
+    assert scanner.scan(str(tmp_path)).complete
+    (tmp_path / "10").mkdir()
+    assert not scanner.scan(str(tmp_path)).complete
 
 
 async def test_the_network_is_off_until_the_user_says_yes(shop: Shop, port: int) -> None:

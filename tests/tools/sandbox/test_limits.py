@@ -208,12 +208,9 @@ def test_the_exit_code_is_that_of_the_command(box: Box, tmp_path: Path) -> None:
     assert run_in(box, profile, ["no-such-program"]).code == 127
 
 
-def test_what_killed_sessions_left_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    stale = tmp_path / "shepherd-box-stale"
-    (stale / "tmp").mkdir(parents=True)
+def test_what_killed_sessions_left_is_removed() -> None:
+    stale = Path(tempfile.mkdtemp(prefix="shepherd-box-"))
+    (stale / "tmp").mkdir()
     (stale / "lock").touch()
 
     with private_files() as used:

@@ -157,8 +157,14 @@ def _reason(matcher: "LLMatcher") -> str:
 class GrammarCompiler:
     """Compiles each grammar once. Used from one event loop."""
 
-    def __init__(self, vocabulary: Callable[[], Awaitable[TokenBytes]]) -> None:
-        """`vocabulary` loads that of the model, when the first grammar is compiled."""
+    def __init__(
+        self, vocabulary: Callable[[], Awaitable[TokenBytes]], python: str = sys.executable
+    ) -> None:
+        """`vocabulary` loads that of the model, when the first grammar is compiled.
+
+        `python` is the interpreter in which grammars are tried.
+        """
+        self._python = python
         self._vocabulary = vocabulary
         self._tokenizer: LLTokenizer | None = None
         self._known: OrderedDict[str, LLMatcher] = OrderedDict()
@@ -188,7 +194,7 @@ class GrammarCompiler:
         async with self._trials:
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-P", "-m", __name__),
+                    *(self._python, "-P", "-m", __name__),
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.DEVNULL,

@@ -30,7 +30,14 @@ class FragmentTokenizer:
     answer again gives the tokens that are already in memory. Not thread-safe.
     """
 
-    def __init__(self, vocab: special.Vocabulary, specials: special.SpecialTexts) -> None:
+    def __init__(
+        self,
+        vocab: special.Vocabulary,
+        specials: special.SpecialTexts,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        """`max_bytes`: the memory for pieces that are known."""
+        self._max_bytes = max_bytes
         self._vocab = vocab
         self._specials = specials
         self._known: OrderedDict[str, tuple[int, ...]] = OrderedDict()
@@ -146,7 +153,7 @@ class FragmentTokenizer:
     def _remember(self, key: str, tokens: tuple[int, ...]) -> tuple[int, ...]:
         self._bytes_known += _size(key, tokens) - _size(key, self._known.get(key))
         self._known[key] = tokens
-        while self._bytes_known > MAX_BYTES:
+        while self._bytes_known > self._max_bytes:
             self._bytes_known -= _size(*self._known.popitem(last=False))
         return tokens
 

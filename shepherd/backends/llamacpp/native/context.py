@@ -26,7 +26,9 @@ ABORTED = 2
 class NativeContext:
     """A context; one owner thread only. Counts `decoded_tokens` and `decoded_batches`."""
 
-    def __init__(self, model: NativeModel, params: Any) -> None:
+    def __init__(
+        self, model: NativeModel, params: Any, clock: Callable[[], float] = perf_counter
+    ) -> None:
         """Reserve the memory; raises ModelLoadError if there is not enough."""
         self._lib = bindings()
         self._workers = model.workers
@@ -45,7 +47,7 @@ class NativeContext:
         """Whether `decode` only queues a batch, as on a GPU; `synchronize` waits for it."""
         self.interrupt = Interrupt() if not has_gpu() and model.workers is None else None
         """Ends a batch early; None where llama.cpp can't do that."""
-        self.stopwatch = Stopwatch(self)
+        self.stopwatch = Stopwatch(self, clock)
         self.limits = _limits(params.flash_attn_type)
         self.keeps_windows = bool(params.swa_full)
         """Whether layers with a sliding window keep all tokens."""

@@ -53,8 +53,11 @@ class Relay:
     All methods may be called from any thread.
     """
 
-    def __init__(self, info: WorkerInfo, timeout: float) -> None:
+    def __init__(
+        self, info: WorkerInfo, timeout: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """`timeout`: seconds after which a worker that owes an answer is lost."""
+        self.clock = clock
         self.info = info
         self.timeout = timeout
         self.connected = False
@@ -137,7 +140,7 @@ class _Connection:
         self._worker: socket.socket | None = None
         self._unanswered: SimpleQueue[Request | None] = SimpleQueue()
         self._readable = select.poll()
-        self._moved = time.monotonic()
+        self._moved = relay.clock()
 
     def serve(self) -> None:
         """Relay until llama.cpp closes its connection."""
@@ -200,7 +203,7 @@ class _Connection:
                 data = self._client.recv(_CHUNK)
                 if not data:
                     return
-                self._moved = time.monotonic()  # before an answer is waited for
+                self._moved = self._relay.clock()  # before an answer is waited for
                 for request in reader.feed(data):
                     if request.answer_size is not None:
                         self._unanswered.put(request)
@@ -215,7 +218,7 @@ class _Connection:
             self._lose(self._silence)
         except OSError as error:
             self._lose(_reason(error))
-        self._moved = time.monotonic()
+        self._moved = self._relay.clock()
 
     def _answer_all(self) -> None:
         """Give llama.cpp an answer to each request, in order."""
@@ -252,7 +255,7 @@ class _Connection:
         while self._worker is not None and not self._relay.lost:
             if len(data) == count:
                 return data
-            left = self._moved + self._relay.timeout - time.monotonic()
+            left = self._moved + self._relay.timeout - self._relay.clock()
             if left <= 0:
                 self._lose(self._silence)
                 break
@@ -265,7 +268,7 @@ class _Connection:
                 break
             if not part:
                 self._lose("it closed the connection")
-            self._moved = time.monotonic()
+            self._moved = self._relay.clock()
             data += part
         return None
 

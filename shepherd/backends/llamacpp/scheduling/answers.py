@@ -1,7 +1,6 @@
 """The tokens of answers: their text as updates, and whether an answer ends with one."""
 
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import NamedTuple
 
 from shepherd.backends.inprocess.answer import Text
@@ -151,7 +150,8 @@ class DecodeLoop:
         jobs = [part.job for part in parts]
         starts = [len(part.sequence.tokens) for part in parts]
         positions = [part.sequence.position for part in parts]
-        deadline = perf_counter() + _max_seconds(jobs)
+        stopwatch = self._context.stopwatch
+        deadline = stopwatch.now() + _max_seconds(jobs)
         decoded = 0
         try:
             while True:
@@ -175,7 +175,7 @@ class DecodeLoop:
                     len(job.tokens) > start + length
                     for job, start in zip(jobs, starts, strict=True)
                 )
-                if self.endings or ahead or not quiet() or perf_counter() > deadline:
+                if self.endings or ahead or not quiet() or stopwatch.now() > deadline:
                     return []
         finally:
             self._settle(parts, starts, decoded)

@@ -1,7 +1,7 @@
 """Finds the projector of a model: the setting, or the file beside the model that fits it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -59,16 +59,24 @@ class ProjectorChoice:
         return self.projector.bytes if self.projector is not None else 0
 
 
-def choose_projector(model: Path, header: GgufHeader, settings: LlamaCppSection) -> ProjectorChoice:
-    """The projector for a model. Raises ModelLoadError if the one of the settings does not fit."""
+def choose_projector(
+    model: Path,
+    header: GgufHeader,
+    settings: LlamaCppSection,
+    build_reads: Callable[[], bool] = reads_images,
+) -> ProjectorChoice:
+    """The projector for a model. Raises ModelLoadError if the one of the settings does not fit.
+
+    `build_reads` says whether this build of llama.cpp reads images; it loads the library.
+    """
     if settings.projector == NONE:
         return ProjectorChoice()
     if settings.projector:
         path = locate_projector(settings.projector, Path(settings.models_dir).expanduser())
         checked = _checked(path, header)
-        _check_build(path)
+        _check_build(path, build_reads)
         return ProjectorChoice(checked)
-    return _beside(model, header)
+    return _beside(model, header, build_reads)
 
 
 def projector_bytes(model: Path, header: GgufHeader, settings: LlamaCppSection) -> int:
@@ -109,14 +117,14 @@ def projectors_beside(model: Path) -> list[Path]:
     return sorted((path for path in projectors if fitting[path] == best >= 0), key=_precision)
 
 
-def _beside(model: Path, header: GgufHeader) -> ProjectorChoice:
+def _beside(model: Path, header: GgufHeader, build_reads: Callable[[], bool]) -> ProjectorChoice:
     """The projector beside a model; one that does not fit costs only its use."""
     try:
         candidates = projectors_beside(model)
         if not candidates:
             return ProjectorChoice()
         projector = _checked(candidates[0], header)
-        _check_build(projector.path)
+        _check_build(projector.path, build_reads)
     except ModelLoadError as error:
         return ProjectorChoice(notice=f"The model can't see images: {error}")
     except OSError:
@@ -146,8 +154,8 @@ def _model_width(header: GgufHeader) -> int | None:
     return width if isinstance(width, int) else None
 
 
-def _check_build(path: Path) -> None:
-    if not reads_images():
+def _check_build(path: Path, build_reads: Callable[[], bool]) -> None:
+    if not build_reads():
         raise ModelLoadError(
             f"The projector {path.name} needs llama.cpp's library for images, which this build "
             f"lacks. `{BUILD_COMMAND}` builds it (4 to 10 minutes)."

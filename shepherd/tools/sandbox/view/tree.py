@@ -62,8 +62,9 @@ class _Directory:
 class TreeScanner:
     """Scans a tree repeatedly; only changed directories are read again."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, max_entries: int = MAX_ENTRIES) -> None:
         self._rules = rules
+        self._max_entries = max_entries
         self._known: dict[str, _Directory] = {}
 
     def scan(self, root: str) -> Shielded:
@@ -78,7 +79,7 @@ class TreeScanner:
             shielded.hidden.update(directory.hidden)
             shielded.protected.update(directory.protected)
             pending.extend(directory.below)
-            if entries > MAX_ENTRIES:
+            if entries > self._max_entries:
                 shielded.complete = False
                 break
         self._known = known

@@ -7,11 +7,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
-from shepherd.backends.llamacpp.rpc import relay as relay_module
 from shepherd.backends.llamacpp.rpc.probe import Address, WorkerError, probe, receive_exactly
 from shepherd.backends.llamacpp.rpc.protocol import (
     HELLO_REQUEST,
@@ -136,16 +134,12 @@ def test_a_silent_worker_is_lost_after_the_timeout(worker: ScriptedWorker) -> No
     assert "did not answer for 0.2 seconds (llamacpp.rpc_timeout)" in relay.lost
 
 
-def test_a_worker_that_owes_nothing_may_be_silent(
-    worker: ScriptedWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    late = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late[0])
-    monkeypatch.setattr(relay_module, "time", clock)
-    relay, _ = relay_of(worker)
+def test_a_worker_that_owes_nothing_may_be_silent(worker: ScriptedWorker) -> None:
+    late = 0.0
+    relay = Relay(probe(worker.address), PATIENCE, lambda: time.monotonic() + late)
     client = Client(relay)
     assert client.tensor(1) == b"x"
-    late[0] = 10 * PATIENCE
+    late = 10 * PATIENCE
     assert client.tensor(1) == b"x"
     assert relay.lost == ""
 

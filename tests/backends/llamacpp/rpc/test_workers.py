@@ -10,14 +10,12 @@ import pytest
 from shepherd.backends.llamacpp.native.devices import Device, DeviceKind
 from shepherd.backends.llamacpp.native.fitting import GPU_RESERVE, fit_model, free_memory
 from shepherd.backends.llamacpp.native.gguf import check_model_file
-from shepherd.backends.llamacpp.rpc import workers as workers_module
 from shepherd.backends.llamacpp.rpc.serve import MemoryMeter
 from shepherd.backends.llamacpp.rpc.workers import (
     Workers,
     has_rpc,
     memory_shares,
     open_workers,
-    rpc_library,
 )
 from shepherd.cli.commands.doctor import State, check_all
 from shepherd.config.load import load_config
@@ -28,11 +26,7 @@ GIB = 1024**3
 WORKER = Device("RPC0", "10.0.0.2:50052", DeviceKind.GPU, 6 * GIB, 8 * GIB, remote=True)
 
 
-@pytest.fixture(autouse=True)
-def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether llama.cpp has RPC changes nothing in these tests."""
-    rpc_library.cache_clear()
-    monkeypatch.setattr(workers_module, "has_rpc", lambda: False)
+without_rpc = pytest.mark.skipif(has_rpc(), reason="this llama.cpp is built with RPC")
 
 
 def test_layers_are_divided_by_free_memory() -> None:
@@ -77,6 +71,7 @@ def test_a_worker_offers_at_most_its_limit() -> None:
     assert unlimited.offer(8 * GIB, 16 * GIB, 0) == (8 * GIB, 16 * GIB)
 
 
+@without_rpc
 def test_a_llamacpp_without_rpc_names_the_command_that_builds_it() -> None:
     with pytest.raises(ConfigError, match="make chat RPC=1"):
         open_workers(settings(rpc_servers=["127.0.0.1:1"]))
@@ -92,9 +87,8 @@ def test_workers_divide_the_model_alone(name: str) -> None:
         open_workers(settings(rpc_servers=["127.0.0.1:1"], **{name: 2}))
 
 
-def test_doctor_says_what_is_wrong_with_a_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@without_rpc
+def test_doctor_says_what_is_wrong_with_a_worker(tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path), "PATH": ""}
     overrides = {"llamacpp.rpc_servers": ["127.0.0.1:1"]}
     [without] = [c for c in check_all(tmp_path, env, overrides) if c.name == "rpc"]
