@@ -8,9 +8,9 @@ import socket
 from typing import Any
 
 import pytest
-from shepherd.config.choices import SandboxMode
 
 from shepherd.cli.commands.doctor import State, check_sandbox
+from shepherd.config.section import SandboxMode
 from shepherd.tools.sandbox.sandbox import Attempt, Finding
 from tests.cli.program import Program
 from tests.forked import SHEPHERD
