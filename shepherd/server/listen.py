@@ -16,6 +16,13 @@ from shepherd.server.settings import ServerSettings
 class UnsafeAddressError(ConfigError):
     """Other machines can reach the address, and clients would not need a key."""
 
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f"Refusing to listen on {host} without authentication: every machine that "
+            "reaches it could use the model. Use --auth-mode json (and `shepherd apikey add "
+            "NAME`), or --insecure if that is what you want."
+        )
+
 
 @contextmanager
 def bound_sockets(
@@ -39,11 +46,7 @@ def bind(settings: ServerSettings, *, authenticated: bool = False) -> socket.soc
     """
     family, address = _resolve(settings.host, settings.port)
     if not (authenticated or settings.insecure or names_this_machine(address[0])):
-        raise UnsafeAddressError(
-            f"Refusing to listen on {settings.host} without authentication: every machine that "
-            "reaches it could use the model. Use --auth-mode json (and `shepherd apikey add "
-            "NAME`), or --insecure if that is what you want."
-        )
+        raise UnsafeAddressError(settings.host)
     # asyncio sends small parts of a stream at once only if the socket names its protocol
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

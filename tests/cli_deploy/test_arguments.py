@@ -10,7 +10,6 @@ from typer.main import get_command
 
 from shepherd.cli.commands.deploy import deploy as commands
 from shepherd.cli.deploy.application import (
-    Deployment,
     check_settings,
     deploy,
     engine_options,
@@ -74,15 +73,15 @@ def config(**server: Any) -> Config:
 def test_an_open_address_needs_keys_or_insistence() -> None:
     arguments = read_arguments({})
     with pytest.raises(ConfigError, match="Refusing to listen"):
-        check_settings(Deployment(arguments, config(host="0.0.0.0")))
-    check_settings(Deployment(arguments, config(host="0.0.0.0", auth_mode="json")))
-    check_settings(Deployment(read_arguments({"insecure": True}), config(host="::")))
-    check_settings(Deployment(arguments, config()))
+        check_settings(arguments, config(host="0.0.0.0"))
+    check_settings(arguments, config(host="0.0.0.0", auth_mode="json"))
+    check_settings(read_arguments({"insecure": True}), config(host="::"))
+    check_settings(arguments, config())
 
 
 def test_a_unix_socket_is_refused() -> None:
     with pytest.raises(ConfigError, match="Unix sockets"):
-        check_settings(Deployment(read_arguments({}), config(socket="/run/x")))
+        check_settings(read_arguments({}), config(socket="/run/x"))
 
 
 def test_the_proxy_gets_the_address_and_the_certificate(tmp_path: Path) -> None:
@@ -101,7 +100,11 @@ def test_the_proxy_gets_the_address_and_the_certificate(tmp_path: Path) -> None:
     }
 
 
+def test_the_key_may_be_in_the_file_of_the_certificate() -> None:
+    assert http_options(config(tls_cert="/c"), 8443)["ssl_keyfile"] == "/c"
+
+
 @pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed here")
 def test_without_ray_the_error_says_what_to_install() -> None:
     with pytest.raises(ConfigError, match=r"pip install 'shepherd\[ray\]'"):
-        deploy(Deployment(read_arguments({}), config()))
+        deploy(read_arguments({}), config())

@@ -215,12 +215,26 @@ async def test_measurements_of_all_replicas() -> None:
         "# HELP m_total Things.",
         "# TYPE m_total counter",
         'm_total{replica="one"} 1.0',
-        'm_total{replica="one",a="x y",b="{}"} 2.0',
+        'm_total{a="x y",b="{}",replica="one"} 2.0',
         'm_total{replica="two"} 1.0',
-        'm_total{replica="two",a="x y",b="{}"} 2.0',
+        'm_total{a="x y",b="{}",replica="two"} 2.0',
         "# HELP n Others.",
         "# TYPE n gauge",
-        'n{replica="two"} 3',
+        'n{replica="two"} 3.0',
+    ]
+
+
+async def test_measurements_keep_the_format_that_the_client_reads() -> None:
+    headers = [(b"content-type", b"application/openmetrics-text; version=1.0.0; charset=utf-8")]
+    text = b"# HELP m Things.\n# TYPE m counter\nm_total 1.0\n# EOF\n"
+    replies = [ReplicaReply(name, 200, headers, text) for name in ("one", "two")]
+    _, _, body = await ask(ScriptedReplicas(replies=replies), b"", "/metrics", "GET")
+    assert body.decode().splitlines() == [
+        "# HELP m Things.",
+        "# TYPE m counter",
+        'm_total{replica="one"} 1.0',
+        'm_total{replica="two"} 1.0',
+        "# EOF",
     ]
 
 

@@ -9,11 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from starlette.types import Message
 
 from shepherd.affinity import Prefix
 from shepherd.cli.deploy.arguments import DeployArguments
-from shepherd.cli.deploy.replica import Replica, joined, run_app
+from shepherd.cli.deploy.replica import Replica, run_app
 from shepherd.cli.deploy.request import ReplicaRequest
 from shepherd.config.paths import Paths
 from shepherd.errors import BackendError, ShepherdError
@@ -28,8 +27,9 @@ CHAT = "/v1/chat/completions"
 def request(path: str, body: object = None, method: str = "POST") -> ReplicaRequest:
     content = b"" if body is None else json.dumps(body).encode()
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-    return ReplicaRequest(
-        method, path, path.encode(), b"", headers, ("127.0.0.1", 1), "http", content, Prefix()
+    scope = {"method": method, "path": path, "query_string": b"", "headers": headers}
+    return ReplicaRequest.of(
+        {**scope, "client": ("127.0.0.1", 1), "scheme": "http"}, content, Prefix()
     )
 
 
@@ -125,15 +125,6 @@ async def test_an_error_of_the_application_is_raised() -> None:
             pass
 
 
-def test_bodies_that_are_ready_together_are_one() -> None:
-    def body(text: bytes, *, more: bool) -> Message:
-        return {"type": "http.response.body", "body": text, "more_body": more}
-
-    start: Message = {"type": "http.response.start", "status": 200, "headers": []}
-    messages = joined([start, body(b"a", more=True), body(b"b", more=True), body(b"", more=False)])
-    assert messages == [start, body(b"ab", more=False)]
-
-
 async def test_two_replicas_keep_a_key_to_one_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +140,8 @@ async def test_two_replicas_keep_a_key_to_one_limit(
     replicas = [Replica(arguments), Replica(arguments)]
     body = {"messages": [{"role": "user", "content": "hi"}]}
     plain = request(CHAT, body)
-    asked = replace(plain, headers=[*plain.headers, (b"authorization", f"Bearer {key}".encode())])
+    headers = [*plain.plain_scope["headers"], (b"authorization", f"Bearer {key}".encode())]
+    asked = replace(plain, plain_scope={**plain.plain_scope, "headers": headers})
     try:
         replies = [await replicas[turn % 2].answer(asked) for turn in range(5)]
     finally:

@@ -85,7 +85,6 @@ def ray(
 
     Options for the model and settings come before `deploy`. Needs the extra `ray` of the package.
     """
-    from shepherd.cli.deploy.application import Deployment
     from shepherd.cli.deploy.application import deploy as run
     from shepherd.cli.deploy.replica import read_settings
 
@@ -103,4 +102,4 @@ def ray(
         }
     )
     config = read_settings(arguments)
-    raise typer.Exit(run(Deployment(arguments, config, address.address, address.dashboard)))
+    raise typer.Exit(run(arguments, config, address.address, dashboard=address.dashboard))

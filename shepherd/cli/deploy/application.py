@@ -6,8 +6,6 @@ It is `shepherd.cli.deploy.application:application` in a config file of Ray Serv
 import os
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -27,12 +25,14 @@ from shepherd.cli.deploy.ingress import Ingress, ReplicaLostError, ReplicasBusyE
 from shepherd.cli.deploy.replica import Replica, read_settings
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
 from shepherd.cli.serve.database import prepared_database
+from shepherd.cli.serve.http import tls_files
 from shepherd.config.section import AuthMode
 from shepherd.config.settings import Config
 from shepherd.errors import ConfigError
 from shepherd.server.api import ErrorShapes
 from shepherd.server.app import APIS, OPENAI
 from shepherd.server.guard import names_this_machine
+from shepherd.server.listen import UnsafeAddressError
 
 NAME = "shepherd"
 ENGINES, ROUTER = "Engine", "Router"
@@ -185,76 +185,58 @@ def engine_options(arguments: DeployArguments) -> dict[str, Any]:
     return options
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """A deployment to make; with an `address` in that cluster, and then it stays there."""
-
-    arguments: DeployArguments
-    config: Config
-    address: str = ""
-    dashboard: bool = False
-
-
-def deploy(deployment: Deployment) -> int:
-    """Serve until a signal ends it; in a cluster, return when the replicas are ready.
+def deploy(
+    arguments: DeployArguments, config: Config, address: str = "", *, dashboard: bool = False
+) -> int:
+    """Serve until a signal ends it; with an `address`, deploy in that cluster and return.
 
     Raises ConfigError, and DatabaseError on this machine if the database can't be used.
     """
     check_installed()
-    check_settings(deployment)
-    is_here = not deployment.address
-    if is_here:
-        prepared_database(deployment.config, os.environ)  # an error here, not in each replica
-        cluster = local_cluster(deployment.arguments, dashboard=deployment.dashboard)
-    else:
-        cluster = joined_cluster(deployment.address)
-    with cluster:
-        _start(deployment)
-        if is_here:
-            try:
-                wait_for_signal()
-            finally:
-                sys.stderr.write("shepherd: Ending: running requests go on.\n")
-                ray_module("serve").shutdown()
+    check_settings(arguments, config)
+    if address:
+        with joined_cluster(address):
+            _start(arguments, config)
+        return 0
+    prepared_database(config, os.environ)  # an error here, not in each replica
+    with local_cluster(arguments, dashboard=dashboard):
+        _start(arguments, config)
+        try:
+            wait_for_signal()
+        finally:
+            sys.stderr.write("shepherd: Ending: running requests go on.\n")
+            ray_module("serve").shutdown()
     return 0
 
 
-def check_settings(deployment: Deployment) -> None:
+def check_settings(arguments: DeployArguments, config: Config) -> None:
     """Raise ConfigError for settings that Ray's proxy can't keep."""
-    section = deployment.config.server
-    safe = section.auth_mode is AuthMode.JSON or deployment.arguments.insecure
+    section = config.server
+    safe = section.auth_mode is AuthMode.JSON or arguments.insecure
     if not safe and not names_this_machine(section.host):
-        raise ConfigError(
-            f"Refusing to listen on {section.host} without authentication: every machine that "
-            "reaches it could use the model. Use --auth-mode json (and `shepherd apikey add "
-            "NAME`), or --insecure if that is what you want."
-        )
+        raise UnsafeAddressError(section.host)
     if section.socket:
         raise ConfigError("Ray's proxy does not listen on Unix sockets; unset server.socket.")
-    if section.tls_password_file and not section.tls_cert:
-        raise ConfigError("server.tls_password_file is set without server.tls_cert; set both.")
+    tls_files(config)
 
 
 def http_options(config: Config, port: int) -> dict[str, Any]:
     """The options of Ray's proxy: its address, its certificate, its time for idle connections."""
-    section = config.server
+    section, files = config.server, tls_files(config)
     options: dict[str, Any] = {
         "host": section.host,
         "port": port,
         "keep_alive_timeout_s": round(section.idle_timeout),
     }
-    if section.tls_cert:
-        options["ssl_certfile"] = str(Path(section.tls_cert).expanduser().absolute())
-        options["ssl_keyfile"] = str(Path(section.tls_key).expanduser().absolute())
-    if section.tls_password_file:
-        password = Path(section.tls_password_file).expanduser().read_text(encoding="utf-8").strip()
-        options["ssl_keyfile_password"] = password
+    if files is not None:
+        options |= {"ssl_certfile": str(files.certificate), "ssl_keyfile": str(files.key_file)}
+        if files.password is not None:
+            options["ssl_keyfile_password"] = files.password.read_text("utf-8").strip()
     return options
 
 
-def _start(deployment: Deployment) -> None:
+def _start(arguments: DeployArguments, config: Config) -> None:
     serve: Any = ray_module("serve")
-    config, arguments = deployment.config, deployment.arguments
     host = config.server.host
     port = config.server.port or free_port(host)
     scheme = "https" if config.server.tls_cert else "http"

@@ -100,10 +100,10 @@ class Ingress:
                 await self._copy(request, reply)
             except ReplicaLostError as error:
                 if reply.has_content or attempt == MAX_ATTEMPTS:
-                    logger.error("%s %s ends: %s", request.method, request.path, error)
+                    logger.error("%s ends: %s", request.path, error)
                     await reply.fail(_lost(begun=reply.has_content))
                     return
-                logger.warning("%s %s is tried again: %s", request.method, request.path, error)
+                logger.warning("%s is tried again: %s", request.path, error)
             else:
                 return
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from pathlib import Path
@@ -112,7 +112,7 @@ async def run_app(app: ASGIApp, request: ReplicaRequest) -> AsyncGenerator[list[
             exchange.news.clear()
             if exchange.messages:
                 messages, exchange.messages = exchange.messages, []
-                yield joined(messages)
+                yield messages
         await work
     finally:
         exchange.left.set()
@@ -131,19 +131,6 @@ async def whole_reply(app: ASGIApp, request: ReplicaRequest, replica: str) -> Re
             else:
                 body += message.get("body", b"")
     return ReplicaReply(replica, status, headers, bytes(body))
-
-
-def joined(messages: Sequence[Message]) -> list[Message]:
-    """The same answer with one message for bodies that follow each other."""
-    result: list[Message] = []
-    for message in messages:
-        last = result[-1] if result else None
-        if last and last["type"] == message["type"] == "http.response.body":
-            last["body"] = last.get("body", b"") + message.get("body", b"")
-            last["more_body"] = message.get("more_body", False)
-        else:
-            result.append(dict(message))
-    return result
 
 
 class _Exchange:

@@ -2,10 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
+from prometheus_client import CollectorRegistry
+from prometheus_client import parser as text_format
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics import parser as openmetrics_format
+from prometheus_client.registry import Collector
 from starlette.types import Scope
 
 from shepherd.affinity import Prefix
@@ -17,20 +23,18 @@ _SERVER = ("shepherd", 0)
 """The server's address in replicas; it has a port, because no request comes over a Unix socket."""
 
 
+_TRAVELLING = ("method", "scheme", "path", "raw_path", "query_string", "headers", "client")
+"""The parts of a scope that are plain data, so that they can go to another process."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaRequest:
-    """An HTTP request with its body, and the prefix of its prompt.
+    """An HTTP request: its ASGI scope as far as it travels, its body, and its prompt's prefix.
 
     `response_id` is the id that its stored response gets, "" for the replica's choice.
     """
 
-    method: str
-    path: str
-    raw_path: bytes
-    query: bytes
-    headers: Sequence[tuple[bytes, bytes]]
-    client: tuple[str, int] | None
-    scheme: str
+    plain_scope: Mapping[str, Any]
     body: bytes
     prefix: Prefix
     response_id: str = ""
@@ -40,35 +44,22 @@ class ReplicaRequest:
         cls, scope: Scope, body: bytes, prefix: Prefix, response_id: str = ""
     ) -> "ReplicaRequest":
         """The request of an ASGI scope."""
-        path: str = scope["path"]
-        client = scope.get("client")
-        return cls(
-            method=scope["method"],
-            path=path,
-            raw_path=scope.get("raw_path") or path.encode(),
-            query=scope["query_string"],
-            headers=[(bytes(name), bytes(value)) for name, value in scope["headers"]],
-            client=(str(client[0]), int(client[1])) if client else None,
-            scheme=scope.get("scheme", "http"),
-            body=body,
-            prefix=prefix,
-            response_id=response_id,
-        )
+        plain_scope = {name: scope[name] for name in _TRAVELLING if name in scope}
+        return cls(plain_scope, body, prefix, response_id)
+
+    @property
+    def path(self) -> str:
+        """The path without the query."""
+        return cast(str, self.plain_scope["path"])
 
     def scope(self) -> Scope:
         """An ASGI scope of its own."""
         return {
+            **self.plain_scope,
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",
-            "method": self.method,
-            "scheme": self.scheme,
-            "path": self.path,
-            "raw_path": self.raw_path,
-            "query_string": self.query,
             "root_path": "",
-            "headers": list(self.headers),
-            "client": self.client,
             "server": _SERVER,
             "state": {RESPONSE_ID: self.response_id} if self.response_id else {},
         }
@@ -89,8 +80,6 @@ _OF_WORK = re.compile(r"(?:/v1)?/responses/[^/]+(?:/cancel)?|/v1/approvals/.+", 
 
 _STREAM = b"stream=true"
 
-_FAMILY = re.compile(r"# (?:HELP|TYPE|UNIT) (\S+)")
-_END = "# EOF"
 _LENGTH = b"content-length"
 
 
@@ -99,7 +88,9 @@ def is_for_all(request: ReplicaRequest) -> bool:
     path = request.path
     if path == METRICS_PATH or path.startswith(f"{ADMIN_PREFIX}/"):
         return True
-    return _OF_WORK.fullmatch(path) is not None and _STREAM not in request.query
+    return (
+        _OF_WORK.fullmatch(path) is not None and _STREAM not in request.plain_scope["query_string"]
+    )
 
 
 def merge_replies(
@@ -120,37 +111,36 @@ def merge_replies(
     merged = merge_states([json.loads(reply.body) for reply in replies])
     if "addresses" in merged:
         merged["addresses"] = list(addresses)
-    return _with_body(replies[0], to_json(merged))
+    return _with_body(replies[0], to_json(merged).encode())
 
 
-def merge_metrics(replies: Sequence[ReplicaReply]) -> str:
+def merge_metrics(replies: Sequence[ReplicaReply]) -> bytes:
     """The measurements of all replicas, each with a label that names its replica."""
-    families: dict[str, tuple[list[str], list[str]]] = {}
-    ended = False
-    for number, reply in enumerate(replies):
-        family = ""
-        for line in reply.body.decode().splitlines():
-            if line == _END:
-                ended = True
-            elif (match := _FAMILY.match(line)) is not None:
-                family = match[1]
-                head, _ = families.setdefault(family, ([], []))
-                if line not in head:
-                    head.append(line)
-            elif line and not line.startswith("#"):
-                _, samples = families.setdefault(family, ([], []))
-                samples.append(_labelled(line, reply.replica or str(number)))
-    lines = [line for head, samples in families.values() for line in (*head, *samples)]
-    return "\n".join([*lines, *([_END] if ended else []), ""])
+    # all replicas chose the same format, because they got the same request
+    media_type = dict(replies[0].headers).get(b"content-type", b"").decode()
+    parser: Any = openmetrics_format if "openmetrics" in media_type else text_format
+    families: dict[str, Metric] = {}
+    for reply in replies:
+        for family in parser.text_string_to_metric_families(reply.body.decode()):
+            merged = families.setdefault(
+                family.name, Metric(family.name, family.documentation, family.type)
+            )
+            merged.samples += [
+                sample._replace(labels={"replica": reply.replica, **sample.labels})
+                for sample in family.samples
+            ]
+    encode, _ = choose_encoder(media_type)
+    registry = CollectorRegistry()
+    registry.register(_Families([*families.values()]))
+    return encode(registry)
 
 
-def _labelled(sample: str, replica: str) -> str:
-    brace, space = sample.find("{"), sample.find(" ")
-    if 0 <= brace < space:
-        label = f'replica="{replica}",'
-        rest = sample[brace + 1 :]
-        return f"{sample[: brace + 1]}{label if rest[0] != '}' else label[:-1]}{rest}"
-    return f'{sample[:space]}{{replica="{replica}"}}{sample[space:]}'
+class _Families(Collector):
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return self._families
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -163,12 +153,11 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         elif name == "uptime_seconds":
             merged[name] = max(values)
         elif name in ("pid", "version"):
-            merged[name] = ", ".join(_unique(map(str, values)))
+            merged[name] = ", ".join(dict.fromkeys(map(str, values)))
         elif isinstance(value, list):
-            lists: list[list[Any]] = values
-            merged[name] = [part for part_list in lists for part in part_list]
-            if name != "models":
-                merged[name] = list(_unique(map(str, merged[name])))
+            parts: list[Any] = [part for parts_of_one in values for part in parts_of_one]
+            # each replica has models of its own, with their state; other lists are of names
+            merged[name] = parts if name == "models" else [*dict.fromkeys(map(str, parts))]
         elif isinstance(value, dict):
             merged[name] = merge_states(values)
         elif isinstance(value, int):
@@ -176,12 +165,7 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _unique(texts: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(texts))
-
-
-def _with_body(reply: ReplicaReply, text: str) -> ReplicaReply:
-    body = text.encode()
+def _with_body(reply: ReplicaReply, body: bytes) -> ReplicaReply:
     headers = [pair for pair in reply.headers if pair[0].lower() != _LENGTH]
     headers.append((_LENGTH, str(len(body)).encode()))
     return replace(reply, headers=headers, body=body)

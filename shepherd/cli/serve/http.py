@@ -153,7 +153,7 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         thinking=config.model.thinking,
         max_tokens=config.model.max_tokens,
         tcp=not section.socket or _is_set(config, "server.host") or _is_set(config, "server.port"),
-        tls=_tls(config),
+        tls=tls_files(config),
         plugins=Plugins(config.plugins.disabled),
     )
 
@@ -162,7 +162,8 @@ def _is_set(config: Config, key: str) -> bool:
     return config.source(key).layer is not LayerName.DEFAULT
 
 
-def _tls(config: Config) -> TlsFiles | None:
+def tls_files(config: Config) -> TlsFiles | None:
+    """The files of the certificate, None without encryption; raises ConfigError."""
     section = config.server
     certificate = _path(section.tls_cert)
     if certificate is None:
