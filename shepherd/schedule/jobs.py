@@ -193,12 +193,13 @@ def run_job(store: JobStore, name: str, env: Mapping[str, str]) -> Run:
             text = "skipped: the run before has not ended"
             store.log(name, Run(started=now, seconds=0, exit_code=SKIPPED, output=text))
             raise BusyError(f"The job {name} runs already; this run is skipped.")
-        run = _run(job, prompt, {**env, **job.environment})
+        run = _answered(job, prompt, {**env, **job.environment})
         store.log(name, run)
     return run
 
 
-def _run(job: Job, prompt: str, env: Mapping[str, str]) -> Run:
+def _answered(job: Job, prompt: str, env: Mapping[str, str]) -> Run:
+    """Send the prompt to a new process of this program, and wait for its end."""
     started, begin = datetime.now(UTC), time.monotonic()
     arguments = ["--json", *(["--model", job.model] if job.model else [])]
     arguments += ["--approve", job.approve.value] if job.approve else []

@@ -4,13 +4,13 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from cronsim import CronSim, CronSimError
+from msgspec import Struct
 
 from shepherd.config.files import write_private
 from shepherd.errors import ConfigError, InvalidRequestError
@@ -29,33 +29,14 @@ _NICKNAMES = {
 _ANY_TIME = datetime(2024, 1, 1)  # noqa: DTZ001 - the fields do not depend on it
 
 
-@dataclass(frozen=True, slots=True)
-class CronExpression:
-    """The times of a job; `text` is the expression as five fields.
+class CronExpression(Struct, frozen=True):
+    """The times of a job: five fields of cron, and the same as expressions for `OnCalendar=`.
 
-    If neither field of days begins with `*`, one of them is enough, as in cron.
+    All calendars together are all times.
     """
 
     text: str
-    minutes: tuple[int, ...]
-    hours: tuple[int, ...]
-    days: tuple[int, ...]
-    months: tuple[int, ...]
-    weekdays: tuple[int, ...]
-    either_day: bool = False
-
-    def calendars(self) -> list[str]:
-        """The same times as expressions for `OnCalendar=`; together they are all times."""
-        every_day, every_weekday = tuple(range(1, 32)), tuple(range(7))
-        pairs = [(self.days, self.weekdays)]
-        if self.either_day:
-            pairs = [(self.days, every_weekday), (every_day, self.weekdays)]
-        return [self._calendar(days, weekdays) for days, weekdays in pairs]
-
-    def _calendar(self, days: Sequence[int], weekdays: Sequence[int]) -> str:
-        week = f"{','.join(_DAYS[day] for day in weekdays)} " if len(weekdays) < 7 else ""
-        months, dates = _listed(self.months, 12), _listed(days, 31)
-        return f"{week}*-{months}-{dates} {_listed(self.hours, 24)}:{_listed(self.minutes, 60)}:00"
+    calendars: list[str]
 
 
 def parse_cron(text: str) -> CronExpression:
@@ -74,43 +55,27 @@ def parse_cron(text: str) -> CronExpression:
         cron = CronSim(expression, _ANY_TIME)
     except CronSimError as error:
         raise InvalidRequestError(f"{text!r} is not a cron expression: {error}") from error
-    weekdays = [day for day in cron.weekdays if isinstance(day, int)]
-    if len(weekdays) < len(cron.weekdays) or min(cron.days) < 0:
+    numbers = [day for day in cron.weekdays if isinstance(day, int)]
+    if len(numbers) < len(cron.weekdays) or min(cron.days) < 0:
         # neither systemd nor every cron has them
         raise InvalidRequestError(f"{text!r}: L, W and # can't be used; write numbers and names.")
-    return CronExpression(
-        expression,
-        tuple(sorted(cron.minutes)),
-        tuple(sorted(cron.hours)),
-        tuple(sorted(cron.days)),
-        tuple(sorted(cron.months)),
-        tuple(sorted({day % 7 for day in weekdays})),
-        either_day=not cron.day_and,
-    )
+    weekdays = sorted({day % 7 for day in numbers})  # both 0 and 7 are Sunday
+    week = f"{','.join(_DAYS[day] for day in weekdays)} " if len(weekdays) < 7 else ""
+    days, months = _listed(cron.days, 31), _listed(cron.months, 12)
+    time = f"{_listed(cron.hours, 24)}:{_listed(cron.minutes, 60)}:00"
+    if cron.day_and:
+        return CronExpression(expression, [f"{week}*-{months}-{days} {time}"])
+    # neither field of days begins with `*`: then one of them is enough, as in cron
+    return CronExpression(expression, [f"*-{months}-{days} {time}", f"{week}*-{months}-* {time}"])
 
 
-def _listed(values: Sequence[int], count: int) -> str:
-    if len(values) == count:
-        return "*"
-    return ",".join(f"{value:02}" for value in values)
+def _listed(values: Collection[int], count: int) -> str:
+    """The values as systemd writes them, such as `01,15`; `*` for all `count` of them."""
+    return "*" if len(values) == count else ",".join(f"{value:02}" for value in sorted(values))
 
 
 SECONDS = 30.0
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f]")
-
-
-class Timer(Protocol):
-    """Starts `command` at set times."""
-
-    name: str
-
-    def add(self, job: str, cron: CronExpression, command: "JobCommand") -> None:
-        """Start a job at its times; raises ConfigError."""
-        ...
-
-    def remove(self, job: str) -> None:
-        """Stop doing so; raises ConfigError."""
-        ...
 
 
 class JobCommand:
@@ -143,21 +108,23 @@ class SystemdTimer:
         return _run(["systemctl", "--user", "show-environment"]).returncode == 0
 
     def add(self, job: str, cron: CronExpression, command: JobCommand) -> None:
-        """See `Timer`; systemd itself checks the times if it has the program for it."""
-        calendars = cron.calendars()
+        """Start a job at its times; raises ConfigError.
+
+        Systemd itself checks the times if it has the program for it.
+        """
         if _program("systemd-analyze") is not None:
-            _checked(["systemd-analyze", "calendar", *calendars])
+            _checked(["systemd-analyze", "calendar", *cron.calendars])
         write_private(self._path(job, "service"), _service(job, command))
-        write_private(self._path(job, "timer"), _timer(job, calendars))
+        write_private(self._path(job, "timer"), _timer(job, cron.calendars))
         try:
             _checked(["systemctl", "--user", "daemon-reload"])
             _checked(["systemctl", "--user", "enable", "--now", self._path(job, "timer").name])
         except ConfigError:
-            self._delete(job)
+            self._delete(job)  # files that stay behind would start the job after the next login
             raise
 
     def remove(self, job: str) -> None:
-        """See `Timer`."""
+        """Stop starting a job; raises ConfigError."""
         timer = self._path(job, "timer")
         if timer.exists():
             _checked(["systemctl", "--user", "disable", "--now", timer.name])
@@ -183,30 +150,30 @@ class Crontab:
         return _program("crontab") is not None
 
     def add(self, job: str, cron: CronExpression, command: JobCommand) -> None:
-        """See `Timer`."""
+        """Start a job at its times; raises ConfigError."""
         variables = [f"{name}={value}" for name, value in command.environment.items()]
         line = shlex.join(["env", *variables, *command.words] if variables else command.words)
         line = line.replace("%", r"\%")  # cron ends the command at a bare %
         begin, end = _marks(job)
         others = _without(self._read(), job)
         gap = "\n" if others and not others.endswith("\n") else ""
-        self._write(f"{others}{gap}{begin}\n{cron.text} {line}\n{end}\n")
+        _checked(["crontab", "-"], f"{others}{gap}{begin}\n{cron.text} {line}\n{end}\n")
 
     def remove(self, job: str) -> None:
-        """See `Timer`."""
+        """Stop starting a job; raises ConfigError."""
         before = self._read()
         after = _without(before, job)
         if after != before:
-            self._write(after)
+            _checked(["crontab", "-"], after)
 
     def _read(self) -> str:
         result = _run(["crontab", "-l"])
-        if result.returncode != 0 and "no crontab" not in result.stderr:
+        if result.returncode != 0 and "no crontab" not in result.stderr:  # "no crontab for me"
             raise ConfigError(f"crontab -l failed: {result.stderr.strip()}")
         return result.stdout if result.returncode == 0 else ""
 
-    def _write(self, text: str) -> None:
-        _checked(["crontab", "-"], text)
+
+Timer: TypeAlias = SystemdTimer | Crontab
 
 
 def choose_timer(name: str, units: Path) -> Timer:
@@ -247,6 +214,7 @@ def _quoted(text: str) -> str:
 
 
 def _marks(job: str) -> tuple[str, str]:
+    """The lines around a job's block."""
     return f"# BEGIN shepherd schedule {job}", f"# END shepherd schedule {job}"
 
 
@@ -270,6 +238,7 @@ def _program(name: str) -> str | None:
 
 
 def _checked(argv: Sequence[str], text: str = "") -> None:
+    """Run a program with `text` as its input; raises ConfigError if it fails."""
     result = _run(argv, text)
     if result.returncode != 0:
         problem = result.stderr.strip() or f"exit code {result.returncode}"
@@ -277,6 +246,7 @@ def _checked(argv: Sequence[str], text: str = "") -> None:
 
 
 def _run(argv: Sequence[str], text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; raises ConfigError if it can't be started or takes too long."""
     program = _program(argv[0])
     if program is None:
         raise ConfigError(f"`{shlex.join(argv[:3])}` failed: {argv[0]} is not installed")

@@ -26,7 +26,7 @@ EXPRESSIONS = {
 
 @pytest.mark.parametrize(("text", "calendars"), EXPRESSIONS.items())
 def test_the_same_times_for_systemd(text: str, calendars: list[str]) -> None:
-    assert parse_cron(text).calendars() == calendars
+    assert parse_cron(text).calendars == calendars
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing")
@@ -101,7 +101,7 @@ def test_calendars_fit_the_same_days_as_the_expression(parts: tuple[str, ...], d
         return
     day = date(2024, 1, 1) + timedelta(days=days)
     before = datetime.combine(day, time()) - timedelta(seconds=1)
-    fits = any(_fits(calendar, day) for calendar in cron.calendars())
+    fits = any(_fits(calendar, day) for calendar in cron.calendars)
     assert fits == (next(CronSim(cron.text, before)).date() == day)
 
 
