@@ -10,32 +10,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from shepherd.database import DatabaseFile
 from shepherd.errors import MemoryStoreError
-from shepherd.memory.store import (
-    WHOLE_CHARACTERS,
-    ArchivedMessage,
-    Counts,
-    Database,
-    Fact,
-    Handle,
-    MemoryMatch,
-    Place,
-    Work,
-    add_messages,
-    archived_text,
-    clear_all,
-    clear_fact,
-    count_all,
-    facts_of,
-    set_fact,
-    storable,
-)
+from shepherd.memory import store
 from shepherd.messages import Message, Role
 
 T = TypeVar("T")
+Work: TypeAlias = Callable[[store.Handle], T]
 
+NO_FULL_TEXT = (
+    "This Python's SQLite has no full-text search (FTS5): the memory is searched for words as "
+    "they are written, and more slowly."
+)
 MIB = 1_048_576
 DEFAULT_MIB = 64
 CLOSING_SECONDS = 10.0
@@ -46,8 +34,8 @@ class Memory:
     """The store at `path`, shared by all Shepherds of this user; opened at the first use.
 
     One thread does the work in the order of the calls, so a search sees all earlier messages.
-    `warn` is called on the event loop's thread with warnings for the user. Every
-    coroutine raises MemoryStoreError if the file can't be used.
+    `warn` is called on the event loop's thread with warnings for the user. Every coroutine raises
+    MemoryStoreError if the file can't be used. With `full_text` False, FTS5 is not used.
     """
 
     def __init__(
@@ -63,53 +51,56 @@ class Memory:
         self._max_bytes = max_bytes
         self._thread = ThreadPoolExecutor(1, "memory")
         self._warnings: list[str] = []
-        self._database = Database(path, self._warnings.append, full_text=full_text)
+        self._full_text = full_text
+        self._file = DatabaseFile(
+            path, store.MIGRATIONS, self._damaged, MemoryStoreError, on_open=self._prepare
+        )
         self._used = False
         self._writing: set[asyncio.Future[None]] = set()
-        self._failed = False
-        self._warned = False
+        self._last_write_failed = False
+        self._warned_of_failure = self._warned_of_full_text = False
 
     @property
     def works(self) -> bool:
         """Whether the last finished write succeeded."""
-        return not self._failed
+        return not self._last_write_failed
 
-    def keep(self, messages: Sequence[ArchivedMessage]) -> None:
+    def keep(self, messages: Sequence[store.ArchivedMessage]) -> None:
         """Store messages in their order without waiting; the first failure causes a warning."""
-        work = partial(add_messages, messages=messages, max_bytes=self._max_bytes)
+        work = partial(store.add_messages, messages=messages, max_bytes=self._max_bytes)
         writing = self._submit(work, write=True)
         self._writing.add(writing)
         writing.add_done_callback(self._kept)
 
-    async def search(self, query: str, project: str, limit: int) -> list[MemoryMatch]:
+    async def search(self, query: str, project: str, limit: int) -> list[store.MemoryMatch]:
         """The messages that match `query`, the best first, those of `project` before others."""
         work = partial(search_messages, query=query, project=project, limit=limit)
         return await self._do(work, write=False)
 
-    async def facts(self, project: str) -> list[Fact]:
+    async def facts(self, project: str) -> list[store.Fact]:
         """The facts that apply in `project`, by key."""
-        return await self._do(partial(facts_of, project=project), write=False)
+        return await self._do(partial(store.facts_of, project=project), write=False)
 
     async def set_fact(self, project: str, key: str, value: str) -> None:
         """Set or replace a fact; `project` "" means all projects."""
-        await self._do(partial(set_fact, project=project, key=key, value=value), write=True)
+        await self._do(partial(store.set_fact, project=project, key=key, value=value), write=True)
 
     async def clear_fact(self, project: str, key: str) -> bool:
         """Remove the fact that applies in `project`; False if there is none."""
-        return await self._do(partial(clear_fact, project=project, key=key), write=True)
+        return await self._do(partial(store.clear_fact, project=project, key=key), write=True)
 
-    async def counts(self) -> Counts:
+    async def counts(self) -> store.Counts:
         """The numbers of stored items."""
-        return await self._do(count_all, write=False)
+        return await self._do(store.count_all, write=False)
 
     async def clear(self) -> None:
         """Remove everything, of all projects."""
-        await self._do(clear_all, write=True)
+        await self._do(store.clear_all, write=True)
 
     async def aclose(self) -> None:
         """Finish pending writes, for CLOSING_SECONDS at most, and close the file."""
         if self._used:
-            closing = asyncio.wrap_future(self._thread.submit(self._database.close))
+            closing = asyncio.wrap_future(self._thread.submit(self._file.close))
             await asyncio.wait([closing, *self._writing], timeout=CLOSING_SECONDS)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -121,19 +112,37 @@ class Memory:
 
     def _submit(self, work: Work[T], *, write: bool) -> "asyncio.Future[T]":
         self._used = True
-        return asyncio.wrap_future(self._thread.submit(self._database.run, work, write=write))
+
+        def in_transaction(connection: sqlite3.Connection) -> T:
+            return work(store.Handle(connection, self._full_text))
+
+        return asyncio.wrap_future(self._thread.submit(self._file.run, in_transaction, write=write))
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Prepare a new connection, in the thread: an earlier one had another SQLite's index."""
+        self._full_text = self._full_text and store.has_full_text(connection)
+        if self._full_text:
+            store.prepare_index(connection)
+        elif not self._warned_of_full_text:
+            self._warned_of_full_text = True
+            self._warnings.append(NO_FULL_TEXT)
+
+    def _damaged(self, error: Exception, aside: Path) -> None:
+        text = f"The memory was damaged ({error}). It begins again; the old file is {aside}"
+        self._warnings.append(text)
 
     def _kept(self, writing: asyncio.Future[None]) -> None:
+        """Note the end of a write; the first failure becomes a warning."""
         self._writing.discard(writing)
         self._pass_warnings()
         if writing.cancelled():
             return
         error = writing.exception()
-        self._failed = error is not None
+        self._last_write_failed = error is not None
         if error is not None and not isinstance(error, MemoryStoreError):
             raise error
-        if error is not None and not self._warned:
-            self._warned = True
+        if error is not None and not self._warned_of_failure:
+            self._warned_of_failure = True
             self._warn(f"Messages that leave the conversation are not kept: {error}")
 
     def _pass_warnings(self) -> None:
@@ -144,7 +153,7 @@ class Memory:
 class ConversationArchive:
     """The `SessionArchive` of the conversation `session` at `place`."""
 
-    def __init__(self, memory: Memory, session: str, place: Place) -> None:
+    def __init__(self, memory: Memory, session: str, place: store.Place) -> None:
         self._memory = memory
         self._session = session
         self._place = place
@@ -162,10 +171,10 @@ class ConversationArchive:
         if any(entry.text for entry in kept):
             self._memory.keep([entry for entry in kept if entry.text])
 
-    def _kept(self, message: Message, said: datetime) -> ArchivedMessage:
+    def _kept(self, message: Message, said: datetime) -> store.ArchivedMessage:
         tool = message.name if message.role is Role.TOOL else ""
-        text = archived_text(message)
-        return ArchivedMessage(self._session, self._place, said, message.role, tool, text)
+        text = store.archived_text(message)
+        return store.ArchivedMessage(self._session, self._place, said, message.role, tool, text)
 
 
 MAX_TERMS = 24
@@ -174,16 +183,18 @@ CANDIDATES = 50
 
 HALF_LIFE_DAYS = 30.0
 _WORD = re.compile(r"\w+")
-_COLUMNS = "m.id, m.said, m.role, m.tool, m.directory, substr(m.body, 1, ?), length(m.body)"
+_COLUMNS = "m.said, m.role, m.tool, m.directory, substr(m.body, 1, ?), length(m.body)"
 
 
 def search_terms(query: str) -> list[str]:
     """The distinct words of `query` in their original spelling."""
-    words = (w for w in _WORD.findall(storable(query)) if any(c.isalnum() for c in w))
+    words = (w for w in _WORD.findall(store.storable(query)) if any(c.isalnum() for c in w))
     return list({word.casefold(): word for word in words}.values())[:MAX_TERMS]
 
 
-def search_messages(handle: Handle, query: str, project: str, limit: int) -> list[MemoryMatch]:
+def search_messages(
+    handle: store.Handle, query: str, project: str, limit: int
+) -> list[store.MemoryMatch]:
     """The best `limit` messages, those of `project` first; [] if `query` has no words."""
     terms = search_terms(query)
     if not terms:
@@ -196,22 +207,27 @@ def search_messages(handle: Handle, query: str, project: str, limit: int) -> lis
     return _best(hits or _scanned(handle, terms, project), limit)
 
 
-def search_facts(facts: Sequence[Fact], query: str, limit: int) -> list[Fact]:
+def search_facts(facts: Sequence[store.Fact], query: str, limit: int) -> list[store.Fact]:
     """The facts that contain the most query words in key or value, the best first."""
     terms = [term.casefold() for term in search_terms(query)]
-    scored = [(_matches(f"{fact.key} {fact.value}".casefold(), terms), fact) for fact in facts]
+    texts = [f"{fact.key} {fact.value}".casefold() for fact in facts]
+    scored = [
+        (sum(term in text for term in terms), fact) for text, fact in zip(texts, facts, strict=True)
+    ]
     best = max((score for score, _ in scored), default=0)
     return [fact for score, fact in scored if score == best and score > 0][:limit]
 
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
-    match: MemoryMatch
+    """A match; `here` if it is of this project."""
+
+    match: store.MemoryMatch
     here: bool
     score: float
 
 
-def _indexed(handle: Handle, match: str, project: str) -> list[_Hit]:
+def _indexed(handle: store.Handle, match: str, project: str) -> list[_Hit]:
     """The best matches by the full-text index, in this project and in others."""
     hits: list[_Hit] = []
     for here in (True, False):
@@ -221,13 +237,13 @@ def _indexed(handle: Handle, match: str, project: str) -> list[_Hit]:
             " FROM messages_fts JOIN messages AS m ON m.id = messages_fts.rowid"
             f" WHERE messages_fts MATCH ? AND m.project {'=' if here else '<>'} ?"
             " ORDER BY bm25(messages_fts) LIMIT ?",
-            (WHOLE_CHARACTERS, match, project, CANDIDATES),
+            (store.WHOLE_CHARACTERS, match, project, CANDIDATES),
         )
         hits += [_hit(row, here=here) for row in rows]
     return hits
 
 
-def _scanned(handle: Handle, terms: Sequence[str], project: str) -> list[_Hit]:
+def _scanned(handle: store.Handle, terms: Sequence[str], project: str) -> list[_Hit]:
     """The newest messages with the most terms, by exact substrings."""
     count = " + ".join(["(m.body LIKE ? ESCAPE '\\')"] * len(terms))
     patterns = [f"%{_escaped(term)}%" for term in terms]
@@ -238,38 +254,42 @@ def _scanned(handle: Handle, terms: Sequence[str], project: str) -> list[_Hit]:
             " substr(m.body, max(1, instr(lower(m.body), ?) - 200), ?)"
             f" FROM messages AS m WHERE matched > 0 AND m.project {'=' if here else '<>'} ?"
             " ORDER BY matched DESC, m.id DESC LIMIT ?",
-            (WHOLE_CHARACTERS, *patterns, terms[0].lower(), WHOLE_CHARACTERS, project, CANDIDATES),
+            (
+                store.WHOLE_CHARACTERS,
+                *patterns,
+                terms[0].lower(),
+                store.WHOLE_CHARACTERS,
+                project,
+                CANDIDATES,
+            ),
         )
         hits += [_hit(row, here=here) for row in rows]
     return hits
 
 
-def _hit(row: sqlite3.Row | tuple[object, ...], *, here: bool) -> _Hit:
-    _, said, role, tool, directory, start, length, words, part = row
-    age_days = max(0.0, time.time() - float(str(said))) / 86_400
-    recency = 0.5 + 0.5 * 0.5 ** (age_days / HALF_LIFE_DAYS)
-    result = MemoryMatch(
-        said=datetime.fromtimestamp(int(str(said)), UTC),
-        role=Role(str(role)),
-        tool=str(tool),
-        directory="" if here else str(directory),
-        text=str(start if int(str(length)) <= WHOLE_CHARACTERS else part),
+def _hit(row: tuple[Any, ...], *, here: bool) -> _Hit:
+    said, role, tool, directory, start, length, score, part = row
+    age_days = max(0.0, time.time() - said) / 86_400
+    recency = 0.5 + 0.5 * 0.5 ** (age_days / HALF_LIFE_DAYS)  # the age costs at most a half
+    match = store.MemoryMatch(
+        said=datetime.fromtimestamp(said, UTC),
+        role=Role(role),
+        tool=tool,
+        directory="" if here else directory,
+        text=start if length <= store.WHOLE_CHARACTERS else part,
     )
-    return _Hit(result, here, float(str(words)) * recency)
+    return _Hit(match, here, score * recency)
 
 
-def _best(hits: Sequence[_Hit], limit: int) -> list[MemoryMatch]:
+def _best(hits: Sequence[_Hit], limit: int) -> list[store.MemoryMatch]:
     """The best matches, those of this project first, without duplicates."""
     ranked = sorted(hits, key=lambda hit: (not hit.here, -hit.score))
-    different: dict[tuple[Role, str], MemoryMatch] = {}
+    different: dict[tuple[Role, str], store.MemoryMatch] = {}
     for hit in ranked:
         different.setdefault((hit.match.role, hit.match.text), hit.match)
     return list(different.values())[:limit]
 
 
-def _matches(text: str, terms: Sequence[str]) -> int:
-    return sum(term in text for term in terms)
-
-
 def _escaped(term: str) -> str:
+    """A word for LIKE, whose `%` and `_` stand for themselves."""
     return re.sub(r"([\\%_])", r"\\\1", term)
