@@ -119,7 +119,7 @@ class Memory:
         return asyncio.wrap_future(self._thread.submit(self._file.run, in_transaction, write=write))
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Prepare a new connection, in the thread: an earlier one had another SQLite's index."""
+        """Make or fill the index of a new connection, in the thread."""
         self._full_text = self._full_text and store.has_full_text(connection)
         if self._full_text:
             store.prepare_index(connection)

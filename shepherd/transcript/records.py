@@ -5,31 +5,26 @@ life of the session. Evictions name those numbers, so that a damaged line does n
 """
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.errors import SessionError
-from shepherd.messages import (
-    INTERRUPTED,
-    JsonObject,
-    Message,
-    Role,
-    message_from_json,
-    message_to_json,
-)
+from shepherd.messages import INTERRUPTED, JsonObject, Message, Role, message_from_json
 from shepherd.session import Branch
 
 FIRST_VERSION, VERSION = 1, 2
 """A file begins with the first version; branches and summaries need the second."""
 
 PARSE_ERRORS = (ValueError, TypeError, KeyError, RecursionError)
-"""The exceptions of `parse_header` and `parse_change` for a damaged line."""
+"""The exceptions for a damaged line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True, tag_field="type", tag="session"):
     """The first line: the initial settings of the conversation; `created` is ISO 8601 in UTC."""
 
     id: str
@@ -40,55 +35,53 @@ class Header:
     version: int = FIRST_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class MessageAdded:
-    """A message, its number and its time (in UTC; None if the line has no valid time)."""
+class _Change(Struct, frozen=True, tag_field="type", kw_only=True):
+    """A later line; `time` is set when it is written."""
 
-    number: int
-    message: Message
-    time: datetime | None = None
+    time: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MessagesEvicted:
+class MessageAdded(_Change, frozen=True, tag="message"):
+    """A message in its JSON form, and its number."""
+
+    number: int = field(name="n")
+    message: JsonObject
+
+
+class MessagesEvicted(_Change, frozen=True, tag="evicted"):
     """The numbers of the messages that left the conversation."""
 
-    numbers: tuple[int, ...]
+    numbers: tuple[int, ...] = field(name="n")
 
 
-@dataclass(frozen=True, slots=True)
-class Cleared:
+class Cleared(_Change, frozen=True, tag="cleared"):
     """All messages left the conversation."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettingChanged:
+class SettingChanged(_Change, frozen=True, tag="changed"):
     """The system message or the model has changed."""
 
     name: str
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Branched:
+class Branched(_Change, frozen=True, tag="branch"):
     """The branch that ends at `number` was left; the conversation continues with `messages`.
 
     `resumed` is the end of an earlier branch that continues; None for a new one. Needs version 2.
     """
 
-    number: int
-    messages: tuple[int, ...]
-    resumed: int | None = None
+    number: int = field(name="n")
+    messages: tuple[int, ...] = field(name="live")
+    resumed: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(_Change, frozen=True, tag="compacted"):
     """The message `number` stands for the messages `replaced`. Needs version 2."""
 
-    number: int
-    replaced: tuple[int, ...]
-    message: Message
-    time: datetime | None = None
+    number: int = field(name="n")
+    replaced: tuple[int, ...] = field(name="of")
+    message: JsonObject
 
 
 Change = MessageAdded | MessagesEvicted | Cleared | SettingChanged | Branched | Compacted
@@ -96,60 +89,12 @@ Change = MessageAdded | MessagesEvicted | Cleared | SettingChanged | Branched | 
 
 def header_line(header: Header) -> bytes:
     """The header as a line with its newline."""
-    return json_line({"type": "session", **asdict(header)})
+    return json_line(msgspec.to_builtins(header))
 
 
 def change_line(change: Change) -> bytes:
-    """A change as a line with its newline."""
-    match change:
-        case MessageAdded(number=number, message=message):
-            data = {"type": "message", "n": number, "message": message_to_json(message)}
-        case MessagesEvicted(numbers):
-            data = {"type": "evicted", "n": list(numbers)}
-        case Cleared():
-            data = {"type": "cleared"}
-        case SettingChanged(name, value):
-            data = {"type": "changed", "name": name, "value": value}
-        case Branched(number, messages, resumed):
-            data = {"type": "branch", "n": number, "live": list(messages), "resumed": resumed}
-        case Compacted(number=number, replaced=replaced, message=message):
-            content = message_to_json(message)
-            data = {"type": "compacted", "n": number, "of": list(replaced), "message": content}
-    return json_line(data | {"time": now()})
-
-
-def parse_header(line: bytes) -> Header:
-    """The header in `line`; raises one of PARSE_ERRORS if it is not valid."""
-    data = _object(line)
-    if data["type"] != "session":
-        raise ValueError("not a session header")
-    names = ("id", "cwd", "model", "system_message", "created")
-    return Header(**{name: str(data[name]) for name in names}, version=int(data["version"]))
-
-
-def parse_change(line: bytes) -> Change:
-    """The change in `line`; raises one of PARSE_ERRORS if it is not valid."""
-    data = _object(line)
-    match data["type"]:
-        case "message":
-            message = message_from_json(_checked(data["message"]))
-            return MessageAdded(int(data["n"]), message, parse_time(data.get("time")))
-        case "evicted":
-            return MessagesEvicted(tuple(int(n) for n in data["n"]))
-        case "cleared":
-            return Cleared()
-        case "changed":
-            return SettingChanged(str(data["name"]), str(data["value"]))
-        case "branch":
-            resumed = data["resumed"]
-            numbers = tuple(int(n) for n in data["live"])
-            return Branched(int(data["n"]), numbers, None if resumed is None else int(resumed))
-        case "compacted":
-            message = message_from_json(_checked(data["message"]))
-            numbers = tuple(int(n) for n in data["of"])
-            return Compacted(int(data["n"]), numbers, message, parse_time(data.get("time")))
-        case kind:
-            raise ValueError(f"unknown kind of line: {kind!r}")
+    """A change as a line with its newline, and with the time of now."""
+    return json_line(msgspec.to_builtins(replace(change, time=now())))
 
 
 def with_version(line: bytes, before: int, version: int) -> bytes:
@@ -178,16 +123,6 @@ def json_line(data: JsonObject) -> bytes:
         return text.encode() + b"\n"
     except UnicodeEncodeError:  # a lone surrogate, which JSON can only hold escaped
         return json.dumps(data).encode() + b"\n"
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    return _checked(json.loads(line))
-
-
-def _checked(data: object) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise TypeError("not a JSON object")
-    return cast(dict[str, Any], data)
 
 
 def repaired(numbered: Iterable[tuple[int, Message]]) -> list[tuple[int | None, Message]]:
@@ -238,51 +173,56 @@ class _Replay:
     """The changes of a session, applied one after another."""
 
     def __init__(self, header: Header) -> None:
-        self.live: dict[int, Message] = {}
+        self.present: dict[int, Message] = {}
         self.all: dict[int, Message] = {}
         self.branches: list[Branch] = []
         self.times: dict[int | None, datetime | None] = {}
         self.settings = {"system_message": header.system_message, "model": header.model}
         self.next_number = 0
 
-    def apply(self, change: Change) -> None:
+    def apply(self, line: bytes) -> bool:
+        """Apply a line; False, and nothing changes, if it is damaged."""
+        try:
+            self._apply(msgspec.convert(json.loads(line), Change))
+        except PARSE_ERRORS:
+            return False
+        return True
+
+    def _apply(self, change: Change) -> None:
         match change:
-            case MessageAdded(number, message, time):
-                self._add(number, message, time)
-                self.live[number] = message
-            case MessagesEvicted(numbers):
+            case MessageAdded(number=number):
+                self._add(change)
+                self.present[number] = self.all[number]
+            case MessagesEvicted(numbers=numbers):
                 for number in numbers:
-                    self.live.pop(number, None)
+                    self.present.pop(number, None)
             case Cleared():
-                self.live.clear()
-            case SettingChanged(name, value):
+                self.present.clear()
+            case SettingChanged(name=name, value=value):
                 self.settings[name] = value
-            case Branched(number, messages, resumed):
+            case Branched(number=number, messages=messages, resumed=resumed):
                 self.branches = [b for b in self.branches if b.end != resumed]
                 self.branches.append(self.branch(number))
-                self.live = {n: self.all[n] for n in messages if n in self.all}
+                self.present = {n: self.all[n] for n in messages if n in self.all}
                 self.next_number = max(self.next_number, number + 1)
-            case Compacted(number, replaced, message, time):
-                self._add(number, message, time)
-                self._replace(replaced, number)
+            case Compacted(number=number, replaced=replaced):
+                self._add(change)
+                # the summary stands in the place of the first message that it replaces
+                numbers = list(self.present)
+                first = next((i for i, n in enumerate(numbers) if n in replaced), 0)
+                numbers.insert(first, number)
+                self.present = {n: self.all[n] for n in numbers if n not in replaced}
 
     def branch(self, end: int) -> Branch:
         """The present messages; each call has a result."""
-        kept = repaired(self.live.items())
+        kept = repaired(self.present.items())
         numbers, messages = tuple(n for n, _ in kept), tuple(m for _, m in kept)
         return Branch(end, numbers, messages, tuple(self.times.get(n) for n in numbers))
 
-    def _add(self, number: int, message: Message, time: datetime | None) -> None:
-        self.all[number] = message
-        self.times[number] = time
-        self.next_number = max(self.next_number, number + 1)
-
-    def _replace(self, replaced: Sequence[int], number: int) -> None:
-        """Put one message in the place of the first of those that it stands for."""
-        numbers = list(self.live)
-        first = next((i for i, n in enumerate(numbers) if n in replaced), 0)
-        numbers.insert(first, number)
-        self.live = {n: self.all[n] for n in numbers if n not in replaced}
+    def _add(self, change: MessageAdded | Compacted) -> None:
+        self.all[change.number] = message_from_json(change.message)
+        self.times[change.number] = parse_time(change.time)
+        self.next_number = max(self.next_number, change.number + 1)
 
 
 def parse_session(name: str, data: bytes) -> SavedSession:
@@ -295,14 +235,10 @@ def parse_session(name: str, data: bytes) -> SavedSession:
     replay = _Replay(header)
     warnings: list[str] = []
     for number, line in enumerate(lines[1:], start=2):
-        change = _change(line)
-        if change is not None:
-            replay.apply(change)
-        elif line.strip():
+        if not replay.apply(line) and line.strip():
             warnings.append(f"{name}:{number}: damaged line skipped")
-    whole_tail = bool(lines) and _change(tail) is not None
-    if whole_tail:
-        replay.apply(parse_change(tail))
+    # a killed process can have written a line without its newline
+    whole_tail = bool(lines) and replay.apply(tail)
     present = replay.branch(replay.next_number)
     return SavedSession(
         header=header,
@@ -322,16 +258,9 @@ def parse_session(name: str, data: bytes) -> SavedSession:
 def parse_first_line(name: str, line: bytes) -> Header:
     """The header in the first line of a session; raises SessionError."""
     try:
-        header = parse_header(line)
+        header = msgspec.convert(json.loads(line), Header)
     except PARSE_ERRORS as error:
         raise SessionError(f"{name}:1: not a session of Shepherd: {error}") from error
     if header.version > VERSION:
         raise SessionError(f"{name}: written by a newer Shepherd (format {header.version})")
     return header
-
-
-def _change(line: bytes) -> Change | None:
-    try:
-        return parse_change(line)
-    except PARSE_ERRORS:
-        return None

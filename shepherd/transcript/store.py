@@ -3,12 +3,14 @@
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from shepherd.errors import SessionError
-from shepherd.messages import Message, Role
+from shepherd.messages import Message, Role, message_to_json
 from shepherd.transcript.records import (
     VERSION,
     Branched,
@@ -77,7 +79,7 @@ class Transcript:
 
     def message_added(self, message: Message) -> None:
         self._numbers.append(self._next)
-        self._write(MessageAdded(self._next, message))
+        self._write(MessageAdded(self._next, message_to_json(message)))
         self._next += 1
 
     def messages_evicted(self, ranges: Sequence[range]) -> None:
@@ -103,7 +105,7 @@ class Transcript:
         place = ranges[0].start
         self._numbers = [*rest[:place], self._next, *rest[place:]]
         self._need_version(VERSION)
-        self._write(Compacted(self._next, replaced, summary))
+        self._write(Compacted(self._next, replaced, message_to_json(summary)))
         self._next += 1
 
     def system_message_changed(self, text: str) -> None:
