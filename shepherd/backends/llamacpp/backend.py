@@ -224,9 +224,8 @@ class LlamaCppBackend(Backend):
         notices, self._notices = self._notices, []
         if request.prompt.warning and self._requests.is_first_warning(session):
             notices = [*notices, request.prompt.warning]
-        compiled = request.constraint
-        if compiled is not None and compiled.constraint.unenforced:
-            keywords = ", ".join(compiled.constraint.unenforced)
+        if request.constraint is not None and request.constraint.unenforced:
+            keywords = ", ".join(request.constraint.unenforced)
             notices = [*notices, f"The answer may not follow all of its JSON schema: {keywords}."]
         return all(callback(Notice(text, Topic.WARNING)) for text in notices)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shepherd.backends.inprocess.grammar.gbnf import add_gbnf
 from shepherd.backends.inprocess.grammar.lark import Rules, characters, json_value, literal, through
+from shepherd.backends.inprocess.grammar.matcher import ignored_keywords
 from shepherd.backends.inprocess.grammar.schema import prepare
 from shepherd.backends.output import CallFormat, OutputFilter, OutputStyle
 from shepherd.backends.output.style import ThinkMarkers
@@ -138,8 +139,8 @@ class Constraint:
     `foreign`: not all of it comes from schemas. `trigger`: it applies only to calls, from this
     marker to the call's end. `opening` is the text between the marker and the tool's name, one of
     `names` as JSON writes it. `reasoning`: the answer begins inside reasoning. `enforced`: the
-    request is refused if the grammar can't be used. `unenforced` are the schema's unenforced
-    constraints.
+    request is refused if the grammar can't be used. `dropped` are the keywords of the answer's
+    schema that are not in the grammar; None if no schema describes the answer.
     """
 
     grammar: str
@@ -149,7 +150,7 @@ class Constraint:
     names: tuple[str, ...] = ()
     reasoning: bool = False
     enforced: bool = True
-    unenforced: tuple[str, ...] = ()
+    dropped: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,12 @@ class CompiledConstraint:
 
     constraint: Constraint
     matcher: "LLMatcher"
+
+    @property
+    def unenforced(self) -> list[str]:
+        """The keywords of the answer's schema that are not enforced."""
+        dropped = self.constraint.dropped
+        return [] if dropped is None else sorted(dropped.union(ignored_keywords(self.matcher)))
 
 
 class Constrainer:
@@ -189,21 +196,21 @@ class Constrainer:
             raise InvalidRequestError("What this model answers can't be held to a form.")
         rules = Rules()
         if output_format is None or session.tool_choice is not None:
-            answer, unenforced = self._calls(rules, session), ()
+            answer, dropped = self._calls(rules, session), None
         else:
-            answer, unenforced = self._answer(rules, session, output_format)
+            answer, dropped = self._answer(rules, session, output_format)
         start = self._behind_thinking(rules, answer, session, prompt_tail)
         foreign = output_format is not None and bool(output_format.grammar)
-        return Constraint(rules.text(start), foreign, unenforced=unenforced)
+        return Constraint(rules.text(start), foreign, dropped=dropped)
 
     def _answer(
         self, rules: Rules, session: Session, output_format: OutputFormat
-    ) -> tuple[str, tuple[str, ...]]:
-        """A rule for the answer itself, and the constraints that can't be enforced."""
+    ) -> tuple[str, frozenset[str] | None]:
+        """A rule for the answer itself, and what its schema loses."""
         if output_format.schema is None:
             if session.tools:
                 raise InvalidRequestError("A grammar and tools can't be combined.")
-            return add_gbnf(rules, output_format.grammar), ()
+            return add_gbnf(rules, output_format.grammar), None
         try:
             schema = prepare(output_format.schema, strict=output_format.strict)
         except InvalidRequestError as error:
@@ -212,7 +219,7 @@ class Constrainer:
         answer = rules.add("answer", json_value(schema.value, strict=output_format.strict))
         if session.tools:
             answer = f"({answer} | {self._calls(rules, session)})"
-        return answer, tuple(sorted(schema.unenforced))
+        return answer, schema.unenforced
 
     def _lazy(self, session: Session, prompt_tail: str) -> Constraint | None:
         """The grammar of the calls that the model makes by itself; None if they are not checked."""

@@ -69,7 +69,7 @@ def through(rules: Rules, name: str, marker: str) -> str:
 
 
 def json_value(schema: Any, comma: str = ", ", colon: str = ": ", *, strict: bool = False) -> str:
-    """A value that fits a prepared schema; with `strict`, exactly one of its `oneOf`.
+    """A value that fits a prepared schema; with `strict`, all of it and exactly one of its `oneOf`.
 
     The whitespace is fixed, so there is no endless whitespace between two values.
     """
@@ -78,6 +78,7 @@ def json_value(schema: Any, comma: str = ", ", colon: str = ": ", *, strict: boo
         "item_separator": comma,
         "key_separator": colon,
         "coerce_one_of": not strict,
+        "lenient": not strict,
     }
     base = cast(JsonObject, schema) if isinstance(schema, dict) else {"allOf": [schema]}
     text = json.dumps(base)

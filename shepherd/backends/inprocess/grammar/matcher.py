@@ -35,6 +35,10 @@ _PLACE = re.compile(r"at \d+\(\d+\): |failed to compile JSON schema: ")
 
 _WIDE = re.compile(r"Current row has (\d+) items; max is (\d+)")
 
+_UNIMPLEMENTED = "Unimplemented keys"
+_QUOTED = re.compile(r'"([^"]+)"')
+"""llguidance's message for other keywords than its own: `Unimplemented keys: ["not", "if"]`."""
+
 _DEAD_END = "NoExtension"
 """llguidance's message if no token can follow."""
 
@@ -116,7 +120,25 @@ def compile_grammar(grammar: str, tokenizer: "LLTokenizer") -> "LLMatcher":
 def check_matcher(matcher: "LLMatcher") -> None:
     """Raise InvalidRequestError if matching became too expensive; a dead end is not an error."""
     if matcher.is_error() and not matcher.get_error().startswith(_DEAD_END):
-        raise InvalidRequestError(f"The schema or grammar can't be enforced: {_reason(matcher)}")
+        reason = _reason(matcher)
+        if reason.startswith(_UNIMPLEMENTED):
+            keywords = ", ".join(_QUOTED.findall(reason))
+            reason = f"The JSON schema can't be enforced with strict: {keywords}."
+            raise InvalidRequestError(reason)
+        raise InvalidRequestError(f"The schema or grammar can't be enforced: {reason}")
+
+
+def ignored_keywords(matcher: "LLMatcher") -> list[str]:
+    """The keywords of JSON schemas that llguidance has left out of the grammar."""
+    keywords: list[str] = []
+    for warning in matcher.get_grammar_warnings():
+        if warning.startswith(_UNIMPLEMENTED):
+            keywords += _QUOTED.findall(warning)
+        elif warning.startswith("Unknown format"):
+            keywords.append("format")
+        elif warning.startswith("min/maxProperties"):
+            keywords.append("minProperties or maxProperties")
+    return keywords
 
 
 def walk(matcher: "LLMatcher") -> None:

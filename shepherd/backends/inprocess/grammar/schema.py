@@ -1,4 +1,7 @@
-"""Prepares JSON schemas for llguidance, and names the constraints that can't be enforced."""
+"""Prepares JSON schemas for llguidance.
+
+llguidance itself leaves out the keywords that it can't enforce, and names them (see `matcher.py`).
+"""
 
 import json
 import re
@@ -12,22 +15,12 @@ from shepherd.messages import JsonObject
 _COMBINING = ("allOf", "anyOf", "oneOf", "$ref")
 _NOTES = frozenset(
     (
-        "title",
-        "description",
-        "default",
-        "examples",
-        "$schema",
-        "$id",
-        "$comment",
-        "$defs",
-        "definitions",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-        "discriminator",
-        "nullable",
+        *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"),
+        *("$schema", "$id", "$comment", "$defs", "definitions", "discriminator", "nullable"),
     )
 )
+"""Keywords that say nothing about a value."""
+
 MAX_STEPS = 20_000
 """The limit of visited schemas when names are collected: references can grow exponentially."""
 
@@ -40,32 +33,18 @@ MAX_DEPTH = 64
 MAX_INTEGER = 10**18 - 1
 """The bound of an integer without bounds, because an answer can't have endless digits."""
 
-_UNENFORCED = frozenset(
-    (
-        *("not", "if", "uniqueItems", "contains", "minContains", "maxContains", "propertyNames"),
-        *("dependentRequired", "dependentSchemas", "dependencies"),
-        *("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"),
-    )
-)
-_HARMLESS: Mapping[str, tuple[Any, ...]] = {
+_WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "uniqueItems": (False,),
-    "minProperties": (0,),
     "unevaluatedProperties": (True,),
     "unevaluatedItems": (True,),
 }
-"""Values of keywords that have no effect."""
+"""Keywords that llguidance lacks, and values with which they have no effect."""
 
-_NOTHING = frozenset(("then", "else", "$dynamicAnchor", "$vocabulary"))
-"""Keywords that have no effect alone."""
+_NOTHING = ("then", "else", "$dynamicAnchor")
+"""Keywords that have no effect alone, and that llguidance lacks too."""
 
 _COUNTS = frozenset(
     ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
-)
-_FORMATS = frozenset(
-    (
-        *("date-time", "time", "date", "duration", "uuid", "uri"),
-        *("email", "hostname", "ipv4", "ipv6"),
-    )
 )
 _BEYOND_REGULAR = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
 """Lookahead, lookbehind and backreferences in a pattern."""
@@ -83,44 +62,38 @@ _IMPLIED: Mapping[str, frozenset[str]] = {
 }
 """Keywords that apply to one type only."""
 
-_SIZES = ("minProperties", "maxProperties")
-_ONE = ("not", "if", "then", "else", "contains", "propertyNames", "items", "additionalItems")
-_MORE = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems")
+_ONE = ("items", "additionalItems", "additionalProperties")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+"""Keywords with one schema, a list of schemas, and schemas by name."""
+
 _TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema as it is enforced; `unenforced` names the dropped constraints."""
+    """A schema as it is enforced; `unenforced` names the constraints that were dropped here."""
 
     value: Any
-    unenforced: set[str] = field(default_factory=set[str])
+    unenforced: frozenset[str]
 
 
 def prepare(schema: JsonObject, *, strict: bool = False) -> Schema:
-    """A schema that llguidance accepts; other constraints are dropped and named.
+    """A schema for llguidance, without the patterns that it refuses.
 
     It may be narrower than the original: objects with named properties get only these. With
-    `strict`, raises InvalidRequestError if anything would be dropped. Raises it in any case for an
-    invalid schema.
+    `strict`, nothing is dropped, and an object that allows any names raises InvalidRequestError.
+    Raises it in any case for an invalid schema.
     """
     text = json.dumps(schema)
     if len(text) > MAX_TEXT:
         raise InvalidRequestError(
             f"The JSON schema is too large to be enforced: it is longer than {MAX_TEXT} characters."
         )
-    prepared = Schema(None)
-    closing = Closing(schema)
     # a value that fits one of two narrowed schemas may fit the other original one
     narrows = not (strict and '"oneOf"' in text)
-    preparation = _Preparation(prepared.unenforced, closing, strict=strict, narrows=narrows)
-    prepared.value = preparation.visit(schema, 0)
-    if strict and prepared.unenforced:
-        words = ", ".join(sorted(prepared.unenforced))
-        raise InvalidRequestError(f"The JSON schema can't be enforced with strict: {words}.")
-    return prepared
+    preparation = _Preparation(Closing(schema), strict, narrows)
+    return Schema(preparation.visit(schema, 0), frozenset(preparation.unenforced))
 
 
 class Closing:
@@ -239,10 +212,10 @@ def _is_plain(schema: JsonObject) -> bool:
 
 @dataclass(slots=True)
 class _Preparation:
-    unenforced: set[str]
     closing: Closing
     strict: bool
     narrows: bool
+    unenforced: set[str] = field(default_factory=set[str])
 
     def visit(self, schema: Any, depth: int, *, part: bool = False) -> Any:
         """The schema with everything inside; `part` means that it applies together with others."""
@@ -256,9 +229,10 @@ class _Preparation:
         self._check_types(source)
         narrows = self.narrows and not part
         names = self.closing.names(source) if narrows else None
-        kept = self._without_unenforced(_as_tuple(source, narrows=narrows))
         result = {
-            key: self._keyword(key, value, source, depth, part=part) for key, value in kept.items()
+            key: self._keyword(key, value, source, depth, part=part)
+            for key, value in _as_tuple(source, narrows=narrows).items()
+            if not self._drops(key, value)
         }
         if self.narrows:
             _imply_type(result)
@@ -268,7 +242,10 @@ class _Preparation:
             result["properties"] = own | {name: True for name in names if name not in own}
             result["additionalProperties"] = False
         elif self.strict and not part and _has_free_names(result):
-            self.unenforced.add("additionalProperties (a name could come twice)")
+            raise InvalidRequestError(
+                "The JSON schema can't be enforced with strict: additionalProperties (a name could "
+                "come twice)."
+            )
         return result
 
     def _keyword(self, key: str, value: Any, schema: JsonObject, depth: int, *, part: bool) -> Any:
@@ -284,33 +261,20 @@ class _Preparation:
             return {name: visit(inner, shared=name in shared) for name, inner in inside}
         if key in _LISTS and isinstance(value, list):
             return [visit(inner) for inner in cast(list[Any], value)]
-        return visit(value) if key in (*_ONE, *_MORE) else value
+        if key in _COUNTS and isinstance(value, float) and value.is_integer():
+            return int(value)  # llguidance refuses 2.0
+        return visit(value) if key in _ONE else value
 
-    def _without_unenforced(self, schema: JsonObject) -> JsonObject:
-        result: JsonObject = {}
-        for key, value in schema.items():
-            if key in _NOTHING or value in _HARMLESS.get(key, ()):
-                continue
-            if self._is_enforced(key, value, schema):
-                result[key] = _count(value) if key in _COUNTS else value
-            else:
-                self.unenforced.add(key)
-        return result
-
-    def _is_enforced(self, key: str, value: Any, schema: JsonObject) -> bool:
-        """Whether llguidance enforces this keyword."""
-        if key in _UNENFORCED:
+    def _drops(self, key: str, value: Any) -> bool:
+        """Whether a keyword is left out, so that llguidance does not refuse the whole schema."""
+        if key in _NOTHING or value in _WITHOUT_EFFECT.get(key, ()):
+            return True
+        if self.strict or key != "pattern":
             return False
-        if self.strict:
-            return True  # llguidance reports what it can't enforce
-        if key == "format":
-            return value in _FORMATS
-        if key == "pattern":
-            return not (isinstance(value, str) and _BEYOND_REGULAR.search(value))
-        if key in _SIZES:
-            named = cast(Any, schema.get("properties") or {})
-            return not named or set(named) <= set(cast(Any, schema.get("required") or []))
-        return True
+        is_refused = isinstance(value, str) and _BEYOND_REGULAR.search(value) is not None
+        if is_refused:
+            self.unenforced.add(key)
+        return is_refused
 
     def _check_types(self, schema: JsonObject) -> None:
         declared: Any = schema.get("type", [])
@@ -320,11 +284,6 @@ class _Preparation:
                 raise InvalidRequestError(
                     f"The JSON schema has an unknown type {str(kind)[:40]!r}."
                 )
-
-
-def _count(value: Any) -> Any:
-    """An integer that was written as 2.0, as an integer."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _as_tuple(schema: JsonObject, *, narrows: bool) -> JsonObject:
@@ -366,4 +325,5 @@ def _has_free_names(schema: JsonObject) -> bool:
     kinds: Any = schema.get("type")
     is_object = kinds == "object" or (isinstance(kinds, list) and "object" in kinds)
     says = "additionalProperties" in schema or is_object or "required" in schema
-    return says and schema.get("additionalProperties") is not False
+    closes = (schema.get("additionalProperties"), schema.get("unevaluatedProperties"))
+    return says and False not in closes  # llguidance itself refuses the second one
