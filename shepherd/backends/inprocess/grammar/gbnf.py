@@ -7,10 +7,8 @@ then takes nothing.
 """
 
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import TypeAlias
 
 from shepherd.backends.inprocess.grammar.lark import Rules, characters, escaped, literal
 from shepherd.errors import InvalidRequestError
@@ -28,76 +26,63 @@ _SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _SPACE_AND_LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "[": "[", "]": "]"}
 _DIGITS = {"x": 2, "u": 4, "U": 8}
-_REPEATS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_NOTHING = '""'
+_ANY = "/(?s:.)/"
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A text; "" is nothing."""
+def add_gbnf(rules: Rules, text: str) -> str:
+    """Add a grammar in GBNF; returns the name of its root.
 
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CharacterClass:
-    """One character: inside these ranges, or outside all of them."""
-
-    ranges: tuple[tuple[str, str], ...]
-    others: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One token by its number, or any other token."""
-
-    number: int
-    others: bool = False
+    Raises InvalidRequestError for a grammar that can't be parsed.
+    """
+    parsed = GbnfParser(text, regular=True).parse()
+    # What the grammar is shows only at its end, so the other kind is read once more.
+    if _is_recursive(parsed) or any(rule.has_token for rule in parsed.values()):
+        parsed = GbnfParser(text, regular=False).parse()
+    for rule in parsed.values():
+        rules.add(rule.name, rule.body)
+    return parsed["root"].name
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
-    """Another rule."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Concatenation:
-    """Several nodes in sequence."""
-
-    parts: "tuple[Node, ...]"
-
-
-@dataclass(frozen=True, slots=True)
-class Alternation:
-    """One of several nodes."""
-
-    alternatives: "tuple[Node, ...]"
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """A node repeated from `low` to `high` times; None means no limit."""
-
-    node: "Node"
-    low: int
-    high: int | None
-
-
-Node: TypeAlias = Literal | CharacterClass | Token | Name | Concatenation | Alternation | Repeat
+def _is_recursive(rules: dict[str, "_Rule"]) -> bool:
+    """Whether some rule contains itself."""
+    try:
+        TopologicalSorter({name: rule.uses for name, rule in rules.items()}).prepare()
+    except CycleError:
+        return True
+    return False
 
 
 @dataclass(slots=True)
+class _Rule:
+    """A rule under its `name` in llguidance's grammar; `uses` are the GBNF names in its `body`."""
+
+    name: str
+    body: str = ""
+    uses: set[str] = field(default_factory=set[str])
+    has_token: bool = False
+
+
 class GbnfParser:
-    """Reads one grammar."""
+    """Reads one grammar, and writes each rule in llguidance's language while it reads.
 
-    text: str
-    at: int = 0
-    depth: int = 0
-    rules: dict[str, Node] = field(default_factory=dict[str, Node])
+    The rules of a `regular` grammar are parts of one lexeme, and llguidance wants capital letters
+    for the names of such rules.
+    """
 
-    def parse(self) -> dict[str, Node]:
-        """The rules by name; raises InvalidRequestError for an invalid or too long grammar."""
+    def __init__(self, text: str, *, regular: bool) -> None:
+        self.text = text
+        self.at = 0
+        self.depth = 0
+        self._regular = regular
+        self._written: dict[str, _Rule] = {}
+        self._current_rule = _Rule("")
+
+    def parse(self) -> dict[str, _Rule]:
+        """The rules that the root uses, by their names in GBNF.
+
+        Raises InvalidRequestError for an invalid or too long grammar.
+        """
         if not self.text.strip() or "\0" in self.text:
             raise InvalidRequestError("The grammar is empty or has a zero character in it.")
         if len(self.text) > MAX_TEXT:
@@ -106,9 +91,29 @@ class GbnfParser:
         while self.at < len(self.text):
             self._rule()
             self._skip(_SPACE_AND_LINES)
-        if "root" not in self.rules:
+        if not self._rule_called("root").body:
             raise InvalidRequestError("The grammar has no rule named 'root'.")
-        return self.rules
+        return self._reachable()
+
+    def _reachable(self) -> dict[str, _Rule]:
+        result: dict[str, _Rule] = {}
+        waiting = ["root"]
+        while waiting:
+            name = waiting.pop()
+            if name in result:
+                continue
+            result[name] = self._written[name]
+            if not result[name].body:
+                raise InvalidRequestError(
+                    f"The grammar can't be parsed: Undefined rule identifier {name[:80]!r}."
+                )
+            waiting.extend(result[name].uses)
+        return result
+
+    def _rule_called(self, name: str) -> _Rule:
+        """The rule, which has no body before its definition is read."""
+        letter = "G" if self._regular else "g"
+        return self._written.setdefault(name, _Rule(f"{letter}{len(self._written)}"))
 
     def _rule(self) -> None:
         name = self._name()
@@ -117,37 +122,39 @@ class GbnfParser:
             raise self._wrong("expecting ::=")
         self.at += 3
         self._skip(_SPACE_AND_LINES)
-        self.rules[name] = self._choice()
+        rule = self._current_rule = self._rule_called(name)
+        rule.uses, rule.has_token = set(), False  # a later definition replaces an earlier one
+        rule.body = self._choice()
         if self._next() not in ("", "\r", "\n"):
             raise self._wrong("expecting the end of the line")
 
-    def _choice(self) -> Node:
+    def _choice(self) -> str:
         alternatives = [self._row()]
         while self._next() == "|":
             self.at += 1
             self._skip(_SPACE_AND_LINES)
             alternatives.append(self._row())
-        return alternatives[0] if len(alternatives) == 1 else Alternation(tuple(alternatives))
+        return " | ".join(alternatives)
 
-    def _row(self) -> Node:
-        parts: list[Node] = []
+    def _row(self) -> str:
+        parts: list[str] = []
         space = _SPACE_AND_LINES if self.depth else _SPACE
-        while (part := self._part()) is not None:
+        while part := self._part():
             self._skip(space)
             parts.append(self._repeated(part, space))
-        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
+        return " ".join(parts) or _NOTHING
 
-    def _repeated(self, node: Node, space: re.Pattern[str]) -> Node:
+    def _repeated(self, part: str, space: re.Pattern[str]) -> str:
         for _ in range(MAX_NESTING):
-            counted = self._counted(node)
+            counted = self._counted(part)
             if counted is None:
-                return node
-            node = counted
+                return part
+            part = counted
             self._skip(space)
         raise InvalidRequestError(f"The grammar nests more than {MAX_NESTING} repetitions.")
 
-    def _part(self) -> Node | None:
-        """One element of a row; None at the end of the row."""
+    def _part(self) -> str:
+        """One element of a row; "" at the end of the row."""
         match self._next():
             case '"':
                 return self._literal()
@@ -155,15 +162,20 @@ class GbnfParser:
                 return self._class()
             case ".":
                 self.at += 1
-                return CharacterClass((), others=True)
+                return _ANY
             case "(":
                 return self._group()
             case "<" | "!":
                 return self._token()
             case _:
-                return Name(self._name()) if _NAME.match(self.text, self.at) else None
+                return self._reference() if _NAME.match(self.text, self.at) else ""
 
-    def _group(self) -> Node:
+    def _reference(self) -> str:
+        name = self._name()
+        self._current_rule.uses.add(name)
+        return self._rule_called(name).name
+
+    def _group(self) -> str:
         self.at += 1
         self.depth += 1
         if self.depth > MAX_NESTING:
@@ -174,21 +186,22 @@ class GbnfParser:
             raise self._wrong("expecting )")
         self.at += 1
         self.depth -= 1
-        return inner
+        return f"({inner})"
 
-    def _literal(self) -> Node:
+    def _literal(self) -> str:
         self.at += 1
         result: list[str] = []
         while self._next() != '"':
             result.append(self._character())
         self.at += 1
-        return Literal("".join(result))
+        text = "".join(result)
+        return literal(text) if self._regular else f"({characters(text)})"
 
-    def _class(self) -> Node:
+    def _class(self) -> str:
         self.at += 1
         others = self._next() == "^"
         self.at += others
-        ranges: list[tuple[str, str]] = []
+        inside = ""
         while self._next() != "]":
             first = last = self._character()
             if self._next() == "-" and self.text[self.at + 1 : self.at + 2] not in ("", "]"):
@@ -196,25 +209,26 @@ class GbnfParser:
                 last = self._character()
             if last < first:
                 raise self._wrong("expecting a range that goes up")
-            ranges.append((first, last))
+            inside += escaped(first) if first == last else f"{escaped(first)}-{escaped(last)}"
         self.at += 1
-        if not (ranges or others):
+        if not (inside or others):
             raise self._wrong("expecting a character in []")
-        return CharacterClass(tuple(ranges), others=others)
+        return f"/[{'^' * others}{inside}]/" if inside else _ANY
 
-    def _token(self) -> Node:
+    def _token(self) -> str:
         match = _TOKEN.match(self.text, self.at)
         if match is None:
             raise self._wrong("expecting a token by its number, such as <[1000]>")
         self.at = match.end()
-        return Token(int(match[2]), others=bool(match[1]))
+        self._current_rule.has_token = True
+        return f"<[{'^' if match[1] else ''}{int(match[2])}]>"
 
-    def _counted(self, node: Node) -> Node | None:
-        """The node with the repetition that stands behind it; None if there is none."""
+    def _counted(self, part: str) -> str | None:
+        """The part with the count that stands behind it; None if there is none."""
         sign = self._next()
-        if sign in _REPEATS:
+        if sign and sign in "*+?":
             self.at += 1
-            return Repeat(node, *_REPEATS[sign])
+            return f"({part}){sign}"
         if sign != "{":
             return None
         match = _COUNT.match(self.text, self.at)
@@ -229,7 +243,9 @@ class GbnfParser:
             )
         if high is not None and high < low:
             raise self._wrong("expecting a count that goes up")
-        return Repeat(node, low, high)
+        if high == 0:
+            return _NOTHING
+        return f"({part}){{{low},{'' if high is None else high}}}"
 
     def _character(self) -> str:
         """The next character of a text or a class, which may be escaped."""
@@ -272,107 +288,3 @@ class GbnfParser:
         return InvalidRequestError(
             f"The grammar can't be parsed: {reason} in line {line} at {near!r}."
         )
-
-
-def add_gbnf(rules: Rules, text: str) -> str:
-    """Add a grammar in GBNF; returns the name of its root.
-
-    Raises InvalidRequestError for a grammar that can't be parsed.
-    """
-    bodies = _reachable(GbnfParser(text).parse())
-    regular = not _is_recursive(bodies) and not any(
-        isinstance(node, Token) for body in bodies.values() for node in _within(body)
-    )
-    prefix = "G" if regular else "g"
-    writer = _Writer({name: f"{prefix}{i}" for i, name in enumerate(bodies)}, regular=regular)
-    for name, body in bodies.items():
-        rules.add(writer.names[name], writer.write(body))
-    return writer.names["root"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Writer:
-    names: Mapping[str, str]
-    regular: bool
-
-    def write(self, node: Node) -> str:
-        """The node in llguidance's language."""
-        match node:
-            case Literal(text=text):
-                return literal(text) if self.regular else characters(text)
-            case CharacterClass():
-                return _character_class(node)
-            case Token(number=number, others=others):
-                return f"<[{'^' if others else ''}{number}]>"
-            case Name(name=name):
-                return self.names[name]
-            case Concatenation(parts=parts):
-                return " ".join(map(self._inner, parts)) or '""'
-            case Alternation(alternatives=alternatives):
-                return " | ".join(map(self._inner, alternatives))
-            case Repeat():
-                return self._repeat(node)
-
-    def _inner(self, node: Node) -> str:
-        text = self.write(node)
-        return text if isinstance(node, CharacterClass | Token | Name | Repeat) else f"({text})"
-
-    def _repeat(self, node: Repeat) -> str:
-        inner = f"({self.write(node.node)})"
-        if node.high == 0:
-            return '""'
-        symbols = {(0, None): "*", (1, None): "+", (0, 1): "?", (1, 1): ""}
-        high = "" if node.high is None else node.high
-        return inner + symbols.get((node.low, node.high), f"{{{node.low},{high}}}")
-
-
-def _character_class(node: CharacterClass) -> str:
-    if not node.ranges:
-        return "/(?s:.)/"
-    inside = "".join(
-        escaped(first) if first == last else f"{escaped(first)}-{escaped(last)}"
-        for first, last in node.ranges
-    )
-    return f"/[{'^' if node.others else ''}{inside}]/"
-
-
-def _reachable(rules: Mapping[str, Node]) -> dict[str, Node]:
-    """The rules that the root uses; raises InvalidRequestError for one that is missing."""
-    result: dict[str, Node] = {}
-    waiting = ["root"]
-    while waiting:
-        name = waiting.pop()
-        if name in result:
-            continue
-        if name not in rules:
-            raise InvalidRequestError(
-                f"The grammar can't be parsed: Undefined rule identifier {name[:80]!r}."
-            )
-        result[name] = rules[name]
-        waiting.extend(_names(rules[name]))
-    return result
-
-
-def _within(node: Node) -> Iterator[Node]:
-    yield node
-    match node:
-        case Concatenation(parts=inner) | Alternation(alternatives=inner):
-            for part in inner:
-                yield from _within(part)
-        case Repeat(node=part):
-            yield from _within(part)
-        case _:
-            pass
-
-
-def _names(node: Node) -> list[str]:
-    return [part.name for part in _within(node) if isinstance(part, Name)]
-
-
-def _is_recursive(rules: Mapping[str, Node]) -> bool:
-    """Whether some rule contains itself."""
-    try:
-        TopologicalSorter({name: _names(body) for name, body in rules.items()}).prepare()
-    except CycleError:
-        return True
-    return False

@@ -231,7 +231,7 @@ class _Preparation:
         names = self.closing.names(source) if narrows else None
         result = {
             key: self._keyword(key, value, source, depth, part=part)
-            for key, value in _as_tuple(source, narrows=narrows).items()
+            for key, value in (_as_complete(source) if narrows else source).items()
             if not self._drops(key, value)
         }
         if self.narrows:
@@ -286,18 +286,14 @@ class _Preparation:
                 )
 
 
-def _as_tuple(schema: JsonObject, *, narrows: bool) -> JsonObject:
-    """The newer keywords for a list of `items`. A tuple without a length is complete."""
-    listed: Any = schema.get("items")
-    if isinstance(listed, list):
-        others = {"items": schema["additionalItems"]} if "additionalItems" in schema else {}
-        kept = {k: v for k, v in schema.items() if k not in ("items", "additionalItems")}
-        schema = {**kept, "prefixItems": cast(Any, listed), **others}
-    first: Any = schema.get("prefixItems")
-    says = schema.keys() & {"items", "minItems", "maxItems"}
-    if not narrows or says or not isinstance(first, list):
-        return schema
-    return {**schema, "items": False, "minItems": len(cast(list[Any], first))}
+def _as_complete(schema: JsonObject) -> JsonObject:
+    """A tuple without a length is complete: it has all of its items, and no others."""
+    old, new = schema.get("items"), schema.get("prefixItems")
+    if isinstance(old, list) and not schema.keys() & {"additionalItems", "minItems", "maxItems"}:
+        return {**schema, "additionalItems": False, "minItems": len(cast(list[Any], old))}
+    if isinstance(new, list) and not schema.keys() & {"items", "minItems", "maxItems"}:
+        return {**schema, "items": False, "minItems": len(cast(list[Any], new))}
+    return schema
 
 
 def _imply_type(schema: JsonObject) -> None:
