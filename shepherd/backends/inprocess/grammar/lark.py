@@ -17,6 +17,7 @@ _ESCAPES = 'nrbtf\\"'
 """Without \\u, which could disguise a named property as a free name."""
 
 _CONTROL = re.compile(r"\\u00[01]")
+"""A control character in JSON, such as \\u0007."""
 
 
 class Rules:
@@ -73,17 +74,19 @@ def json_value(schema: Any, comma: str = ", ", colon: str = ": ", *, strict: boo
 
     The whitespace is fixed, so there is no endless whitespace between two values.
     """
+    # The options stand in the schema, and a schema that is only `true` or `false` has no place.
+    holder = cast(JsonObject, schema) if isinstance(schema, dict) else {"allOf": [schema]}
+    # Only a schema with control characters in it needs \u.
+    escapes = _ESCAPES + ("u" if _CONTROL.search(json.dumps(holder)) else "")
     options: JsonObject = {
         "whitespace_flexible": False,
         "item_separator": comma,
         "key_separator": colon,
         "coerce_one_of": not strict,
         "lenient": not strict,
+        "json_allowed_escapes": escapes,
     }
-    base = cast(JsonObject, schema) if isinstance(schema, dict) else {"allOf": [schema]}
-    text = json.dumps(base)
-    options["json_allowed_escapes"] = _ESCAPES + ("u" if _CONTROL.search(text) else "")
-    return f"%json {json.dumps({**base, 'x-guidance': options})}"
+    return f"%json {json.dumps({**holder, 'x-guidance': options})}"
 
 
 def escaped(character: str) -> str:

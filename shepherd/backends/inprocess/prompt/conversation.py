@@ -99,7 +99,11 @@ def _effort(session: Session) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The features that a template supports; see `DialectFinder`."""
+    """The features that a template supports.
+
+    `late_system`: system messages behind others. `many_calls`: several calls in one message.
+    `short_ids`: ids of calls must be `SHORT_ID` characters long.
+    """
 
     system_role: bool = True
     late_system: bool = True
@@ -306,42 +310,40 @@ def _call_text(call: ToolCall) -> str:
     return f'<tool_call>\n{{"name": {name}, "arguments": {call.arguments_json}}}\n</tool_call>'
 
 
-@dataclass(frozen=True, slots=True)
-class DialectFinder:
-    """Detects by trial which features a template supports."""
+def find_dialect(source: str, attempt: Attempt) -> Dialect:
+    """The dialect with all features that the template `source` supports, learned by trial."""
+    dialect = Dialect(short_ids=_WANTS_SHORT_IDS.search(source) is not None)
+    if not _takes_system(attempt, dialect):
+        dialect = replace(dialect, system_role=False)
+    if not _takes_late_system(attempt, dialect):
+        dialect = replace(dialect, late_system=False)
+    if "tools" not in source:
+        return replace(dialect, tools=False)
+    as_text = replace(dialect, arguments_as_object=False)
+    if not _takes_calls(attempt, dialect, 1) and _takes_calls(attempt, as_text, 1):
+        dialect = as_text
+    if not _takes_calls(attempt, dialect, 1):
+        return replace(dialect, calls=False)
+    return dialect if _takes_calls(attempt, dialect, 2) else replace(dialect, many_calls=False)
 
-    source: str
-    attempt: Attempt
 
-    def find(self) -> Dialect:
-        """The dialect with all features that the template supports."""
-        dialect = Dialect(short_ids=_WANTS_SHORT_IDS.search(self.source) is not None)
-        if not self._takes_system(dialect):
-            dialect = replace(dialect, system_role=False)
-        if not self._takes_late_system(dialect):
-            dialect = replace(dialect, late_system=False)
-        if "tools" not in self.source:
-            return replace(dialect, tools=False)
-        as_text = replace(dialect, arguments_as_object=False)
-        if not self._takes_calls(dialect, 1) and self._takes_calls(as_text, 1):
-            dialect = as_text
-        if not self._takes_calls(dialect, 1):
-            return replace(dialect, calls=False)
-        return dialect if self._takes_calls(dialect, 2) else replace(dialect, many_calls=False)
+def _takes_system(attempt: Attempt, dialect: Dialect) -> bool:
+    """Only a template that renders without a system message and loses one refuses it."""
+    plain = attempt(Conversation("", (_PROBE_USER,)), dialect)
+    return _SYSTEM in attempt(Conversation(_SYSTEM, (_PROBE_USER,)), dialect) or not plain
 
-    def _takes_system(self, dialect: Dialect) -> bool:
-        """Only a template that renders without a system message and loses one refuses it."""
-        plain = self.attempt(Conversation("", (_PROBE_USER,)), dialect)
-        return _SYSTEM in self.attempt(Conversation(_SYSTEM, (_PROBE_USER,)), dialect) or not plain
 
-    def _takes_late_system(self, dialect: Dialect) -> bool:
-        early = (_PROBE_USER, Message(Role.SYSTEM, _SYSTEM))
-        later = (*early, Message.assistant("shepherd-answer"), _PROBE_USER)
-        return all(_SYSTEM in self.attempt(Conversation("", m), dialect) for m in (early, later))
+def _takes_late_system(attempt: Attempt, dialect: Dialect) -> bool:
+    """Whether system messages are shown at the end and in the middle."""
+    early = (_PROBE_USER, Message(Role.SYSTEM, _SYSTEM))
+    later = (*early, Message.assistant("shepherd-answer"), _PROBE_USER)
+    return all(_SYSTEM in attempt(Conversation("", m), dialect) for m in (early, later))
 
-    def _takes_calls(self, dialect: Dialect, count: int) -> bool:
-        calls = _CALLS[:count]
-        results = (Message.tool(call, "shepherd-result") for call in calls)
-        messages = (_PROBE_USER, Message.assistant("", tool_calls=calls), *results)
-        rendered = self.attempt(Conversation("", messages), dialect)
-        return all(call.arguments["key"] in rendered for call in calls)
+
+def _takes_calls(attempt: Attempt, dialect: Dialect, count: int) -> bool:
+    """Whether so many calls in one message are shown with their arguments."""
+    calls = _CALLS[:count]
+    results = (Message.tool(call, "shepherd-result") for call in calls)
+    messages = (_PROBE_USER, Message.assistant("", tool_calls=calls), *results)
+    rendered = attempt(Conversation("", messages), dialect)
+    return all(call.arguments["key"] in rendered for call in calls)

@@ -16,8 +16,8 @@ from jinja2.sandbox import SandboxedEnvironment
 from shepherd.backends.inprocess.prompt.conversation import (
     Conversation,
     Dialect,
-    DialectFinder,
     adapt,
+    find_dialect,
     template_messages,
     template_tools,
     template_value,
@@ -179,7 +179,7 @@ class ChatTemplate:
 
     @cached_property
     def _dialect(self) -> Dialect:
-        return DialectFinder(self.source, self._attempt).find()
+        return find_dialect(self.source, self._attempt)
 
     def _attempt(self, conversation: Conversation, dialect: Dialect) -> str:
         try:
