@@ -82,8 +82,11 @@ class InvalidRequestError(BackendError):
         self.param = param
 
 
-class ImageError(InvalidRequestError):
-    """An image can't be used because of its format, its size, or a model without vision."""
+class ImageError(InvalidRequestError, ValueError):
+    """An image can't be used because of its format, its size, or a model without vision.
+
+    It is a ValueError so that validators of requests report it with the place of the image.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "messages")

@@ -5,7 +5,7 @@ from array import array
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from fastapi import APIRouter
 from pydantic import BeforeValidator, Field, model_validator
@@ -16,36 +16,16 @@ from shepherd.backends.embedding import EmbeddingInput, Embeddings, Ranking, Ran
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api
-from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.embedding import MAX_INPUTS, embedded, json_array, ranked
 from shepherd.server.wire.errors import EXCEEDS_CONTEXT, OpenAiErrors
-from shepherd.server.wire.fields import Integer, ModelName, refuse_unsupported
+from shepherd.server.wire.fields import NUMBER, CheckedRequest, Integer, ModelName
 from shepherd.server.wire.prompts import prompts_of
 
 _INSTRUCTION = "Write the instruction into the texts, as the model's card says."
 _NUMBERS = "Vectors are numbers of 32 bits."
-_UNSUPPORTED = {
-    "input_type": _INSTRUCTION,
-    "task": _INSTRUCTION,
-    "instruction": _INSTRUCTION,
-    "late_chunking": "Each text is read on its own.",
-    "truncation": "Texts are never shortened.",
-    "output_dtype": _NUMBERS,
-    "embedding_type": _NUMBERS,
-    "embedding_types": _NUMBERS,
-}
-_RANK_UNSUPPORTED = {
-    "rank_fields": "Send each document as one text.",
-    "max_chunks_per_doc": "Documents are never divided.",
-    "max_tokens_per_doc": "Documents are never shortened.",
-    "truncate": "Documents are never shortened.",
-    "truncation": "Documents are never shortened.",
-    "raw_scores": "Scores are always as the model gives them.",
-    "instruction": _INSTRUCTION,
-}
 EUCLIDEAN = 2
 _MAX_DIMENSIONS = 65_536
 
@@ -55,8 +35,19 @@ def _document(value: object) -> object:
     return cast(dict[str, object], value).get("text") if isinstance(value, dict) else value
 
 
-class EmbeddingBody(RequestModel):
+class EmbeddingBody(CheckedRequest):
     """The body of `POST /v1/embeddings` and of the paths like it."""
+
+    refused: ClassVar = {
+        "input_type": _INSTRUCTION,
+        "task": _INSTRUCTION,
+        "instruction": _INSTRUCTION,
+        "late_chunking": "Each text is read on its own.",
+        "truncation": "Texts are never shortened.",
+        "output_dtype": _NUMBERS,
+        "embedding_type": _NUMBERS,
+        "embedding_types": _NUMBERS,
+    }
 
     model: ModelName = None
     input: Any = None
@@ -65,24 +56,32 @@ class EmbeddingBody(RequestModel):
     """llama.cpp's name for `input`; the answer is in its shape."""
     encoding_format: Literal["float", "base64"] | None = None
     """How vectors are written; base64 has float32 in little endian."""
-    dimensions: Annotated[Integer, Field(ge=1, le=_MAX_DIMENSIONS)] = None
+    dimensions: Annotated[int | None, Field(ge=1, le=_MAX_DIMENSIONS), NUMBER] = None
     """Only so many numbers of each vector, scaled to length 1 again."""
     embd_normalize: Integer = None
     """llama.cpp's; only 2 (length 1) is served."""
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse(cls, value: object) -> object:
-        if isinstance(value, dict):
-            fields = cast(dict[str, Any], value)
-            refuse_unsupported(fields, _UNSUPPORTED)
-            if fields.get("embd_normalize") not in (None, EUCLIDEAN):
-                raise ValueError("embd_normalize must be 2: vectors always have length 1")
+    def _only_of_length_one(cls, value: object) -> object:
+        fields = cast(JsonObject, value) if isinstance(value, dict) else {}
+        if fields.get("embd_normalize") not in (None, EUCLIDEAN):
+            raise ValueError("embd_normalize must be 2: vectors always have length 1")
         return cast(object, value)
 
 
-class RerankBody(RequestModel):
+class RerankBody(CheckedRequest):
     """The body of `POST /v1/rerank`."""
+
+    refused: ClassVar = {
+        "rank_fields": "Send each document as one text.",
+        "max_chunks_per_doc": "Documents are never divided.",
+        "max_tokens_per_doc": "Documents are never shortened.",
+        "truncate": "Documents are never shortened.",
+        "truncation": "Documents are never shortened.",
+        "raw_scores": "Scores are always as the model gives them.",
+        "instruction": _INSTRUCTION,
+    }
 
     model: ModelName = None
     query: str
@@ -96,19 +95,12 @@ class RerankBody(RequestModel):
         list[str] | None, Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)
     ] = None
     """The documents in the format of Hugging Face's TEI; so is the answer then."""
-    top_n: Annotated[Integer, Field(ge=1)] = None
+    top_n: Annotated[int | None, Field(ge=1), NUMBER] = None
     """Only so many results; all without it."""
     return_documents: bool | None = None
     """Each result has its document too."""
     return_text: bool | None = None
     """With `texts`: each result has its text too."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse(cls, value: object) -> object:
-        if isinstance(value, dict):
-            refuse_unsupported(cast(dict[str, Any], value), _RANK_UNSUPPORTED)
-        return cast(object, value)
 
 
 def embeddings_json(result: Embeddings, body: EmbeddingBody, model: str) -> str:

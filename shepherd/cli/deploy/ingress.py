@@ -17,7 +17,7 @@ from shepherd.errors import ShepherdError
 from shepherd.server.api import ErrorShapes
 from shepherd.server.body import SMALL_BYTES, check_shape
 from shepherd.server.errors import ApiError
-from shepherd.server.openai_responses.record import new_response_id
+from shepherd.server.openai_responses.requests import new_response_id
 from shepherd.server.openai_responses.routes import PATH as RESPONSES_PATH
 from shepherd.server.record import record_of, recording
 from shepherd.server.responses import ErrorResponse

@@ -17,7 +17,7 @@ from starlette.types import Scope
 from shepherd.affinity import Prefix
 from shepherd.json_text import to_json
 from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH
-from shepherd.server.openai_responses.record import RESPONSE_ID
+from shepherd.server.openai_responses.requests import RESPONSE_ID
 
 _SERVER = ("shepherd", 0)
 """The server's address in replicas; it has a port, because no request comes over a Unix socket."""

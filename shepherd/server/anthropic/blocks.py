@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
-from shepherd.errors import ImageError
 from shepherd.images import check_count, decode_image
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.wire.content import Content, arguments_object
@@ -92,20 +91,13 @@ def _image(fields: JsonObject) -> Content:
     source = _source(fields)
     kind = source.get("type")
     if kind == "base64":
-        return _decoded(_string(source, "data"))
+        return Content(images=(decode_image(_string(source, "data")),))
     if kind == "url" and _string(source, "url")[:5].lower() == "data:":
-        return _decoded(source["url"])
+        return Content(images=(decode_image(source["url"]),))
     raise ValueError(
         f"images by {kind!r} are not supported: this server fetches nothing, so send the image "
         "itself in base64"
     )
-
-
-def _decoded(text: str) -> Content:
-    try:
-        return Content(images=(decode_image(text),))
-    except ImageError as error:
-        raise ValueError(str(error)) from error
 
 
 def _document(fields: JsonObject) -> Content:
@@ -158,10 +150,7 @@ def content_of(value: object) -> Content:
 def joined(parts: Sequence[Content]) -> Content:
     """The contents as one, its texts joined by newlines; raises ValueError for many images."""
     images = tuple(image for part in parts for image in part.images)
-    try:
-        check_count(images)
-    except ImageError as error:
-        raise ValueError(str(error)) from error
+    check_count(images)
     return Content("\n".join(part.text for part in parts if part.text), images)
 
 

@@ -2,19 +2,20 @@
 
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, Field, PlainValidator, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, Strict
 
 from shepherd.messages import JsonObject
-from shepherd.sampling import MAX_STOP_STRINGS, PARAMETERS
+from shepherd.sampling import MAX_STOP_STRINGS
 from shepherd.server.anthropic.blocks import Block, block_of, blocks_or_text, system_text
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.fields import (
     Events,
     ModelName,
     NotServed,
+    OwnControls,
     Tools,
-    check_fields,
     few_messages,
+    in_range,
 )
 
 
@@ -23,12 +24,6 @@ def _without_empty(value: object) -> object:
     if isinstance(value, list):
         return [item for item in cast(list[object], value) if item]
     return value
-
-
-def _ranged(name: str, description: str) -> Any:
-    """A number in the range of the sampling parameter `name`; true and false are not numbers."""
-    number = PARAMETERS[name]
-    return Field(default=None, ge=number.low, le=number.high, strict=True, description=description)
 
 
 class WireMessage(RequestModel):
@@ -81,7 +76,7 @@ class OutputConfig(RequestModel):
     format: WireFormat | None = None
 
 
-class PromptRequest(RequestModel):
+class PromptRequest(OwnControls):
     """All of a request but its limit of generated tokens."""
 
     model: ModelName = None
@@ -122,17 +117,14 @@ class PromptRequest(RequestModel):
             "that did."
         ),
     ] = None
-    temperature: float | None = _ranged("temperature", "Randomness; 0: the likeliest token.")
-    top_p: float | None = _ranged("top_p", "Keep the likeliest tokens up to this probability.")
-    top_k: int | None = _ranged("top_k", "Keep the K likeliest tokens; 0: all.")
+    temperature: Annotated[float | None, in_range("temperature"), Strict()] = None
+    """Randomness; 0: the likeliest token."""
+    top_p: Annotated[float | None, in_range("top_p"), Strict()] = None
+    """Keep the likeliest tokens up to this probability."""
+    top_k: Annotated[int | None, in_range("top_k"), Strict()] = None
+    """Keep the K likeliest tokens; 0: all."""
     context_management: Any = None
     """Accepted; no edit is applied, and the answer says so."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _served(cls, value: object) -> object:
-        """Refuse controls of other APIs, which would be ignored."""
-        return check_fields(cls, value)
 
 
 class CountRequest(PromptRequest):

@@ -20,8 +20,8 @@ from shepherd.server.anthropic.blocks import (
 from shepherd.server.anthropic.requests import PromptRequest, WireMessage, WireTool
 from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.wire.content import Content
+from shepherd.server.wire.fields import check_images, effort_named
 from shepherd.server.wire.tools import NO_ARGUMENTS
-from shepherd.server.wire.translation import check_images, effort_named
 from shepherd.session import OutputFormat, Session, ToolChoice
 
 logger = logging.getLogger(__name__)

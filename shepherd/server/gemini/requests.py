@@ -14,13 +14,12 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from shepherd.errors import ImageError
 from shepherd.images import Image, decode_image
 from shepherd.messages import JsonObject
-from shepherd.sampling import MAX_STOP_STRINGS, PARAMETERS
+from shepherd.sampling import MAX_STOP_STRINGS
 from shepherd.server.body import RequestModel
 from shepherd.server.wire.content import arguments_object
-from shepherd.server.wire.fields import MAX_TOOLS, ListOrNull, check_fields, no_boolean
+from shepherd.server.wire.fields import MAX_TOOLS, NUMBER, ListOrNull, OwnControls, in_range
 
 _FOREIGN_PARTS = (
     "file_data",
@@ -48,10 +47,7 @@ def _image(value: object) -> Image | None:
         raise ValueError("needs mimeType and data, both strings")
     if kind and not kind.lower().startswith("image/"):
         raise ValueError(f"data of type {kind[:80]!r} is not supported; send text and images only")
-    try:
-        return decode_image(data.translate(_STANDARD_BASE64))
-    except ImageError as error:
-        raise ValueError(str(error)) from error
+    return decode_image(data.translate(_STANDARD_BASE64))
 
 
 _STANDARD_BASE64 = str.maketrans("-_", "+/")
@@ -185,15 +181,7 @@ def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
-NUMBER = BeforeValidator(no_boolean)
-"""Comes behind a range, which would not take null behind it."""
-
 Word: TypeAlias = Annotated[str | None, BeforeValidator(_upper)]
-
-
-def _ranged(name: str, description: str) -> Any:
-    number = PARAMETERS[name]
-    return Field(ge=number.low, le=number.high, description=description)
 
 
 class ThinkingConfig(GeminiModel):
@@ -204,24 +192,19 @@ class ThinkingConfig(GeminiModel):
     thinking_level: Word = None
 
 
-class GenerationConfig(GeminiModel):
+class GenerationConfig(GeminiModel, OwnControls):
     """`generationConfig`: how the answer is generated; the settings hold for missing fields."""
 
-    temperature: Annotated[
-        float | None, _ranged("temperature", "Randomness; 0: the likeliest token."), NUMBER
-    ] = None
-    top_p: Annotated[
-        float | None, _ranged("top_p", "Keep the likeliest tokens up to this probability."), NUMBER
-    ] = None
-    top_k: Annotated[
-        int | None, _ranged("top_k", "Keep the K likeliest tokens; 0: all."), NUMBER
-    ] = None
-    presence_penalty: Annotated[
-        float | None, _ranged("penalty_present", "Presence penalty; 0: off."), NUMBER
-    ] = None
-    frequency_penalty: Annotated[
-        float | None, _ranged("penalty_freq", "Frequency penalty; 0: off."), NUMBER
-    ] = None
+    temperature: Annotated[float | None, in_range("temperature"), NUMBER] = None
+    """Randomness; 0: the likeliest token."""
+    top_p: Annotated[float | None, in_range("top_p"), NUMBER] = None
+    """Keep the likeliest tokens up to this probability."""
+    top_k: Annotated[int | None, in_range("top_k"), NUMBER] = None
+    """Keep the K likeliest tokens; 0: all."""
+    presence_penalty: Annotated[float | None, in_range("penalty_present"), NUMBER] = None
+    """Presence penalty; 0: off."""
+    frequency_penalty: Annotated[float | None, in_range("penalty_freq"), NUMBER] = None
+    """Frequency penalty; 0: off."""
     seed: Annotated[int | None, NUMBER] = None
     max_output_tokens: Annotated[int | None, Field(ge=1), NUMBER] = None
     stop_sequences: Annotated[
@@ -229,9 +212,8 @@ class GenerationConfig(GeminiModel):
     ] = Field(default_factory=list[str])
     candidate_count: Annotated[int | None, Field(ge=1), NUMBER] = None
     response_logprobs: bool | None = None
-    logprobs: Annotated[
-        int | None, _ranged("logprobs", "Tell so many of the likeliest tokens too."), NUMBER
-    ] = None
+    logprobs: Annotated[int | None, in_range("logprobs"), NUMBER] = None
+    """Tell so many of the likeliest tokens too."""
     response_mime_type: str | None = None
     response_schema: JsonObject | None = None
     response_json_schema: Annotated[
@@ -248,12 +230,6 @@ class GenerationConfig(GeminiModel):
     )
     speech_config: Any = None
     image_config: Any = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _served(cls, value: object) -> object:
-        """Refuse controls of other APIs, which would be ignored."""
-        return check_fields(cls, value)
 
 
 class FunctionDeclaration(GeminiModel):
@@ -305,7 +281,7 @@ Tools: TypeAlias = Annotated[
 ]
 
 
-class PromptFields(GeminiModel):
+class PromptFields(GeminiModel, OwnControls):
     """The parts of a request that the prompt is made of."""
 
     contents: Contents
@@ -329,12 +305,6 @@ class PromptFields(GeminiModel):
     """Not served; the server finds equal beginnings by itself."""
     continuation_token: Any = None
     """Not served."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _served(cls, value: object) -> object:
-        """Refuse controls of other APIs, which would be ignored."""
-        return check_fields(cls, value)
 
     @property
     def generation(self) -> GenerationConfig:

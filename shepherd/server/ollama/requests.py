@@ -2,31 +2,30 @@
 
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
-from pydantic import AliasChoices, BeforeValidator, Field, PlainValidator, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, PlainValidator
 
 from shepherd.durations import parse_duration
-from shepherd.errors import ImageError
-from shepherd.images import Image, check_count, decode_image
+from shepherd.images import Image
 from shepherd.messages import JsonObject
-from shepherd.sampling import PARAMETERS
 from shepherd.server.body import RequestModel
 from shepherd.server.models import Models
+from shepherd.server.wire.content import images_in_base64
 from shepherd.server.wire.fields import (
+    NUMBER,
     Integer,
     ListOrNull,
     NotServed,
+    OwnControls,
     Tools,
-    check_fields,
     few_messages,
+    in_range,
     list_or_empty,
-    no_boolean,
+    token_limit,
 )
 from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.tools import WireFunction, WireFunctionCall
-from shepherd.server.wire.translation import token_limit
 
 _LEVELS = ("low", "medium", "high", "max")
-_LOGPROBS = PARAMETERS["logprobs"]
 
 
 def _seconds(value: object) -> float | None:
@@ -39,23 +38,7 @@ def _few(value: object) -> object:
 
 
 def _images(value: object) -> tuple[Image, ...]:
-    """Images in base64; raises ValueError for anything else."""
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise ValueError("must be a list of images in base64")
-    items = cast(list[object], value)
-    try:
-        check_count(items)
-        return tuple(_image(item) for item in items)
-    except ImageError as error:
-        raise ValueError(str(error)) from error
-
-
-def _image(value: object) -> Image:
-    if not isinstance(value, str):
-        raise ValueError("must be a list of images in base64")
-    return decode_image(value)
+    return () if value is None else images_in_base64(value)
 
 
 def _think(value: object) -> bool | str | None:
@@ -115,7 +98,7 @@ class Options(SamplingFields):
     num_predict: Integer = None
 
 
-class OllamaRequest(RequestModel):
+class OllamaRequest(OwnControls):
     """The fields that chat and generate share."""
 
     model: Annotated[str, Field(min_length=1)]
@@ -138,16 +121,8 @@ class OllamaRequest(RequestModel):
     """
     logprobs: bool | None = None
     """Tell the log probability of each token of the content."""
-    top_logprobs: Annotated[
-        int | None, Field(ge=_LOGPROBS.low, le=_LOGPROBS.high), BeforeValidator(no_boolean)
-    ] = None
+    top_logprobs: Annotated[int | None, in_range("logprobs"), NUMBER] = None
     """Tell so many of the likeliest tokens too; `logprobs` must be true."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _served(cls, value: object) -> object:
-        """Refuse controls of other APIs, which would be ignored."""
-        return check_fields(cls, value)
 
     @property
     def parameters(self) -> Options:

@@ -14,7 +14,7 @@ from shepherd.server.ollama.requests import (
     WireMessage,
 )
 from shepherd.server.wire.content import CallHistory
-from shepherd.server.wire.translation import check_images, effort_named, logprob_count
+from shepherd.server.wire.fields import check_images, effort_named, logprob_count
 from shepherd.session import Infill, OutputFormat, RawPrompt, Session
 
 _INSTRUCTIONS = ("system", "developer")

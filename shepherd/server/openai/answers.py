@@ -13,7 +13,6 @@ from shepherd.sampling import TokenLogprob
 from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece, PromptProgress
 from shepherd.server.openai.requests import ChatRequest
-from shepherd.server.openai.tools import custom_names
 from shepherd.server.wire.answers import (
     fingerprint,
     new_id,
@@ -65,7 +64,7 @@ class ChatAnswer(Answer):
             all_timings=bool(request.timings_per_token),
             verbose=bool(request.verbose),
             logprobs=bool(request.logprobs),
-            custom=custom_names(request.tools),
+            custom=frozenset(t.tool.name for t in request.tools if t.type == "custom"),
         )
 
     def whole(self, generations: Sequence[Generation]) -> JsonObject:

@@ -1,6 +1,6 @@
 """Requests of the chat completions API: lenient, unknown fields are ignored."""
 
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -12,8 +12,8 @@ from pydantic import (
     model_validator,
 )
 
+from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.body import RequestModel
-from shepherd.server.openai.tools import WireTool, WireToolCall
 from shepherd.server.wire.content import Content, content_of
 from shepherd.server.wire.fields import (
     Events,
@@ -24,10 +24,16 @@ from shepherd.server.wire.fields import (
     StreamOptions,
     Tools,
     few_messages,
-    refuse_unsupported,
+    token_limit,
 )
 from shepherd.server.wire.sampling import SamplingFields
-from shepherd.server.wire.translation import token_limit
+from shepherd.server.wire.tools import (
+    CUSTOM_INPUT,
+    CustomFormat,
+    CustomTool,
+    WireFunction,
+    WireFunctionCall,
+)
 
 
 def _token_limit(value: int | None) -> int | None:
@@ -37,6 +43,85 @@ def _token_limit(value: int | None) -> int | None:
 
 
 TokenLimit = Annotated[int | None, Field(ge=-1), AfterValidator(_token_limit)]
+
+
+_KINDS = ("function", "custom")
+
+
+class WireCustomCall(RequestModel):
+    """The custom tool of a replayed call, and the text that the model sent to it."""
+
+    name: Annotated[str, Field(min_length=1)]
+    input: str = ""
+
+
+class WireToolCall(RequestModel):
+    """A call in the history: of a function or of a custom tool."""
+
+    id: str | None = None
+    function: WireFunctionCall | None = None
+    custom: WireCustomCall | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "WireToolCall":
+        self.to_call("")  # raises ValueError
+        return self
+
+    def to_call(self, default_id: str) -> ToolCall:
+        """The call, with `default_id` if it has no id; raises ValueError unless it has one kind."""
+        call_id = self.id or default_id
+        match self.function, self.custom:
+            case WireFunctionCall(name=name, arguments=arguments), None:
+                return ToolCall(call_id, name, arguments)
+            case None, WireCustomCall(name=name, input=text):
+                return ToolCall(call_id, name, {CUSTOM_INPUT: text})
+            case _:
+                raise ValueError("a call needs either 'function' or 'custom'")
+
+
+def _flat_format(value: object) -> object:
+    """A grammar stands in an object of its own in this API, and beside the type in others."""
+    fields = cast(JsonObject, value) if isinstance(value, dict) else {}
+    grammar = fields.get("grammar")
+    if not isinstance(grammar, dict):
+        return cast(object, value)
+    return {**fields, **cast(JsonObject, grammar)}
+
+
+class WireCustom(CustomTool):
+    """A custom tool on offer, whose input is text."""
+
+    format: Annotated[CustomFormat | None, BeforeValidator(_flat_format)] = None
+
+
+class WireTool(RequestModel):
+    """A tool on offer; the fields of a function or custom tool may also stand beside the type."""
+
+    type: Literal["function", "custom"] = "function"
+    function: WireFunction | None = None
+    custom: WireCustom | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flat(cls, value: object) -> object:
+        fields = cast(JsonObject, value) if isinstance(value, dict) else {}
+        kind = fields.get("type", "function")
+        if "name" in fields and kind in _KINDS and kind not in fields:
+            return {"type": kind, kind: fields}
+        return cast(object, value)
+
+    @model_validator(mode="after")
+    def _has_its_kind(self) -> "WireTool":
+        _ = self.tool  # raises ValueError
+        return self
+
+    @property
+    def tool(self) -> WireFunction | WireCustom:
+        """The function or custom tool, as `type` says; raises ValueError if it is missing."""
+        tool = self.custom if self.type == "custom" else self.function
+        if tool is None:
+            raise ValueError(f"a tool of type {self.type!r} needs {self.type!r}")
+        return tool
 
 
 class WireMessage(RequestModel):
@@ -68,15 +153,14 @@ class TemplateOptions(RequestModel):
         return {name: value for name, value in extra.items() if value is not None}
 
 
-_OF_OTHER_SERVERS = {
-    "chat_template": "The model's own template is used.",
-    "documents": "Put the documents into a message.",
-    "echo": "The answer never repeats the last message.",
-}
-
-
 class ChatRequest(SamplingFields, GrammarFields):
     """The body of `POST /v1/chat/completions`."""
+
+    refused: ClassVar = {
+        "chat_template": "The model's own template is used.",
+        "documents": "Put the documents into a message.",
+        "echo": "The answer never repeats the last message.",
+    }
 
     model: ModelName = None
     messages: Annotated[
@@ -149,14 +233,6 @@ class ChatRequest(SamplingFields, GrammarFields):
     audio: NotServed = None
     web_search_options: Any = None
     """Not served; use `tools`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _served_in_chat(cls, value: Any) -> object:
-        """Refuse fields of other servers that would change the prompt or the answer."""
-        if isinstance(value, dict):
-            refuse_unsupported(cast(dict[str, Any], value), _OF_OTHER_SERVERS)
-        return cast(object, value)
 
     def token_limit(self, default: int = 0) -> int:
         """The maximum of generated tokens; 0 is as many as fit."""

@@ -14,7 +14,7 @@ from shepherd.sampling import TokenLogprob
 from shepherd.server.errors import ApiError
 from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece, Choices
-from shepherd.server.openai_responses.record import ResponseRecord, Status, usage_of
+from shepherd.server.openai_responses.requests import ResponseRecord, Status, usage_of
 from shepherd.server.openai_responses.tools import Toolset
 from shepherd.server.responses import Frames
 from shepherd.server.wire.answers import new_id, texts_of, token_logprobs
@@ -26,15 +26,24 @@ Event: TypeAlias = tuple[str, JsonObject]
 Seal: TypeAlias = Callable[[JsonObject], str]
 """Signs the content of a reasoning item, for the client to send back."""
 
-COMPLETED, IN_PROGRESS, INCOMPLETE = "completed", "in_progress", "incomplete"
+
+class _ViewNames(NamedTuple):
+    """How reasoning is named where the client sees it: in its item, in events, and in parts."""
+
+    field: str
+    part_event: str
+    text_event: str
+    part_type: str
 
 
 class ReasoningView(Enum):
     """How the client sees the reasoning: as a summary, as it is, or only signed."""
 
-    SUMMARY = "summary"
-    TEXT = "text"
-    HIDDEN = "hidden"
+    SUMMARY = _ViewNames(
+        "summary", "reasoning_summary_part", "reasoning_summary_text", "summary_text"
+    )
+    TEXT = _ViewNames("content", "content_part", "reasoning_text", "reasoning_text")
+    HIDDEN = None
 
 
 class OpenMessage:
@@ -44,7 +53,7 @@ class OpenMessage:
         self.item: JsonObject = {
             "id": new_id("msg_", 32),
             "type": "message",
-            "status": IN_PROGRESS,
+            "status": Status.IN_PROGRESS,
             "role": "assistant",
             "content": [],
         }
@@ -61,7 +70,7 @@ class OpenMessage:
         self._logprobs += tokens
         yield "response.output_text.delta", {**self._place, "delta": text, "logprobs": tokens}
 
-    def end(self, status: str) -> Iterator[Event]:
+    def end(self, status: Status) -> Iterator[Event]:
         part = self._part()
         self.item |= {"status": status, "content": [part]}
         done = {"text": part["text"], "logprobs": part["logprobs"]}
@@ -73,29 +82,12 @@ class OpenMessage:
         return {"type": "output_text", "annotations": [], "logprobs": logprobs, "text": text}
 
 
-class _ViewNames(NamedTuple):
-    """How reasoning is named where the client sees it: in its item, in events, and in parts."""
-
-    field: str
-    part_event: str
-    text_event: str
-    part_type: str
-
-
-_VIEW_NAMES = {
-    ReasoningView.SUMMARY: _ViewNames(
-        "summary", "reasoning_summary_part", "reasoning_summary_text", "summary_text"
-    ),
-    ReasoningView.TEXT: _ViewNames("content", "content_part", "reasoning_text", "reasoning_text"),
-}
-
-
 class OpenReasoning:
     """Reasoning, in the form in which the client sees it; `seal` signs its text."""
 
     def __init__(self, index: int, view: ReasoningView, seal: Seal) -> None:
-        self.item: JsonObject = {"id": new_id("rs_", 32), "type": "reasoning", "summary": []}
-        self._names, self._seal = _VIEW_NAMES.get(view), seal
+        self.item = _empty_reasoning()
+        self._names, self._seal = view.value, seal
         field = self._names.field if self._names else ""
         self._place = {"item_id": self.item["id"], "output_index": index, f"{field}_index": 0}
         self._text: list[str] = []
@@ -110,7 +102,7 @@ class OpenReasoning:
         if self._names:
             yield f"response.{self._names.text_event}.delta", {**self._place, "delta": text}
 
-    def end(self, _status: str) -> Iterator[Event]:
+    def end(self, _status: Status) -> Iterator[Event]:
         text = "".join(self._text)
         if self._names:
             part = {"type": self._names.part_type, "text": text}
@@ -118,6 +110,10 @@ class OpenReasoning:
             yield f"response.{self._names.part_event}.done", {**self._place, "part": part}
             self.item[self._names.field] = [part]
         self.item["encrypted_content"] = self._seal({"text": text})
+
+
+def _empty_reasoning() -> JsonObject:
+    return {"id": new_id("rs_", 32), "type": "reasoning", "summary": []}
 
 
 OpenItem: TypeAlias = OpenMessage | OpenReasoning
@@ -139,23 +135,26 @@ class OutputWriter:
         """Add text of the reasoning or of the answer."""
         item = self._open
         if item is None or isinstance(item, OpenReasoning) is not piece.is_reasoning:
-            yield from self.close(COMPLETED)
-            item = (
-                OpenReasoning(len(self.items), self.view, self.seal)
-                if piece.is_reasoning
-                else OpenMessage(len(self.items))
-            )
+            yield from self.close(Status.COMPLETED)
+            index = len(self.items)
+            if piece.is_reasoning:
+                item = OpenReasoning(index, self.view, self.seal)
+            else:
+                item = OpenMessage(index)
             yield from self._begin(item)
         yield from item.add(piece.text, piece.logprobs)
 
-    def finish(self, generation: Generation, status: str) -> Iterator[Event]:
-        """Add the calls, or an empty message if there is nothing else."""
+    def finish(self, generation: Generation, status: Status) -> Iterator[Event]:
+        """Add the calls, or an empty message if there is nothing else.
+
+        `status` is that of a last message; in front of calls a message is complete.
+        """
         calls = generation.message.tool_calls
         said = any(item["type"] == "message" for item in self.items)
         if not calls and not said and not isinstance(self._open, OpenMessage):
-            yield from self.close(COMPLETED)
+            yield from self.close(Status.COMPLETED)
             yield from self._begin(OpenMessage(len(self.items)))
-        yield from self.close(COMPLETED if calls else status)
+        yield from self.close(Status.COMPLETED if calls else status)
         yield from self._signatures(generation)
         for call in calls[:1] if self.one_call else calls:
             yield from self._call(call)
@@ -166,11 +165,11 @@ class OutputWriter:
         calls = {call.id: dict(call.extra) for call in message.tool_calls if call.extra}
         if message.extra or calls:
             content = self.seal({"extra": dict(message.extra), "calls": calls})
-            item: JsonObject = {"id": new_id("rs_", 32), "type": "reasoning", "summary": []}
+            item = _empty_reasoning()
             yield self._added(item)
             yield from self._done({**item, "encrypted_content": content})
 
-    def close(self, status: str) -> Iterator[Event]:
+    def close(self, status: Status) -> Iterator[Event]:
         """End the item to which text is added."""
         item, self._open = self._open, None
         if item is not None:
@@ -184,29 +183,26 @@ class OutputWriter:
 
     def _call(self, call: ToolCall) -> Iterator[Event]:
         offered = self.tools.of_call(call)
-        names = {"call_id": call.id, "name": offered.name}
-        done: JsonObject = {}
-        if offered.namespace:
-            names["namespace"] = offered.namespace
         if offered.custom:
-            key, kind, text = "input", "custom_tool_call", custom_input(call)
-            item: JsonObject = {
-                "id": new_id("ctc_", 32),
-                "type": kind,
-                "status": COMPLETED,
-                **names,
-            }
-            event = "response.custom_tool_call_input"
+            prefix, kind, key, text = "ctc_", "custom_tool_call", "input", custom_input(call)
         else:
-            key, kind, text = "arguments", "function_call", call.arguments_json
-            item = {"id": new_id("fc_", 32), "type": kind, "status": COMPLETED, **names}
-            event = "response.function_call_arguments"
-            done = {"name": offered.name}
+            prefix, kind, key, text = "fc_", "function_call", "arguments", call.arguments_json
+        item: JsonObject = {
+            "id": new_id(prefix, 32),
+            "type": kind,
+            "status": Status.COMPLETED,
+            "call_id": call.id,
+            "name": offered.name,
+        }
+        if offered.namespace:
+            item["namespace"] = offered.namespace
+        event = f"response.{kind}_{key}"
         place = {"item_id": item["id"], "output_index": len(self.items)}
-        yield self._added({**item, "status": IN_PROGRESS, key: ""})
+        yield self._added({**item, "status": Status.IN_PROGRESS, key: ""})
         if text:
             yield f"{event}.delta", {**place, "delta": text}
-        yield f"{event}.done", {**place, **done, key: text}
+        name = {} if offered.custom else {"name": offered.name}
+        yield f"{event}.done", {**place, **name, key: text}
         yield from self._done({**item, key: text})
 
     def _added(self, item: JsonObject) -> Event:
@@ -257,7 +253,7 @@ class ResponseAnswer(Answer):
         """The response object, made of the items of its stream; `keep` is left to the caller."""
         (generation,) = generations
         for piece in texts_of(generation):
-            list(self.output.add(piece))
+            list(self.output.add(piece))  # makes the items; nobody reads the events
         self._finish(generation)
         return self.record.body()
 
@@ -271,7 +267,7 @@ class ResponseAnswer(Answer):
         except (ApiError, ShepherdError) as error:
             if not opened:
                 raise
-            events = [*self.output.close(INCOMPLETE)]
+            events = [*self.output.close(Status.INCOMPLETE)]
             self.record.fail(error, self.output.items)
             for event in events:
                 yield self.events.frame(event)
@@ -292,8 +288,9 @@ class ResponseAnswer(Answer):
         yield from map(self.events.frame, self._finish(generation))
 
     def _finish(self, generation: Generation) -> list[Event]:
-        cut = generation.finish_reason is FinishReason.LENGTH
-        events = [*self.output.finish(generation, INCOMPLETE if cut else COMPLETED)]
+        is_cut = generation.finish_reason is FinishReason.LENGTH
+        status = Status.INCOMPLETE if is_cut else Status.COMPLETED
+        events = [*self.output.finish(generation, status)]
         self.record.usage = usage_of(generation)
-        self.record.end(Status.INCOMPLETE if cut else Status.COMPLETED, self.output.items)
+        self.record.end(status, self.output.items)
         return events

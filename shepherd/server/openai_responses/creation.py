@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,7 +13,6 @@ from shepherd.server.access.keys import Admission
 from shepherd.server.exchange import Exchange
 from shepherd.server.guard import CHECK_SECONDS
 from shepherd.server.openai_responses.answers import (
-    INCOMPLETE,
     OPENING,
     EventWriter,
     OutputWriter,
@@ -22,8 +20,7 @@ from shepherd.server.openai_responses.answers import (
     ResponseAnswer,
 )
 from shepherd.server.openai_responses.items import History
-from shepherd.server.openai_responses.record import ResponseRecord, Status
-from shepherd.server.openai_responses.requests import ResponsesRequest
+from shepherd.server.openai_responses.requests import ResponseRecord, ResponsesRequest, Status
 from shepherd.server.openai_responses.store import ResponseStore, ResponseStoreError, StoredResponse
 from shepherd.server.openai_responses.to_session import Source, Translator
 from shepherd.server.responses import Frames
@@ -84,17 +81,18 @@ class Creation:
         """The items so far; the one to which text was added is incomplete."""
         if self.output is None:
             return ()
-        list(self.output.close(INCOMPLETE))
+        list(self.output.close(Status.INCOMPLETE))
         return self.output.items
 
     def _exchange(self, model: ModelInfo) -> Exchange:
         request = self.request
         conversation = self.translator.conversation(request, self.history.items, model)
         self.record.model = request.model or model.id
-        view = reasoning_view(request, thinking=conversation.session.thinking)
-        seal = self.translator.sign
+        view = ReasoningView.TEXT if conversation.session.thinking else ReasoningView.HIDDEN
+        if request.reasoning is not None and request.reasoning.summary_style:
+            view = ReasoningView.SUMMARY
         one_call = request.parallel_tool_calls is False
-        self.output = OutputWriter(conversation.tools, view, seal, one_call)
+        self.output = OutputWriter(conversation.tools, view, self.translator.sign, one_call)
         truncates = request.truncation == "auto"
         return Exchange(
             conversation.session,
@@ -110,13 +108,6 @@ class Creation:
         for message, ids in sources:
             if id(message) in evicted:
                 self.record.truncated_items += ids
-
-
-def reasoning_view(request: ResponsesRequest, *, thinking: bool) -> ReasoningView:
-    """How the client sees the reasoning: only as far as the request wants any."""
-    if request.reasoning is not None and request.reasoning.summary_style:
-        return ReasoningView.SUMMARY
-    return ReasoningView.TEXT if thinking else ReasoningView.HIDDEN
 
 
 MAX_RUNNING = 64
@@ -166,14 +157,10 @@ class Job:
         """Stop the work; a response that is complete stays as it is."""
         if self._work is not None and self._watch is not None:
             await end_tasks(self._work)
-            await asyncio.wait({self._watch})
+            await asyncio.wait({self._watch})  # which notes and stores the new status
 
-    @asynccontextmanager
-    async def follow(self, first: int) -> AsyncGenerator[Frames]:
-        """The events from the number `first` on, until the response is over."""
-        yield self._frames(first)
-
-    async def _frames(self, first: int) -> Frames:
+    async def follow(self, first: int) -> Frames:
+        """Yields the events from the number `first` on, until the response is over."""
         while True:
             changed, over = self._changed, self.is_over
             for frame in self.frames[first:]:
@@ -184,12 +171,13 @@ class Job:
             await changed.wait()
 
     async def _generate(self, model: Backend, exchange: Exchange) -> None:
+        """The task that makes the events; it ends with the answer."""
         async with self._serving.frames(model, exchange) as frames:
             async for frame in frames:
                 self._add(frame)
 
     async def _finish(self, work: asyncio.Task[None], admission: Admission | None) -> None:
-        """Wait for the work, and store how it has ended."""
+        """The task that waits for the work, and stores how it has ended."""
         while not (await asyncio.wait({work}, timeout=CHECK_SECONDS))[0]:
             if admission is not None and not admission.is_valid():
                 await end_tasks(work)
@@ -208,6 +196,7 @@ class Job:
         self._notify()
 
     def _notify(self) -> None:
+        """Wake all followers; they wait for the next change on a new event."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

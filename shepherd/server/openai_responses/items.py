@@ -10,50 +10,52 @@ from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
 from shepherd.messages import JsonObject
 from shepherd.server.body import BodyReader, RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body, unsupported
-from shepherd.server.openai_responses.record import Status
-from shepherd.server.openai_responses.requests import ResponsesRequest
+from shepherd.server.openai_responses.requests import ResponsesRequest, Status
 from shepherd.server.openai_responses.store import ResponseStore
 from shepherd.server.wire.answers import new_id
 from shepherd.server.wire.content import Content, arguments_object, content_of
 
 MAX_ITEMS = 10_000
 
-_ROLE_PARTS = {"assistant": "output_text"}
 Identifier: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class MessageItem(RequestModel):
-    """A message of any role."""
+class SentItem(RequestModel):
+    """An item that a client has sent whole; it gets an id if it has none."""
 
     id: Identifier | None = None
+
+
+class MessageItem(SentItem):
+    """A message of any role."""
+
     role: Literal["user", "system", "developer", "assistant"]
     content: Annotated[Content, PlainValidator(content_of)]
 
 
-class FunctionCallItem(RequestModel):
-    """A call of a function; its arguments come as JSON text or as an object."""
+class CallItem(SentItem):
+    """A call of a tool."""
 
-    id: Identifier | None = None
     call_id: Identifier
     name: Identifier
     namespace: str | None = None
+
+
+class FunctionCallItem(CallItem):
+    """A call of a function; its arguments come as JSON text or as an object."""
+
     arguments: Annotated[JsonObject, BeforeValidator(arguments_object)]
 
 
-class CustomCallItem(RequestModel):
+class CustomCallItem(CallItem):
     """A call of a custom tool."""
 
-    id: Identifier | None = None
-    call_id: Identifier
-    name: Identifier
-    namespace: str | None = None
     input: str
 
 
-class CallOutputItem(RequestModel):
+class CallOutputItem(SentItem):
     """The result of a call of either kind."""
 
-    id: Identifier | None = None
     call_id: Identifier
     output: Annotated[Content, PlainValidator(content_of)]
 
@@ -64,10 +66,9 @@ class ReasoningPart(RequestModel):
     text: str
 
 
-class ReasoningItem(RequestModel):
+class ReasoningItem(SentItem):
     """Reasoning before an answer."""
 
-    id: Identifier | None = None
     summary: list[ReasoningPart] = Field(default_factory=list[ReasoningPart])
     content: list[ReasoningPart] | None = None
     encrypted_content: str | None = None
@@ -117,10 +118,6 @@ class Item:
     def id(self) -> str:
         return str(self.data["id"])
 
-    @property
-    def is_reference(self) -> bool:
-        return isinstance(self.model, ReferenceItem)
-
 
 def input_items(value: object) -> list[Item]:
     """The items of a request's `input`; raises ApiError that names the place of a mistake."""
@@ -141,7 +138,9 @@ def to_item(value: object, param: str, *, stored: bool = False) -> Item:
     if not isinstance(value, dict):
         raise ApiError(400, f"{param} must be an object", "invalid_value", param)
     fields = cast(JsonObject, value)
-    kind = _kind(fields)
+    kind: object = fields.get("type")
+    if kind is None:  # clients may leave out the types of messages and of references
+        kind = "message" if "role" in fields or "id" not in fields else "item_reference"
     model = _MODELS.get(kind) if isinstance(kind, str) else None
     if model is None:
         message = f"{param}: items of type {str(kind)[:40]!r} are not supported"
@@ -153,21 +152,13 @@ def to_item(value: object, param: str, *, stored: bool = False) -> Item:
     return Item(_stored(str(kind), fields, parsed), parsed, param, stored)
 
 
-def _kind(fields: JsonObject) -> object:
-    kind: object = fields.get("type")
-    if kind is None:
-        return "message" if "role" in fields or "id" not in fields else "item_reference"
-    return kind
-
-
 def at_param(error: ApiError, param: str) -> ApiError:
     """An error of a part of the request, with the place of that part."""
     where = f"{param}.{error.param}" if error.param else param
-    message = error.message
-    if error.param and message.startswith(error.param):
-        message = message.removeprefix(error.param)
-        return ApiError(400, f"{where}{message}", error.code, where)
-    return ApiError(400, f"{where}: {message}", error.code, where)
+    rest = f": {error.message}"
+    if error.param and error.message.startswith(error.param):
+        rest = error.message.removeprefix(error.param)
+    return ApiError(400, f"{where}{rest}", error.code, where)
 
 
 def _stored(kind: str, fields: JsonObject, model: ItemModel) -> JsonObject:
@@ -177,16 +168,15 @@ def _stored(kind: str, fields: JsonObject, model: ItemModel) -> JsonObject:
     data: JsonObject = {"id": model.id or new_id(_PREFIXES[kind], 32), "type": kind}
     match model:
         case MessageItem(role=role):
-            parts = _parts(fields["content"], _ROLE_PARTS.get(role, "input_text"))
+            text_type = "output_text" if role == "assistant" else "input_text"
+            parts = _parts(fields["content"], text_type)
             return data | {"role": role, "status": "completed", "content": parts}
         case FunctionCallItem():
             raw = fields.get("arguments")
             text = raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False)
-            data |= {"call_id": model.call_id, "name": model.name, "arguments": text}
-            return data | _namespace(model.namespace) | {"status": "completed"}
+            return data | _call(model, "arguments", text) | {"status": "completed"}
         case CustomCallItem():
-            data |= {"call_id": model.call_id, "name": model.name, "input": model.input}
-            return data | _namespace(model.namespace)
+            return data | _call(model, "input", model.input)
         case CallOutputItem():
             raw = fields["output"]
             output = raw if isinstance(raw, str) else _parts(raw, "input_text")
@@ -195,8 +185,9 @@ def _stored(kind: str, fields: JsonObject, model: ItemModel) -> JsonObject:
             return data | _stored_reasoning(model)
 
 
-def _namespace(name: str | None) -> JsonObject:
-    return {"namespace": name} if name else {}
+def _call(model: CallItem, key: str, text: str) -> JsonObject:
+    data: JsonObject = {"call_id": model.call_id, "name": model.name, key: text}
+    return data | ({"namespace": model.namespace} if model.namespace else {})
 
 
 def _stored_reasoning(model: ReasoningItem) -> JsonObject:
@@ -211,11 +202,8 @@ def _stored_reasoning(model: ReasoningItem) -> JsonObject:
 
 def _parts(content: object, text_type: str) -> list[JsonObject]:
     """The parts of content that `content_of` has taken, with the types of this API."""
-    if content is None:
-        return []
-    if isinstance(content, str):
-        return [_text_part(content, text_type)]
-    return [_part(part, text_type) for part in cast(Sequence[Any], content)]
+    parts = [content] if isinstance(content, str) else cast(Sequence[Any], content or ())
+    return [_part(part, text_type) for part in parts]
 
 
 def _part(part: Any, text_type: str) -> JsonObject:
@@ -262,8 +250,7 @@ class HistoryReader:
 
     async def read(self, owner: str, request: ResponsesRequest) -> History:
         """The conversation of a request; raises ApiError."""
-        own = await self._own(request.input)
-        own = await self._resolved(owner, own)
+        own = await self._resolved(owner, await self._own(request.input))
         previous = request.previous_response_id
         earlier = [] if previous is None else await self.earlier(owner, previous)
         if len(earlier) + len(own) > MAX_ITEMS:
@@ -301,13 +288,18 @@ class HistoryReader:
 
     async def _resolved(self, owner: str, items: Sequence[Item]) -> list[Item]:
         """The items, with those in place of references that these name."""
-        ids = {item.id for item in items if item.is_reference}
+        ids = {item.id for item in items if isinstance(item.model, ReferenceItem)}
         stored = await self.store.find_items(owner, ids) if ids else {}
-        missing = next((i for i in items if i.is_reference and i.id not in stored), None)
-        if missing is not None:
-            message = f"{missing.param}: there is no item with the id {missing.id!r}"
-            raise ApiError(404, message, "not_found", missing.param)
-        return [to_item(stored[i.id], i.param, stored=True) if i.is_reference else i for i in items]
+        resolved: list[Item] = []
+        for item in items:
+            if not isinstance(item.model, ReferenceItem):
+                resolved.append(item)
+            elif item.id in stored:
+                resolved.append(to_item(stored[item.id], item.param, stored=True))
+            else:
+                message = f"{item.param}: there is no item with the id {item.id!r}"
+                raise ApiError(404, message, "not_found", item.param)
+        return resolved
 
 
 def _stored_items(values: Sequence[JsonObject]) -> list[Item]:

@@ -1,6 +1,7 @@
 """The paths of the Responses API: create, count, retrieve, cancel, delete."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeVar
 
@@ -16,13 +17,13 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, ErrorReply, invalid, invalid_body, to_api_error
 from shepherd.server.openai_responses.creation import Creation, Job, Jobs
 from shepherd.server.openai_responses.items import HistoryReader
-from shepherd.server.openai_responses.record import (
+from shepherd.server.openai_responses.requests import (
     RESPONSE_ID,
     ResponseRecord,
+    ResponsesRequest,
     Status,
     new_response_id,
 )
-from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.store import ResponseStore, StoredResponse, responses_in
 from shepherd.server.openai_responses.to_session import Translator
 from shepherd.server.record import RequestOptions, record_of
@@ -228,7 +229,7 @@ def stored_router(responses: StoredResponses, keepalive: float) -> APIRouter:
 
 def follow(job: Job, first: int, keepalive: float) -> EventStreamResponse:
     """The events of a background response from the number `first` on."""
-    return EventStreamResponse(lambda: job.follow(first), to_api_error, keepalive)
+    return EventStreamResponse(lambda: nullcontext(job.follow(first)), to_api_error, keepalive)
 
 
 def _missing_response(response_id: str) -> ApiError:

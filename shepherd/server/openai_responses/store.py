@@ -9,9 +9,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from shepherd.database import DatabaseFile
 from shepherd.errors import ShepherdError
@@ -19,6 +18,10 @@ from shepherd.messages import JsonObject
 from shepherd.server.errors import STORE_UNAVAILABLE, ApiError
 from shepherd.storage.postgres import PostgresDatabase, PostgresServer
 from shepherd.storage.rows import Database, Rows, close_garbage
+
+P = ParamSpec("P")
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 MAX_CHAIN = 10_000
 """Responses in a row that a conversation may consist of."""
@@ -46,7 +49,10 @@ MIGRATIONS = (
     """,
 )
 
+_Values: TypeAlias = dict[str, Any]
 _VISIBLE = "owner = :owner AND used >= :oldest"
+"""What a key can see: its own responses that were used since a time."""
+
 _CHAIN = f"""
 WITH RECURSIVE chain (id, previous, bytes, depth) AS (
     SELECT id, previous, bytes, 0 FROM responses WHERE id = :id AND {_VISIBLE}
@@ -74,18 +80,6 @@ class StoredResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """Which responses can be seen: those of one key that were used since a time."""
-
-    owner: str
-    oldest: int
-
-    def of(self, id: str) -> dict[str, Any]:
-        """The values for a statement about the response or item `id`."""
-        return {"id": id, "owner": self.owner, "oldest": self.oldest}
-
-
-@dataclass(frozen=True, slots=True)
 class Chain:
     """The items of a response and of all before it, as far as they are within the limit.
 
@@ -96,93 +90,6 @@ class Chain:
     bytes: int = 0
     missing: str = ""
 
-
-def save(database: Rows, owner: str, response: StoredResponse, now: int) -> int:
-    """Keep a response, or replace it; returns its bytes."""
-    output: Sequence[JsonObject] = response.body["output"]
-    body = json.dumps({**response.body, "output": []})
-    rows = [(0, item) for item in response.input] + [(1, item) for item in output]
-    texts = [(kind, str(item["id"]), json.dumps(item)) for kind, item in rows]
-    size = len(body) + sum(len(text) for *_, text in texts)
-    _delete(database, response.id)
-    database.execute(
-        "INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?)",
-        (response.id, owner, now, response.body["previous_response_id"], size, body),
-    )
-    database.executemany(
-        "INSERT INTO items VALUES (?, ?, ?, ?, ?)",
-        ((response.id, position, *row) for position, row in enumerate(texts)),
-    )
-    return size
-
-
-def load(database: Rows, access: Access, id: str) -> StoredResponse | None:
-    """The response, None if it can't be seen."""
-    query = f"SELECT body FROM responses WHERE id = :id AND {_VISIBLE}"
-    row = database.execute(query, access.of(id)).fetchone()
-    if row is None:
-        return None
-    items = database.execute(
-        "SELECT output, body FROM items WHERE response = ? ORDER BY position", (id,)
-    ).fetchall()
-    output = [json.loads(text) for is_output, text in items if is_output]
-    sent = [json.loads(text) for is_output, text in items if not is_output]
-    return StoredResponse({**json.loads(row[0]), "output": output}, sent)
-
-
-def load_chain(database: Rows, access: Access, id: str, max_bytes: int, now: int) -> Chain:
-    """The conversation that ends with a response; all of its responses count as used."""
-    query = f"{_CHAIN} SELECT id, previous, bytes FROM chain ORDER BY depth DESC"
-    links = database.execute(query, access.of(id)).fetchall()
-    missing = links[0][1] if links else id
-    size = sum(link[2] for link in links)
-    if missing is not None or size > max_bytes:
-        return Chain(bytes=size, missing=missing or "")
-    database.executemany(
-        "UPDATE responses SET used = ? WHERE id = ?", ((now, link[0]) for link in links)
-    )
-    query = (
-        f"{_CHAIN} SELECT items.body FROM chain JOIN items ON response = chain.id "
-        "ORDER BY depth DESC, position"
-    )
-    rows = database.execute(query, access.of(id))
-    return Chain([json.loads(text) for (text,) in rows], size)
-
-
-def find_items(database: Rows, access: Access, ids: Iterable[str]) -> dict[str, JsonObject]:
-    """The items of these ids in responses that can be seen."""
-    query = (
-        "SELECT items.body FROM items JOIN responses ON responses.id = response "
-        f"WHERE items.id = :id AND {_VISIBLE} ORDER BY used DESC LIMIT 1"
-    )
-    rows = {item: database.execute(query, access.of(item)).fetchone() for item in ids}
-    return {item: json.loads(row[0]) for item, row in rows.items() if row is not None}
-
-
-def delete(database: Rows, access: Access, id: str) -> bool:
-    """Delete a response and its items; False if it can't be seen."""
-    query = f"SELECT 1 FROM responses WHERE id = :id AND {_VISIBLE}"
-    if database.execute(query, access.of(id)).fetchone() is None:
-        return False
-    _delete(database, id)
-    return True
-
-
-def prune(database: Rows, oldest: int, max_bytes: int) -> None:
-    """Delete what was not used since `oldest`, and what was used least beyond `max_bytes`."""
-    expired = database.execute("SELECT id FROM responses WHERE used < ?", (oldest,)).fetchall()
-    expired += database.execute(_OVER_LIMIT, (max_bytes,)).fetchall()
-    for (response,) in expired:
-        _delete(database, response)
-
-
-def _delete(database: Rows, id: str) -> None:
-    database.execute("DELETE FROM responses WHERE id = ?", (id,))
-    database.execute("DELETE FROM items WHERE response = ?", (id,))
-
-
-T = TypeVar("T")
-logger = logging.getLogger(__name__)
 
 DAY_SECONDS = 86_400
 MIB = 1_048_576
@@ -223,34 +130,32 @@ class ResponseStore:
 
     async def save(self, owner: str, response: StoredResponse) -> None:
         """Keep a response, or replace it."""
-        size = await self._do(partial(save, owner=owner, response=response, now=self._now()))
+        size = await self._do(_save, owner, response, self._now())
         self._saved_bytes += size
         self._saves += 1
         if self._saves % SAVES_PER_PRUNING == 1 or self._saved_bytes > self._max_bytes // 8:
             self._saved_bytes = 0
-            oldest = self._oldest()
-            await self._do(partial(prune, oldest=oldest, max_bytes=self._max_bytes))
+            await self._do(_prune, self._oldest(), self._max_bytes)
 
     async def load(self, owner: str, id: str) -> StoredResponse | None:
         """The response; None if there is none, or it is another key's."""
-        return await self._read(partial(load, access=self._access(owner), id=id))
+        return await self._read(_load, self._visible(owner), id)
 
     async def load_chain(self, owner: str, id: str, max_bytes: int) -> Chain:
         """The conversation that ends with a response."""
-        access, now = self._access(owner), self._now()
-        work = partial(load_chain, access=access, id=id, max_bytes=max_bytes, now=now)
-        return await self._read(work)
+        return await self._read(_load_chain, self._visible(owner), id, max_bytes, self._now())
 
     async def find_items(self, owner: str, ids: Iterable[str]) -> dict[str, JsonObject]:
         """The items of these ids in the responses of the key."""
-        return await self._read(partial(find_items, access=self._access(owner), ids=ids))
+        return await self._read(_find_items, self._visible(owner), ids)
 
     async def delete(self, owner: str, id: str) -> bool:
         """Delete a response; False if there is none, or it is another key's."""
-        return await self._read(partial(delete, access=self._access(owner), id=id))
+        return await self._read(_delete, self._visible(owner), id)
 
-    def _access(self, owner: str) -> Access:
-        return Access(owner, self._oldest())
+    def _visible(self, owner: str) -> _Values:
+        """The values for `_VISIBLE`."""
+        return {"owner": owner, "oldest": self._oldest()}
 
     def _now(self) -> int:
         return int(self._clock())
@@ -258,37 +163,39 @@ class ResponseStore:
     def _oldest(self) -> int:
         return self._now() - self._days * DAY_SECONDS
 
-    async def _read(self, work: Callable[[Rows], T]) -> T:
+    async def _read(
+        self, work: Callable[Concatenate[Rows, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """`_do` for a route, which reports a store that can't be used as an ApiError."""
         try:
-            return await self._do(work)
+            return await self._do(work, *args, **kwargs)
         except ResponseStoreError as error:
             logger.error("Stored responses can't be used: %s", error)
             message = "Stored responses can't be used at the moment; the server's log says why."
             raise ApiError(503, message, STORE_UNAVAILABLE) from error
 
-    async def _do(self, work: Callable[[Rows], T]) -> T:
-        return await asyncio.wrap_future(self._thread.submit(self._run, work))
+    async def _do(
+        self, work: Callable[Concatenate[Rows, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The result of `work` on the tables, in the thread of the store."""
 
-    def _run(self, work: Callable[[Rows], T]) -> T:
-        """Runs in the thread."""
-        if self._database is None:
-            self._database = self._open()
-        return self._database.run(work)
+        def run() -> T:
+            if self._database is None:
+                self._database = self._open()
+            return self._database.run(lambda rows: work(rows, *args, **kwargs))
+
+        return await asyncio.wrap_future(self._thread.submit(run))
 
     def _open(self) -> Database:
-        database = self._place
-        if isinstance(database, Path | None):
-            database = self._open_file(database)
-        closing = weakref.finalize(self, close_garbage, self._thread, database)
-        closing.atexit = False
-        return database
-
-    def _open_file(self, path: Path | None) -> Database:
-        if path is None:
+        place = self._place
+        if place is None:
             folder = tempfile.TemporaryDirectory(prefix="shepherd-responses-")
             weakref.finalize(self, folder.cleanup)
-            path = Path(folder.name) / "responses.db"
-        return open_responses(path)
+            place = Path(folder.name) / "responses.db"
+        database = open_responses(place) if isinstance(place, Path) else place
+        closing = weakref.finalize(self, close_garbage, self._thread, database)
+        closing.atexit = False  # at the exit the thread may still write
+        return database
 
 
 def open_responses(path: Path) -> Database:
@@ -303,3 +210,87 @@ def responses_in(server: PostgresServer) -> PostgresDatabase:
 
 def _log_damage(error: Exception, aside: Path) -> None:
     logger.error("The stored responses were damaged (%s). The old file is %s", error, aside)
+
+
+def _save(database: Rows, owner: str, response: StoredResponse, now: int) -> int:
+    """Keep a response, or replace it; returns its bytes."""
+    output: Sequence[JsonObject] = response.body["output"]
+    body = json.dumps({**response.body, "output": []})
+    rows = [(0, item) for item in response.input] + [(1, item) for item in output]
+    texts = [(kind, str(item["id"]), json.dumps(item)) for kind, item in rows]
+    size = len(body) + sum(len(text) for *_, text in texts)
+    _delete_rows(database, response.id)
+    database.execute(
+        "INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?)",
+        (response.id, owner, now, response.body["previous_response_id"], size, body),
+    )
+    database.executemany(
+        "INSERT INTO items VALUES (?, ?, ?, ?, ?)",
+        ((response.id, position, *row) for position, row in enumerate(texts)),
+    )
+    return size
+
+
+def _load(database: Rows, visible: _Values, id: str) -> StoredResponse | None:
+    """The response, None if it can't be seen."""
+    query = f"SELECT body FROM responses WHERE id = :id AND {_VISIBLE}"
+    row = database.execute(query, visible | {"id": id}).fetchone()
+    if row is None:
+        return None
+    items = database.execute(
+        "SELECT output, body FROM items WHERE response = ? ORDER BY position", (id,)
+    ).fetchall()
+    output = [json.loads(text) for is_output, text in items if is_output]
+    sent = [json.loads(text) for is_output, text in items if not is_output]
+    return StoredResponse({**json.loads(row[0]), "output": output}, sent)
+
+
+def _load_chain(database: Rows, visible: _Values, id: str, max_bytes: int, now: int) -> Chain:
+    """The conversation that ends with a response; all of its responses count as used."""
+    query = f"{_CHAIN} SELECT id, previous, bytes FROM chain ORDER BY depth DESC"
+    links = database.execute(query, visible | {"id": id}).fetchall()
+    missing = links[0][1] if links else id
+    size = sum(link[2] for link in links)
+    if missing is not None or size > max_bytes:
+        return Chain(bytes=size, missing=missing or "")
+    database.executemany(
+        "UPDATE responses SET used = ? WHERE id = ?", ((now, link[0]) for link in links)
+    )
+    query = (
+        f"{_CHAIN} SELECT items.body FROM chain JOIN items ON response = chain.id "
+        "ORDER BY depth DESC, position"
+    )
+    rows = database.execute(query, visible | {"id": id})
+    return Chain([json.loads(text) for (text,) in rows], size)
+
+
+def _find_items(database: Rows, visible: _Values, ids: Iterable[str]) -> dict[str, JsonObject]:
+    """The items of these ids in responses that can be seen."""
+    query = (
+        "SELECT items.body FROM items JOIN responses ON responses.id = response "
+        f"WHERE items.id = :id AND {_VISIBLE} ORDER BY used DESC LIMIT 1"
+    )
+    rows = {item: database.execute(query, visible | {"id": item}).fetchone() for item in ids}
+    return {item: json.loads(row[0]) for item, row in rows.items() if row is not None}
+
+
+def _delete(database: Rows, visible: _Values, id: str) -> bool:
+    """Delete a response and its items; False if it can't be seen."""
+    query = f"SELECT 1 FROM responses WHERE id = :id AND {_VISIBLE}"
+    if database.execute(query, visible | {"id": id}).fetchone() is None:
+        return False
+    _delete_rows(database, id)
+    return True
+
+
+def _prune(database: Rows, oldest: int, max_bytes: int) -> None:
+    """Delete what was not used since `oldest`, and what was used least beyond `max_bytes`."""
+    expired = database.execute("SELECT id FROM responses WHERE used < ?", (oldest,)).fetchall()
+    expired += database.execute(_OVER_LIMIT, (max_bytes,)).fetchall()
+    for (response,) in expired:
+        _delete_rows(database, response)
+
+
+def _delete_rows(database: Rows, id: str) -> None:
+    database.execute("DELETE FROM responses WHERE id = ?", (id,))
+    database.execute("DELETE FROM items WHERE response = ?", (id,))

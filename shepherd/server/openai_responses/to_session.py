@@ -22,8 +22,8 @@ from shepherd.server.openai_responses.requests import ResponsesRequest
 from shepherd.server.openai_responses.tools import Toolset, choose, toolset
 from shepherd.server.seal import Seal, SealError
 from shepherd.server.wire.content import Content
-from shepherd.server.wire.tools import custom_arguments
-from shepherd.server.wire.translation import check_images, effort_named
+from shepherd.server.wire.fields import check_images, effort_named
+from shepherd.server.wire.tools import CUSTOM_INPUT
 from shepherd.session import OutputFormat, Session
 
 REASONING = "responses.reasoning"
@@ -70,13 +70,14 @@ class Translator:
         _check_images(items, model)
         messages = _Messages(self.seal, offered)
         messages.add(items)
+        effort = request.reasoning.effort if request.reasoning is not None else None
         session = Session(
             system_message=_system_message(request.instructions, items),
             messages=[message for message, _ in messages.messages],
-            tools=tools.specs,
+            tools=[tool.spec for tool in tools.tools],
             sampling=request.to_sampling(),
-            thinking=self._thinks(request),
-            thinking_effort=effort_named(request.reasoning.effort if request.reasoning else None),
+            thinking=self.thinking if effort is None else effort != "none",
+            thinking_effort=effort_named(effort),
             tool_choice=tool_choice,
             output_format=_output_format(request),
         )
@@ -92,10 +93,6 @@ class Translator:
         if types and len(self._logged) < MAX_LOGGED:
             self._logged.update(types)
             logger.warning("Tools that only OpenAI runs are left out: %s", ", ".join(types))
-
-    def _thinks(self, request: ResponsesRequest) -> bool:
-        effort = request.reasoning.effort if request.reasoning is not None else None
-        return self.thinking if effort is None else effort != "none"
 
 
 def _system_message(instructions: str | None, items: Sequence[Item]) -> str:
@@ -188,7 +185,7 @@ class _Messages:
     def _call(self, model: FunctionCallItem | CustomCallItem) -> ToolCall:
         name = self._offered_name(model.name, model.namespace or "")
         if isinstance(model, CustomCallItem):
-            return ToolCall(model.call_id, name, custom_arguments(model.input))
+            return ToolCall(model.call_id, name, {CUSTOM_INPUT: model.input})
         return ToolCall(model.call_id, name, model.arguments)
 
     def _offered_name(self, name: str, namespace: str) -> str:

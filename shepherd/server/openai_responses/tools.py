@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -15,11 +15,9 @@ from shepherd.server.errors import ApiError, invalid, invalid_body, unsupported
 from shepherd.server.openai_responses.items import at_param
 from shepherd.server.wire.fields import MAX_TOOLS
 from shepherd.server.wire.tools import (
-    CustomFormat,
+    CustomTool,
     ToolName,
     WireFunction,
-    check_custom_format,
-    custom_spec,
 )
 from shepherd.session import ToolChoice
 
@@ -34,13 +32,10 @@ class FunctionTool(WireFunction):
     type: Literal["function"]
 
 
-class CustomTool(RequestModel):
+class TypedCustomTool(CustomTool):
     """A tool whose input is text."""
 
     type: Literal["custom"]
-    name: ToolName
-    description: str | None = None
-    format: CustomFormat | None = None
 
 
 class NamespaceTool(RequestModel):
@@ -52,9 +47,9 @@ class NamespaceTool(RequestModel):
     tools: list[JsonObject] = Field(default_factory=list[JsonObject])
 
 
-_MODELS: dict[str, type[FunctionTool | CustomTool | NamespaceTool]] = {
+_MODELS: dict[str, type[FunctionTool | TypedCustomTool | NamespaceTool]] = {
     "function": FunctionTool,
-    "custom": CustomTool,
+    "custom": TypedCustomTool,
     "namespace": NamespaceTool,
 }
 
@@ -76,10 +71,6 @@ class Toolset:
     tools: tuple[OfferedTool, ...] = ()
     left_out: tuple[str, ...] = ()
 
-    @property
-    def specs(self) -> list[ToolSpec]:
-        return [tool.spec for tool in self.tools]
-
     def by_name(self) -> dict[str, list[OfferedTool]]:
         """The tools by their names in the API."""
         tools: dict[str, list[OfferedTool]] = {}
@@ -91,10 +82,6 @@ class Toolset:
         """The tool that the model has called; one that is not offered is a function."""
         offered = (tool for tool in self.tools if tool.spec.name == call.name)
         return next(offered, OfferedTool(ToolSpec(call.name, ""), call.name))
-
-    def keep(self, is_kept: Callable[[OfferedTool], bool]) -> "Toolset":
-        """The tools for which `is_kept` holds."""
-        return replace(self, tools=tuple(filter(is_kept, self.tools)))
 
 
 def toolset(values: Sequence[JsonObject], model: ModelInfo) -> Toolset:
@@ -129,7 +116,7 @@ def _nested(
         yield replace(offered, spec=spec, namespace=group.name)
 
 
-def _parsed(value: JsonObject, param: str) -> FunctionTool | CustomTool | NamespaceTool | None:
+def _parsed(value: JsonObject, param: str) -> FunctionTool | TypedCustomTool | NamespaceTool | None:
     """The tool, None for one of another type."""
     kind: Any = value.get("type")
     if not isinstance(kind, str):
@@ -155,12 +142,11 @@ def _is_chat_tool(value: JsonObject) -> bool:
     return "name" not in value and isinstance(value.get("function"), dict)
 
 
-def _offered(tool: FunctionTool | CustomTool, param: str, model: ModelInfo) -> OfferedTool:
+def _offered(tool: FunctionTool | TypedCustomTool, param: str, model: ModelInfo) -> OfferedTool:
     if isinstance(tool, FunctionTool):
         return OfferedTool(tool.to_spec(), tool.name)
-    check_custom_format(tool.format, model, f"{param}.format")
-    spec = custom_spec(tool.name, tool.description or "", tool.format)
-    return OfferedTool(spec, tool.name, custom=True)
+    tool.check_format(model, f"{param}.format")
+    return OfferedTool(tool.to_spec(), tool.name, custom=True)
 
 
 def _unambiguous(tools: Sequence[OfferedTool]) -> tuple[OfferedTool, ...]:
@@ -220,7 +206,8 @@ def _allowed(choice: JsonObject, offered: Toolset) -> tuple[Toolset, bool]:
             kept += [tool for tool in offered.tools if tool.namespace == named["name"]]
         elif kind in _CALLED or not isinstance(kind, str):
             kept.append(_named(named, offered, f"{_CHOICE}.tools.{index}"))
-    return offered.keep(lambda tool: tool in kept), mode == "required"
+    tools = tuple(tool for tool in offered.tools if tool in kept)
+    return replace(offered, tools=tools), mode == "required"
 
 
 def _named(fields: JsonObject, offered: Toolset, param: str) -> OfferedTool:

@@ -1,9 +1,9 @@
 """Requests with raw prompts: lenient, unknown fields are ignored."""
 
 from dataclasses import replace
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, Field
 
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid
@@ -14,20 +14,16 @@ from shepherd.server.wire.fields import (
     GrammarFields,
     ModelName,
     StreamOptions,
-    refuse_unsupported,
+    choice_count,
+    in_range,
+    token_limit,
 )
 from shepherd.server.wire.prompts import Prompts, prompts_of
-from shepherd.server.wire.sampling import DecodingFields, ranged
-from shepherd.server.wire.translation import choice_count, token_limit
+from shepherd.server.wire.sampling import DecodingFields
 from shepherd.session import Infill, RawPrompt, Session
 
 MAX_FILES = 1000
 MAX_FIELDS = 64
-_ELSEWHERE = {
-    "response_format": "Use json_schema or grammar.",
-    "messages": "Use /v1/chat/completions.",
-    "tools": "Use /v1/chat/completions.",
-}
 
 
 class RawRequest(DecodingFields, GrammarFields):
@@ -52,6 +48,12 @@ def raw_token_limit(requested: int | None, default: int) -> int:
 class CompletionRequest(RawRequest):
     """The body of `POST /v1/completions`."""
 
+    refused: ClassVar = {
+        "response_format": "Use json_schema or grammar.",
+        "messages": "Use /v1/chat/completions.",
+        "tools": "Use /v1/chat/completions.",
+    }
+
     prompt: Any
     """A text, a list of tokens, or a list of either. Only models in this process take it."""
     suffix: str | None = None
@@ -62,22 +64,14 @@ class CompletionRequest(RawRequest):
     """Tokens to generate at most; none or -1: as many as fit; 0: none."""
     echo: bool | None = None
     """The text begins with the prompt, whose tokens `logprobs` has too."""
-    logprobs: int | None = ranged(
-        "logprobs", "Tell the log probabilities of the tokens, and of so many likeliest ones."
-    )
+    logprobs: Annotated[int | None, in_range("logprobs")] = None
+    """Tell the log probabilities of the tokens, and of so many likeliest ones."""
     n: Annotated[int | None, Field(ge=1)] = None
     """Answers to each prompt, at most `server.max_choices`."""
     best_of: Annotated[int | None, Field(ge=1)] = None
     """Generate so many answers and keep the `n` most likely ones."""
     stream_options: StreamOptions | None = None
     """`include_usage`: a stream ends with a chunk that has the usage."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _not_chat(cls, value: Any) -> object:
-        if isinstance(value, dict):
-            refuse_unsupported(cast(dict[str, Any], value), _ELSEWHERE)
-        return cast(object, value)
 
     def candidates(self, maximum: int) -> int:
         """How many answers are generated to each prompt; raises ApiError above `maximum`."""
@@ -112,9 +106,12 @@ class LlamaRequest(RawRequest):
     """Tokens to generate at most; none or negative: as many as fit; 0: none."""
     n_cmpl: Annotated[int | None, Field(ge=1, validation_alias=AliasChoices("n_cmpl", "n"))] = None
     """Answers to each prompt, at most `server.max_choices`."""
-    n_probs: int | None = ranged(
-        "logprobs", "Tell so many of the likeliest tokens at each place.", "n_probs", "logprobs"
-    )
+    n_probs: Annotated[
+        int | None,
+        in_range("logprobs"),
+        Field(validation_alias=AliasChoices("n_probs", "logprobs")),
+    ] = None
+    """Tell so many of the likeliest tokens at each place."""
     return_tokens: bool | None = None
     """Tell the answer's tokens."""
     response_fields: Annotated[list[str] | None, Field(max_length=MAX_FIELDS)] = None

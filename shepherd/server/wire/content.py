@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import cast
 
 from shepherd.backends.output.repair import loads, repair_json
-from shepherd.errors import ImageError
 from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import JsonObject, ToolCall
 
@@ -34,10 +33,7 @@ def content_of(content: object) -> Content:
         raise ValueError("content must be a string or a list of parts")
     parts = [_part(part) for part in cast(list[object], content)]
     images = tuple(part for part in parts if isinstance(part, Image))
-    try:
-        check_count(images)
-    except ImageError as error:
-        raise ValueError(str(error)) from error
+    check_count(images)
     return Content("\n".join(part for part in parts if isinstance(part, str)), images)
 
 
@@ -69,10 +65,17 @@ def _image(value: object) -> Image:
             "image_url must be a data URL (data:image/png;base64,…): this server fetches nothing, "
             "so send the image itself"
         )
-    try:
-        return decode_image(url)
-    except ImageError as error:
-        raise ValueError(str(error)) from error
+    return decode_image(url)
+
+
+def images_in_base64(value: object) -> tuple[Image, ...]:
+    """The images of a list of texts; raises ValueError, which is an ImageError for a bad image."""
+    items = cast(list[object], value) if isinstance(value, list) else [None]
+    texts = [item for item in items if isinstance(item, str)]
+    if len(texts) < len(items):
+        raise ValueError("must be a list of images in base64")
+    check_count(texts)
+    return tuple(map(decode_image, texts))
 
 
 _MAX_NESTING = 3

@@ -1,14 +1,19 @@
-"""Fields and limits of requests that several APIs share, and fields that none serves.
+"""Fields of requests that several APIs share, what they mean, and fields that none serves.
 
 A known field that would change an answer and is not served is refused by its name, never ignored.
+`where` is a field under an API's own name. Everything that refuses a request raises ApiError.
 """
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sized
 from functools import cache
-from typing import Annotated, Any, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, model_validator
+from pydantic.fields import FieldInfo
 
+from shepherd.backends.base import ModelInfo
+from shepherd.config.choices import Effort
 from shepherd.messages import JsonObject
 from shepherd.sampling import PARAMETERS
 from shepherd.server.body import RequestModel
@@ -18,9 +23,6 @@ from shepherd.session import OutputFormat
 T = TypeVar("T")
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 1000
-
-MANY_MESSAGES = 500
-"""More are translated beside the event loop."""
 
 MAX_TOKENS = 2**31 - 1
 """Larger limits of an answer mean this one."""
@@ -49,7 +51,10 @@ ListOrNull: TypeAlias = Annotated[list[T], Field(fail_fast=True), BeforeValidato
 Tools: TypeAlias = Annotated[
     list[T], Field(max_length=MAX_TOOLS, fail_fast=True), BeforeValidator(list_or_empty)
 ]
-Integer: TypeAlias = Annotated[int | None, BeforeValidator(no_boolean)]
+NUMBER = BeforeValidator(no_boolean)
+"""For a field with a range it stands behind the range, which would refuse null otherwise."""
+
+Integer: TypeAlias = Annotated[int | None, NUMBER]
 NotServed: TypeAlias = Annotated[Any, Field(description="Not served.")]
 Events: TypeAlias = Annotated[bool | None, Field(description="Answer in server-sent events.")]
 ModelName: TypeAlias = Annotated[
@@ -129,50 +134,113 @@ CONTROLS = frozenset(_NAMES.split()).union(*(p.names for p in PARAMETERS.values(
 _EMPTY: tuple[Any, ...] = ("", [], {})
 
 
-def refuse_unsupported(fields: Mapping[str, Any], others: Mapping[str, str] | None = None) -> None:
-    """Raise ApiError for a known field that is not served, of `others` too.
+class CheckedRequest(RequestModel):
+    """A body that refuses known fields which are not served, unless their value changes nothing.
 
-    A value that changes nothing is accepted.
+    `refused` are further fields, each with what to do instead.
     """
-    for name, value in fields.items():
-        reason = _CONTROLS.get(name) or _LIMITS.get(name) or (others or {}).get(name)
-        if reason is None:
-            continue
-        off = name in _LIMITS and isinstance(value, int | float) and value <= 0
-        if not (off or value in _NEUTRAL):
-            raise unsupported(name, f"{name} is not supported. {reason}")
+
+    refused: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_fields(cls, value: object) -> object:
+        cls.refuse_unsupported(_fields(value))
+        return value
+
+    @classmethod
+    def refuse_unsupported(cls, fields: JsonObject) -> None:
+        """Raise ApiError for a known field that is not served."""
+        own = names_of(cls)
+        for name, value in fields.items():
+            reason = cls.refused.get(name)
+            if reason is None and name not in own:
+                reason = _CONTROLS.get(name) or _LIMITS.get(name)
+            off = name in _LIMITS and isinstance(value, int | float) and value <= 0
+            if reason is not None and not (off or value in _NEUTRAL):
+                raise unsupported(name, f"{name} is not supported. {reason}")
 
 
-def check_fields(model: type[BaseModel], value: object) -> object:
-    """A body as it is; raises ApiError for a field that `model` would ignore.
+class OwnControls(CheckedRequest):
+    """A body that also refuses the controls of other APIs, unless their value says nothing."""
 
-    For validators before a model's own; a value that is not an object is left to those.
-    """
-    if isinstance(value, dict):
-        fields = cast(dict[str, Any], value)
-        own = names_of(model)
-        refuse_unsupported({name: value for name, value in fields.items() if name not in own})
-        refuse_foreign(model, fields)
-    return cast(object, value)
+    @model_validator(mode="before")
+    @classmethod
+    def _check_fields(cls, value: object) -> object:  # in place of the one above
+        fields = _fields(value)
+        cls.refuse_unsupported(fields)
+        for name in sorted((fields.keys() & CONTROLS) - names_of(cls)):
+            foreign = fields[name]
+            if not (foreign is None or foreign is False or foreign in _EMPTY):
+                raise unsupported(name, f"{name} is not a parameter of this API.")
+        return value
 
 
-def refuse_foreign(model: type[BaseModel], fields: Mapping[str, Any]) -> None:
-    """Raise ApiError for a control of another API that `model` does not have.
-
-    A value that says nothing is accepted: null, false, and empty ones.
-    """
-    for name in sorted((fields.keys() & CONTROLS) - names_of(model)):
-        value = fields[name]
-        if not (value is None or value is False or value in _EMPTY):
-            raise unsupported(name, f"{name} is not a parameter of this API.")
+def _fields(value: object) -> JsonObject:
+    """The fields of a body; none of a value that is no object, which pydantic refuses later."""
+    return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
 @cache
 def names_of(model: type[BaseModel]) -> frozenset[str]:
     """All names under which a request may send the fields of a model."""
-    names: set[str] = set()
-    for name, field in model.model_fields.items():
-        alias = field.validation_alias
-        choices = alias.choices if isinstance(alias, AliasChoices) else [alias, field.alias]
-        names |= {name, *(str(choice) for choice in choices if choice)}
-    return frozenset(names)
+    fields = model.model_fields.items()
+    return frozenset(itertools.chain(*(field_names(name, field) for name, field in fields)))
+
+
+def field_names(name: str, field: FieldInfo) -> set[str]:
+    """All names under which a request may send one field."""
+    alias = field.validation_alias
+    choices = alias.choices if isinstance(alias, AliasChoices) else [alias, field.alias]
+    return {name, *(str(choice) for choice in choices if choice)}
+
+
+def in_range(name: str) -> Any:
+    """The limits of the sampling parameter `name` for a field."""
+    parameter = PARAMETERS[name]
+    return Field(ge=parameter.low, le=parameter.high)
+
+
+def check_images(images: Sized, model: ModelInfo, where: str) -> None:
+    """Refuse images that the model can't see."""
+    if images and model.vision is False:
+        reason = f"images are not supported: {model.id} reads text only; leave them out"
+        raise invalid(where, reason)
+
+
+def choice_count(requested: int | None, maximum: int, where: str) -> int:
+    """How many answers are requested; 1 if the request does not say."""
+    count = requested or 1
+    if count > maximum:
+        raise invalid(where, f"must be at most {maximum} here (server.max_choices), got {count}")
+    return count
+
+
+def logprob_count(
+    *,
+    requested: bool | None,
+    top: int | None,
+    where: str = "top_logprobs",
+    switch: str = "logprobs",
+) -> int | None:
+    """How many of the likeliest tokens are reported, None for no log probabilities at all."""
+    if top and not requested:
+        raise invalid(where, f"{switch} must be true with it")
+    return (top or 0) if requested else None
+
+
+def token_limit(requested: int | None, default: int) -> int:
+    """The maximum of generated tokens; 0, or a negative one, is as many as fit."""
+    return min(max(default if requested is None else requested, 0), MAX_TOKENS)
+
+
+def effort_named(name: str | None) -> str:
+    """The effort of this name in any case; "" for `none` and for names that are unknown."""
+    lower = (name or "").lower()
+    effort = Effort.XHIGH if lower == "max" else lower
+    return effort if effort in set(Effort) - {Effort.NONE} else ""
+
+
+def token_budget(requested: int | None) -> int | None:
+    """The limit of reasoning in tokens; None, or a negative one, is no limit."""
+    return None if requested is None or requested < 0 else requested

@@ -6,10 +6,11 @@ from typing import cast
 
 from shepherd.backends.base import ModelInfo
 from shepherd.errors import ImageError
-from shepherd.images import Image, check_count, decode_image
+from shepherd.images import Image
 from shepherd.messages import JsonObject
 from shepherd.sampling import choice_seed
 from shepherd.server.errors import invalid, unsupported
+from shepherd.server.wire.content import images_in_base64
 from shepherd.session import MEDIA_MARK, Infill, RawPrompt, Session
 
 MAX_PROMPTS = 128
@@ -101,15 +102,12 @@ def _object(fields: JsonObject, where: str) -> RawPrompt:
 
 
 def _images(value: object, where: str) -> tuple[Image, ...]:
-    items = cast(list[object], value) if isinstance(value, list) else [None]
-    texts = [item for item in items if isinstance(item, str)]
-    if len(texts) < len(items):
-        raise invalid(where, "must be a list of images in base64")
     try:
-        check_count(texts)
-        return tuple(map(decode_image, texts))
+        return images_in_base64(value)
     except ImageError as error:
         raise invalid(where, f"can't be used: {error}") from error
+    except ValueError as error:
+        raise invalid(where, str(error)) from error
 
 
 def _is_token(item: object) -> bool:

@@ -1,5 +1,6 @@
 """The fields of a request that control sampling, with the names of OpenAI and llama.cpp."""
 
+import itertools
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
@@ -21,9 +22,8 @@ from shepherd.sampling import (
     Parameter,
     Sampling,
 )
-from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError
-from shepherd.server.wire.fields import check_fields
+from shepherd.server.errors import invalid
+from shepherd.server.wire.fields import OwnControls, field_names, in_range, logprob_count
 
 _SAMPLER_ALIASES = {"typ_p": "typical_p", "typical": "typical_p", "temp": "temperature"}
 _TOO_MANY_BIASES = f"takes at most {MAX_BIASES} tokens"
@@ -51,29 +51,12 @@ _NUMBERS = {int, float}
 @cache
 def _number_names(model: type[BaseModel]) -> frozenset[str]:
     """All names with which a request may send a number."""
-    names: set[str] = set()
-    for name, field in model.model_fields.items():
-        if _NUMBERS & set(get_args(field.annotation)):
-            alias = field.validation_alias
-            names |= (
-                {name, *(str(c) for c in alias.choices)}
-                if isinstance(alias, AliasChoices)
-                else {name}
-            )
-    return frozenset(names)
-
-
-def ranged(name: str, description: str, *aliases: str) -> Any:
-    """A number in the range of the sampling parameter `name`."""
-    parameter = PARAMETERS[name]
-    alias = AliasChoices(*aliases) if aliases else None
-    return Field(
-        default=None,
-        ge=parameter.low,
-        le=parameter.high,
-        validation_alias=alias,
-        description=description,
+    numbers = (
+        field_names(name, field)
+        for name, field in model.model_fields.items()
+        if _NUMBERS & set(get_args(field.annotation))
     )
+    return frozenset(itertools.chain(*numbers))
 
 
 def _stop_strings(value: object) -> object:
@@ -133,22 +116,27 @@ _OTHERS = ("seed", "logprobs")
 """Numbers that requests write in another way."""
 
 
-def _number(name: str, parameter: Parameter) -> Any:
+def _number(parameter: Parameter) -> Any:
     """The field of a parameter; it may be called by any of the parameter's names."""
-    names = parameter.names if len(parameter.names) > 1 else ()
-    also = "".join(f" Also `{other}`." for other in names[1:])
-    return ranged(name, parameter.help + also, *names)
+    names = parameter.names
+    return Field(
+        default=None,
+        ge=parameter.low,
+        le=parameter.high,
+        validation_alias=AliasChoices(*names) if len(names) > 1 else None,
+        description=parameter.help + "".join(f" Also `{other}`." for other in names[1:]),
+    )
 
 
 _FIELDS: Any = {
-    parameter.names[0]: (parameter.kind | None, _number(name, parameter))
+    parameter.names[0]: (parameter.kind | None, _number(parameter))
     for name, parameter in PARAMETERS.items()
     if name not in _OTHERS
 }
 if TYPE_CHECKING:
-    _Numbers = RequestModel
+    _Numbers = OwnControls
 else:  # a field for each number of `Sampling`
-    _Numbers = create_model("_Numbers", __base__=RequestModel, **_FIELDS)
+    _Numbers = create_model("_Numbers", __base__=OwnControls, **_FIELDS)
 
 
 class DecodingFields(_Numbers):
@@ -187,15 +175,8 @@ class DecodingFields(_Numbers):
         fields = cast(dict[str, object], value) if isinstance(value, dict) else {}
         for name in fields.keys() & _number_names(cls):
             if isinstance(fields[name], bool):
-                message = f"{name}: must be a number, not true or false"
-                raise ApiError(400, message, "invalid_value", name)
+                raise invalid(name, "must be a number, not true or false")
         return cast(object, value)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _served(cls, value: Any) -> object:
-        """Refuse known fields that are not served, which `extra` would ignore."""
-        return check_fields(cls, value)
 
     def to_sampling(self) -> Sampling:
         """The parameters that the request sets; raises ApiError if two exclude each other."""
@@ -220,15 +201,10 @@ class SamplingFields(DecodingFields):
 
     logprobs: bool | None = None
     """Tell the log probability of each token of the content."""
-    top_logprobs: int | None = ranged(
-        "logprobs", "Tell so many of the likeliest tokens too; `logprobs` must be true."
-    )
+    top_logprobs: Annotated[int | None, in_range("logprobs")] = None
+    """Tell so many of the likeliest tokens too; `logprobs` must be true."""
 
     def _parameters(self) -> dict[str, Any]:
-        if self.top_logprobs and not self.logprobs:
-            message = "top_logprobs: logprobs must be true with it"
-            raise ApiError(400, message, "invalid_value", "top_logprobs")
         values = super()._parameters()
-        if self.logprobs:
-            values["logprobs"] = self.top_logprobs or 0
-        return values
+        count = logprob_count(requested=self.logprobs, top=self.top_logprobs)
+        return values if count is None else values | {"logprobs": count}

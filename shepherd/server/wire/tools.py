@@ -15,12 +15,11 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid, unsupported
 from shepherd.server.wire.content import arguments_object
 
-INPUT = "input"
-"""The argument that holds the text."""
+CUSTOM_INPUT = "input"
+"""The argument of a custom tool: the text."""
 
 MAX_PATTERN = 16_384
 """Characters of the longest regular expression."""
-
 
 NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
 ToolName = Annotated[str, Field(min_length=1, max_length=256)]
@@ -64,47 +63,48 @@ class GrammarFormat(RequestModel):
 CustomFormat = Annotated[TextFormat | GrammarFormat, Field(discriminator="type")]
 
 
-def custom_spec(name: str, description: str, custom_format: CustomFormat | None) -> ToolSpec:
-    """The function that stands for a custom tool."""
-    text: JsonObject = {"type": "string"}
-    has_grammar = isinstance(custom_format, GrammarFormat)
-    if has_grammar:
-        text["pattern"] = f"^(?:{custom_format.definition})$"
-    parameters: JsonObject = {
-        "type": "object",
-        "properties": {INPUT: text},
-        "required": [INPUT],
-        "additionalProperties": False,
-    }
-    return ToolSpec(name, description, parameters, enforced=has_grammar)
+class CustomTool(RequestModel):
+    """A tool whose input is text, which may have to fit a regular expression."""
 
+    name: ToolName
+    description: str | None = None
+    format: CustomFormat | None = None
 
-def check_custom_format(custom_format: CustomFormat | None, model: ModelInfo, param: str) -> None:
-    """Raise ApiError for a format that can't be enforced with this model."""
-    if not isinstance(custom_format, GrammarFormat):
-        return
-    if custom_format.syntax == "lark":
-        message = "lark grammars can't be enforced; use the syntax regex, or the format text."
-        raise unsupported(f"{param}.syntax", f"{param}.syntax: {message}")
-    if not model.checks_calls:
-        message = f"{model.id} can't be held to a grammar in its calls; use the format text."
-        raise unsupported(param, f"{param}: {message}")
-    try:
-        unenforced = prepare(custom_spec("custom", "", custom_format).parameters).unenforced
-    except InvalidRequestError as error:
-        raise invalid(param, str(error)) from error
-    if unenforced:
-        message = "the regular expression looks around or back, which can't be enforced."
-        raise unsupported(f"{param}.definition", f"{param}.definition: {message}")
+    def to_spec(self) -> ToolSpec:
+        """The function that stands for the tool."""
+        text: JsonObject = {"type": "string"}
+        grammar = self.format if isinstance(self.format, GrammarFormat) else None
+        if grammar is not None:
+            text["pattern"] = f"^(?:{grammar.definition})$"
+        parameters: JsonObject = {
+            "type": "object",
+            "properties": {CUSTOM_INPUT: text},
+            "required": [CUSTOM_INPUT],
+            "additionalProperties": False,
+        }
+        return ToolSpec(self.name, self.description or "", parameters, enforced=grammar is not None)
 
-
-def custom_arguments(text: str) -> JsonObject:
-    """The arguments of a call with this input."""
-    return {INPUT: text}
+    def check_format(self, model: ModelInfo, param: str) -> None:
+        """Raise ApiError for a format at `param` that can't be enforced with this model."""
+        if not isinstance(self.format, GrammarFormat):
+            return
+        if self.format.syntax == "lark":
+            message = "lark grammars can't be enforced; use the syntax regex, or the format text."
+            raise unsupported(f"{param}.syntax", f"{param}.syntax: {message}")
+        if not model.checks_calls:
+            message = f"{model.id} can't be held to a grammar in its calls; use the format text."
+            raise unsupported(param, f"{param}: {message}")
+        try:
+            unenforced = prepare(self.to_spec().parameters).unenforced
+        except InvalidRequestError as error:
+            raise invalid(param, str(error)) from error
+        if unenforced:
+            message = "the regular expression looks around or back, which can't be enforced."
+            raise unsupported(f"{param}.definition", f"{param}.definition: {message}")
 
 
 def custom_input(call: ToolCall) -> str:
     """The input of a call, also if the model named its argument otherwise."""
-    values = [call.arguments.get(INPUT), *call.arguments.values()]
+    values = [call.arguments.get(CUSTOM_INPUT), *call.arguments.values()]
     texts = [value for value in values if isinstance(value, str)]
     return texts[0] if texts else call.arguments_json

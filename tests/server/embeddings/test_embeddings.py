@@ -78,6 +78,17 @@ def test_dimensions_shorten_the_vectors(server: Scripted) -> None:
     assert refused.value.param == "dimensions"
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embeddings", {"input": "a", "dimensions": None}),
+        ("/v1/rerank", {"query": "a", "documents": ["b"], "top_n": None}),
+    ],
+)
+def test_null_is_no_limit(server: Scripted, path: str, body: object) -> None:
+    assert post(server, path, body).status_code == 200
+
+
 SAME: list[tuple[object, object]] = [
     ("a dog", ["a dog"]),
     ([1, 2, 3], [[1, 2, 3]]),

@@ -18,8 +18,7 @@ from shepherd.server.gemini.requests import (
     Part,
     ThinkingConfig,
 )
-from shepherd.server.gemini.schema import json_schema
-from shepherd.server.gemini.to_session import session_from_request
+from shepherd.server.gemini.to_session import json_schema, session_from_request
 from shepherd.server.seal import Seal
 from shepherd.session import OutputFormat, Session, ToolChoice
 from tests.server.gemini.harness import HI
