@@ -227,7 +227,6 @@ GEMINI_MODELS = Api(
 )
 
 
-_PREFIX = "models/"
 _MAX_DIMENSIONS = 65_536
 _INSTRUCTION = "Write the instruction into the text, as the model's card says."
 _UNSUPPORTED = ("taskType", "task_type", "title")

@@ -13,7 +13,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, model_vali
 from pydantic.fields import FieldInfo
 
 from shepherd.backends.base import ModelInfo
-from shepherd.config.choices import Effort
+from shepherd.config.section import Effort
 from shepherd.messages import JsonObject
 from shepherd.sampling import PARAMETERS
 from shepherd.server.body import RequestModel
