@@ -31,7 +31,7 @@ class PlainSurface(Surface):
     ) -> None:
         self.painter = painter
         self._rows = RowWriter(painter)
-        self._actions = actions
+        self.actions = actions
         self._source = source or sys.stdin
         self.target = target or sys.stdout
         self.echoes = self.target.isatty()
@@ -75,10 +75,6 @@ class PlainSurface(Surface):
         lines = "\n".join(redact(line) for line in text.split("\n"))
         self.write(f"(not sent: {lines})\n")
 
-    def submit(self, line: str) -> None:
-        """Submit a line as a message."""
-        self._actions.submit(line)
-
     async def run(self) -> None:
         """Read lines until their end or until `leave`."""
         loop = asyncio.get_running_loop()
@@ -90,7 +86,7 @@ class PlainSurface(Surface):
                 loop.call_soon_threadsafe(self._end)
 
         threading.Thread(target=read, daemon=True, name="shepherd-stdin").start()
-        loop.add_signal_handler(signal.SIGINT, self._actions.stop)
+        loop.add_signal_handler(signal.SIGINT, self.actions.stop)
         try:
             await self._ended.wait()
         finally:
@@ -104,13 +100,13 @@ class PlainSurface(Surface):
         if self._answers is not None:
             self._answers.put_nowait(line)
         else:
-            self._actions.submit(line)
+            self.actions.submit(line)
 
     def _end(self) -> None:
         self.at_end = True
         if self._answers is not None:
-            self._answers.put_nowait("")
-        self._actions.submit("/exit")
+            self._answers.put_nowait("")  # wakes a question
+        self.actions.submit("/exit")
 
     async def next_line(self, answers: asyncio.Queue[str], label: str) -> str:
         """Print `label`, wait for a line; "" at the end of the input."""
@@ -128,7 +124,7 @@ class PlainSurface(Surface):
         finally:
             self._answers = None
             while not answers.empty():
-                self._actions.submit(answers.get_nowait())
+                self.actions.submit(answers.get_nowait())
 
     def write(self, text: str) -> None:
         """Print text, with question marks for characters that the encoding lacks."""
@@ -156,7 +152,7 @@ class _Answers:
         if self._surface.echoes:  # a program writes its answers in advance
             await asyncio.sleep(QUIET_SECONDS)
             while not self._answers.empty():
-                self._surface.submit(self._answers.get_nowait())
+                self._surface.actions.submit(self._answers.get_nowait())
 
 
 @contextmanager

@@ -60,13 +60,11 @@ class Scrollback:
         self._row: str | None = None
         """The text in the open row; None if the next text begins a row."""
         self._drafted = ""
+        """What `draft` shows after the open row."""
         self._kept = ""
-        self._away = False
-
-    @property
-    def is_away(self) -> bool:
+        """A draft that stays on the screen; the text that it began comes once more."""
+        self.is_away = False
         """Whether the cursor is at the end of the text instead of in the live area."""
-        return self._away
 
     def write(self, text: str) -> None:
         """Append text; without a newline at its end, its last row stays open."""
@@ -88,7 +86,7 @@ class Scrollback:
         if self._row is None:
             self._append("")
             self._row = ""
-        if not self._away or not fitting.startswith(self._drafted):
+        if not self.is_away or not fitting.startswith(self._drafted):
             self._erase_draft()
             self._leave()
         self._output.write_raw(fitting[len(self._drafted) :])
@@ -97,10 +95,10 @@ class Scrollback:
 
     def go_home(self) -> None:
         """Put the cursor back into the live area."""
-        if not self._away:
+        if not self.is_away:
             return
         area = self._area()
-        self._away = False
+        self.is_away = False
         self._output.cursor_down(area.row + 1)
         self._output.write_raw(f"\x1b[{area.column + 1}G")
         self._output.show_cursor()
@@ -134,7 +132,7 @@ class Scrollback:
 
     def _erase_draft(self) -> None:
         if self._drafted:
-            if self._away:
+            if self.is_away:
                 self._output.cursor_backward(text_cells(self._drafted))
             else:
                 self._leave()
@@ -195,12 +193,12 @@ class Scrollback:
 
     def _leave(self) -> None:
         """Move the cursor from the live area to the end of the open row."""
-        if self._away:
+        if self.is_away:
             return
         self._output.hide_cursor()
         self._output.cursor_up(self._area().row + 1)
         self._to_end()
-        self._away = True
+        self.is_away = True
 
     def _to_end(self) -> None:
         row = self._row or ""
@@ -212,11 +210,12 @@ class Scrollback:
 
         A row or two in a single short write need no synchronised update.
         """
+        # newlines below the live area make room or scroll, then rows are inserted above it
         area, out = self._area(), self._output
         is_small = rows <= 2 and len(body) < MAX_UNSYNCHRONISED
         out.write_raw("" if is_small else BEGIN_UPDATE)
         out.hide_cursor()
-        out.cursor_down(area.height if self._away else area.height - 1 - area.row)
+        out.cursor_down(area.height if self.is_away else area.height - 1 - area.row)
         out.write_raw("\n" * rows)
         out.cursor_up(area.height - 1 + rows)
         out.write_raw(f"\x1b[{rows}L" if rows > 1 else "\x1b[L")
@@ -224,7 +223,7 @@ class Scrollback:
             out.cursor_up(1)
             self._to_end()
         out.write_raw(body + ("" if is_small else END_UPDATE))
-        self._away = True
+        self.is_away = True
 
     def _write_at_the_end(self, body: str, *, is_open: bool) -> None:
         """Write where no live area is drawn; the cursor is left at the begin of a row."""
@@ -232,7 +231,7 @@ class Scrollback:
             self._output.cursor_up(1)
             self._to_end()
         self._output.write_raw(body + "\n")
-        self._away = False
+        self.is_away = False
 
 
 WRITE_SECONDS = 0.12
@@ -268,7 +267,7 @@ class InkWriter:
         """Whether another program has the terminal."""
         app.before_render += self._before_redraw
         app.after_render += self._after_redraw
-        app.key_processor.before_key_press += self._before_key
+        app.key_processor.before_key_press += self._go_home
 
     @property
     def is_waiting(self) -> bool:
@@ -311,16 +310,17 @@ class InkWriter:
         self._rows.continue_below()
 
     def _wake(self, seconds: float) -> None:
-        due = self._written_at + seconds
+        """Call `_write_due` so many seconds after the last output, or at an earlier call's time."""
         loop = asyncio.get_running_loop()
-        delay = max(0.0, due - time.monotonic())
+        delay = max(0.0, self._written_at + seconds - time.monotonic())
         if self._timer is not None:
             if self._timer.when() <= loop.time() + delay:
                 return
             self._timer.cancel()
-        self._timer = loop.call_later(delay, self._woken)
+        self._timer = loop.call_later(delay, self._write_due)
 
-    def _woken(self) -> None:
+    def _write_due(self) -> None:
+        """Write what waits, or show a draft if nothing has come for a while."""
         self._timer = None
         if self.is_paused or not self._app.is_running:
             return
@@ -336,10 +336,7 @@ class InkWriter:
         if self._is_typing():
             self._go_home()
 
-    def _before_key(self, _processor: object) -> None:
-        self._go_home()
-
-    def _go_home(self) -> None:
+    def _go_home(self, _processor: object = None) -> None:
         if self._scrollback.is_away:
             self._scrollback.go_home()
             self._app.output.flush()

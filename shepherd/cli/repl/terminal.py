@@ -25,7 +25,8 @@ from shepherd.cli.terminal.sanitize import one_line
 
 MAX_TITLE = 60
 FOCUS_IN, FOCUS_OUT = Keys.F23, Keys.F24
-_WITHOUT_TITLE = ("linux", "vt", "ansi", "cons25", "eterm", "dumb")
+_SIMPLE_TERMINALS = ("linux", "vt", "ansi", "cons25", "eterm", "dumb")
+"""They have no title, and do not answer."""
 _BELL, _END = "\a", "\x1b\\"
 
 
@@ -61,7 +62,7 @@ class Attention:
     ) -> None:
         self.output = output
         self._env = env
-        has_title = not env.get("TERM", "dumb").startswith(_WITHOUT_TITLE)
+        has_title = not env.get("TERM", "dumb").startswith(_SIMPLE_TERMINALS)
         self._title = one_line(title, MAX_TITLE) if has_title else ""
         self._alerts = alerts
         self.has_focus = True
@@ -96,8 +97,7 @@ QUERY = "\x1b]10;?\a\x1b]11;?\a\x1b[c"
 ANSWER_SECONDS = 2.0
 """For this long the beginning of an answer is held back; a complete one is always taken out."""
 
-_SILENT_TERMINALS = ("linux", "vt", "ansi", "cons25", "eterm", "dumb")
-_COLOUR = r"\x1b\](1[01]);rgba?:([0-9a-fA-F/]{1,19})(?:\a|\x1b\\)"
+_COLOUR = r"\x1b\](?P<place>1[01]);rgba?:(?P<parts>[0-9a-fA-F/]{1,19})(?:\a|\x1b\\)"
 _ANSWER = re.compile(rf"{_COLOUR}|\x1b\[\?[0-9;]*c")
 _BEGUN = re.compile(
     r"\x1b(?:\](?:1(?:[01](?:;[rgba:0-9a-fA-F/]{0,26}\x1b?)?)?)?|\[(?:\?[0-9;]*)?)\Z"
@@ -109,7 +109,7 @@ def can_ask(env: Mapping[str, str]) -> bool:
     """Whether the terminal understands the question or ignores it; GNU screen may print it."""
     terminal = env.get("TERM", "dumb")
     in_screen = "STY" in env or (terminal.startswith("screen") and "TMUX" not in env)
-    return not in_screen and not terminal.startswith(_SILENT_TERMINALS)
+    return not in_screen and not terminal.startswith(_SIMPLE_TERMINALS)
 
 
 class BackgroundListener(Protocol):
@@ -150,12 +150,14 @@ class TerminalColours:
         return text
 
     def _take(self, answer: re.Match[str]) -> str:
-        if answer[1] is None:
+        """Note an answer; returns "", which is in its place among the keys."""
+        place = answer["place"]
+        if place is None:  # the terminal's attributes are the last answer
             self._deadline = 0.0
             return ""
-        parts = answer[2].split("/")[:3]
+        parts = answer["parts"].split("/")[:3]
         if len(parts) == 3 and all(parts):
-            self._colours[answer[1]] = brightness(parts)
+            self._colours[place] = brightness(parts)
             background = self._colours.get(_BACKGROUND)
             if background is not None:
                 self._changed(light=background > self._colours.get(_TEXT, 0.5))
@@ -165,6 +167,7 @@ class TerminalColours:
 def brightness(parts: list[str]) -> float:
     """The brightness of a colour from 0 to 1; its parts are one to four hexadecimal digits each."""
     red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in parts)
+    # as the eye sees colours, by ITU-R BT.709
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -255,13 +258,9 @@ class ResizingApplication(Application[None]):
         cells = self.renderer.last_rendered_screen
         columns = self.output.get_size().columns
         was_above = self._before_erase()
-        if (
-            self._reflows
-            and not was_above
-            and cells
-            and self._drawn
-            and columns < self._drawn.columns
-        ):
+        is_narrower = self._drawn is not None and columns < self._drawn.columns
+        # the terminal has wrapped the rows above the cursor, which is lower than it was drawn
+        if self._reflows and is_narrower and cells and not was_above:
             cursor = cells.get_cursor_position(self.layout.current_window)
             self.output.cursor_up(rows_added(cells, cursor.y, columns))
         super()._on_resize()
