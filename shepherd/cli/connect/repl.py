@@ -13,7 +13,7 @@ from shepherd.cli.connect.remote import RemoteQuestions, RemoteSession, Viewer
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Status, short_name
 from shepherd.cli.repl.commands import Command, message_command
-from shepherd.cli.repl.commands.session import help_rows
+from shepherd.cli.repl.commands.session import basic_commands
 from shepherd.cli.repl.loop import Frontend, TerminalLoop
 from shepherd.cli.repl.turns import TerminalApprover
 from shepherd.cli.terminal.attachments import described, mentioned_images
@@ -159,7 +159,7 @@ class RemoteCommands:
         """All of them."""
         own = {"clear": self._clear, "context": self._context, "skills": self._skills}
         return [
-            *_basic_commands(self._loop, "leave; the conversation goes on"),
+            *basic_commands(self._loop.table, self._loop.leave, "leave; the conversation goes on"),
             Command("queue", "", "what runs and what waits at the server", self._queue),
             Command("cancel", "[ID]", "stop what runs, or the request ID", self._cancel),
             *(
@@ -217,22 +217,6 @@ class RemoteCommands:
         await self._client.command(f"/{name} {argument}".strip())
 
 
-def _basic_commands(loop: TerminalLoop, leaving: str, *notes: Note) -> list[Command[str]]:
-    """The commands of any terminal; `notes` stand below the help."""
-
-    async def show_help(_argument: str) -> Lines:
-        return [*help_rows(loop.table), *notes]
-
-    async def leave(_argument: str) -> None:
-        loop.leave()
-
-    return [
-        Command("help", "", "what there is", show_help),
-        Command("exit", "", f"{leaving} (also Ctrl+D)", leave),
-        Command("quit", "", leaving, leave),
-    ]
-
-
 NO_PROMPTS = "This server takes no prompts here: questions of its agent appear as they come."
 LOST_ANSWERS = "the connection was lost for a while"
 
@@ -251,7 +235,7 @@ class ApprovalDesk(Frontend):
         self._renderer = loop.renderer
         approver = TerminalApprover(loop.surface, loop.renderer)
         self._questions = RemoteQuestions(client, approver, self._warn)
-        loop.table.extend(_basic_commands(loop, "leave", Note(NO_PROMPTS)))
+        loop.table.extend(basic_commands(loop.table, loop.leave, "leave", [Note(NO_PROMPTS)]))
 
     async def run(self) -> int:
         """Show questions until the user leaves; raises ShepherdError if the connection is lost."""

@@ -183,7 +183,7 @@ class ProviderCommands:
     async def _list(self) -> Lines:
         conversation = self._context.conversation
         providers = conversation.providers.all()
-        rows = await asyncio.to_thread(self._rows, providers)
+        rows = await asyncio.to_thread(self._rows, providers)  # it may ask the keyring
         rows.append((self._marked(LOCAL), f"llama.cpp   {conversation.config.model.name}"))
         hint = (
             "/provider NAME or next goes on there, with the same conversation."
@@ -193,14 +193,15 @@ class ProviderCommands:
         return [*(Row(name, one_line(text, 400)) for name, text in rows), Note(hint)]
 
     def _rows(self, providers: list[Provider]) -> list[tuple[str, str]]:
-        book = self._context.conversation.providers
-        rows = [[(self._marked(p.name), summary(p, book))] for p in providers]
-        backend = self._context.conversation.slot.loaded_backend
-        states = [] if backend is None else [state.describe() for state in backend.status.upstreams]
-        for provider, lines in zip(providers, rows, strict=True):
-            if provider.name == self._current:
-                lines += [("", state) for state in states]
-        return [line for lines in rows for line in lines]
+        """A line for each provider; below the current one, the states of what it forwards to."""
+        conversation = self._context.conversation
+        backend = conversation.slot.loaded_backend
+        rows: list[tuple[str, str]] = []
+        for provider in providers:
+            rows.append((self._marked(provider.name), summary(provider, conversation.providers)))
+            if provider.name == self._current and backend is not None:
+                rows += [("", state.describe()) for state in backend.status.upstreams]
+        return rows
 
     def _marked(self, name: str) -> str:
         return f"{'*' if name == (self._current or LOCAL) else ' '} {name}"

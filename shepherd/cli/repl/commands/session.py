@@ -1,6 +1,7 @@
 """Commands of the terminal alone: help, figures, files of sessions, the memory."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 
@@ -150,16 +151,16 @@ def _summary_line(summary: SessionSummary) -> str:
 
 MAX_DESCRIPTION = 200
 _KEYS = (
-    ("Enter", "send; while the model works the message waits its turn"),
-    ("Alt+Enter, Ctrl+J, \\ Enter", "new line"),
-    ("Esc, Ctrl+C", "stop the model, a tool or a question; Ctrl+C clears typed text first"),
-    ("Esc Esc", "in an empty prompt: go back to an earlier message"),
-    ("Tab", "complete a /command or an @file; a file's content goes along with the message"),
-    ("!command", "run your own command; !!command without the model's knowledge"),
-    ("Up, Ctrl+R", "earlier messages"),
-    ("Shift+Tab", "what runs without asking: ask, edits, auto"),
-    ("Ctrl+O", "the last result or change whole"),
-    ("Ctrl+D", "leave"),
+    Row("Enter", "send; while the model works the message waits its turn"),
+    Row("Alt+Enter, Ctrl+J, \\ Enter", "new line"),
+    Row("Esc, Ctrl+C", "stop the model, a tool or a question; Ctrl+C clears typed text first"),
+    Row("Esc Esc", "in an empty prompt: go back to an earlier message"),
+    Row("Tab", "complete a /command or an @file; a file's content goes along with the message"),
+    Row("!command", "run your own command; !!command without the model's knowledge"),
+    Row("Up, Ctrl+R", "earlier messages"),
+    Row("Shift+Tab", "what runs without asking: ask, edits, auto"),
+    Row("Ctrl+O", "the last result or change whole"),
+    Row("Ctrl+D", "leave"),
 )
 
 
@@ -173,18 +174,13 @@ class ViewCommands:
     def commands(self) -> list[Command[str]]:
         """All of them."""
         return [
-            Command("help", "", "what there is", self._help),
+            *basic_commands(self._table, self._context.leave, "leave", ["", *_KEYS]),
             Command("tools", "", "the tools that the model may call", self._tools),
             Command("thinking", "on|off|show|hide", "let the model reason first; show or hide it",
                     self._thinking, lambda: ("on", "off", "show", "hide")),
             Command("usage", "", "tokens, and their price if it is known", self._usage),
             Command("stats", "", "tokens and speeds since the start", self._stats),
-            Command("exit", "", "leave (also Ctrl+D)", self._exit),
-            Command("quit", "", "leave", self._exit),
         ]  # fmt: skip
-
-    async def _help(self, argument: str) -> Lines:
-        return [*help_rows(self._table), "", *(Row(*row) for row in _KEYS)]
 
     async def _tools(self, argument: str) -> Lines:
         specs = self._context.conversation.session.tools
@@ -227,13 +223,24 @@ class ViewCommands:
             Row("written", _tokens_in(totals.completion_tokens, totals.decode_seconds)),
         ]
 
-    async def _exit(self, argument: str) -> None:
-        self._context.leave()
 
+def basic_commands(
+    table: CommandTable, leave: Callable[[], None], leaving: str, more_help: Lines = ()
+) -> list[Command[str]]:
+    """The commands of any terminal; `leaving` says what `/exit` does."""
 
-def help_rows(table: CommandTable) -> list[Row]:
-    """The commands with what they do."""
-    return [Row(f"/{c.name} {c.usage}".strip(), c.summary) for c in table]
+    async def show_help(_argument: str) -> Lines:
+        commands = [Row(f"/{c.name} {c.usage}".strip(), c.summary) for c in table]
+        return [*commands, *more_help]
+
+    async def run_leave(_argument: str) -> None:
+        leave()
+
+    return [
+        Command("help", "", "what there is", show_help),
+        Command("exit", "", f"{leaving} (also Ctrl+D)", run_leave),
+        Command("quit", "", leaving, run_leave),
+    ]
 
 
 def _use(totals: Totals) -> str:
