@@ -1,6 +1,7 @@
 """Renders the events of a turn."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from rich.text import Text
 
@@ -23,6 +24,17 @@ from shepherd.tools.text import pluralize
 CUT = "The answer was cut: it reached the limit of tokens."
 STOP_HINT = "Esc stops"
 EXPAND_HINT = "Ctrl+O shows all"
+
+
+@dataclass(slots=True)
+class _CallState:
+    """What was shown of a call; `display` is its change, which is shown with the result."""
+
+    call: ToolCall
+    has_line: bool = False
+    has_preview: bool = False
+    is_begun_task: bool = False
+    display: str = ""
 
 
 class Renderer:
@@ -51,13 +63,10 @@ class Renderer:
         self._answer = AnswerView(surface.painter)
         self._thinking = ThinkingView(styled=surface.painter.styled)
         self._plan = PlanView(surface.painter.glyphs)
-        self._announced: dict[str, ToolCall] = {}
-        self._calls: dict[str, ToolCall] = {}
-        self._begun_tasks: dict[str, ToolCall] = {}
-        self._displays: dict[str, str] = {}
-        self._previewed: set[str] = set()
+        self._calls: dict[str, _CallState] = {}
         self._live_calls = LiveCalls(self._glyphs)
-        self._last_call = ""
+        self._last_line_of = ""
+        """The id of the call whose line was shown last."""
 
     def __call__(self, event: events.Event) -> bool:
         """Show an event; never cancels."""
@@ -95,7 +104,7 @@ class Renderer:
     def tool_started(self, call: ToolCall) -> None:
         """A call begins; that of a sub-agent has a live line until its result."""
         if call.name == TASK:
-            self._begun_tasks[call.id] = call
+            self._state_of(call).is_begun_task = True
         else:
             self._show_call(call)
         self.activity.start(f"running {sanitize(call.name)}")
@@ -103,8 +112,9 @@ class Renderer:
 
     def tool_finished(self, call: ToolCall, result: ToolResult) -> None:
         """A call has ended; its result arrives as an event."""
-        if result.display and call.id not in self._previewed:
-            self._displays[call.id] = result.display
+        state = self._state_of(call)
+        if not state.has_preview:
+            state.display = result.display
 
     def end_output(self, call_id: str) -> None:
         """Remove the last lines of a command from the live area."""
@@ -121,16 +131,16 @@ class Renderer:
         if call.name in PLAN_TOOLS:
             return
         if text and text.strip() != tool_view.argument_summary(call.arguments):
-            self._previewed.add(call.id)
+            self._state_of(call).has_preview = True
             self._surface.show(*tool_view.display_pieces(text))
 
     def live(self) -> list[Piece]:
-        """The activity, for the live area."""
-        activity = self.activity.live(STOP_HINT)
-        gap = [BLANK_LINE]
-        below = [gap + part for part in (self._plan.live(), activity) if part]
-        parts = [self._live_calls.pieces(), *below]
-        return [piece for part in parts for piece in part]
+        """The last lines of running calls, the plan and the activity, for the live area."""
+        pieces = self._live_calls.pieces()
+        for part in (self._plan.live(), self.activity.live(STOP_HINT)):
+            if part:  # the blank line also divides it from the permanent output above
+                pieces += [BLANK_LINE, *part]
+        return pieces
 
     def held(self) -> str:
         """The end of the text that arrives, as long as its final form is open."""
@@ -145,21 +155,18 @@ class Renderer:
 
     def interrupted(self) -> None:
         """Show that the user stopped the turn."""
-        self.settle()
         self.turn_over()
         self.notice("interrupted", "warn")
 
     def turn_over(self) -> None:
         """The turn has ended."""
         self.settle()
-        for call in [*self._begun_tasks.values()]:
-            self._show_call(call)
+        for state in self._calls.values():
+            if state.is_begun_task:  # it has no result, which would have shown its line
+                self._show_call(state.call)
         self._surface.show(*self._plan.finish())
         self.activity.stop()
-        self._announced.clear()
         self._calls.clear()
-        self._displays.clear()
-        self._previewed.clear()
         self._live_calls.clear()
         self._surface.refresh()
 
@@ -167,7 +174,7 @@ class Renderer:
         """Show what is not text."""
         match event:
             case ToolCall():
-                self._announced[event.id] = event
+                self._calls[event.id] = _CallState(event)
             case events.ToolResult():
                 self._on_tool_result(event)
             case events.PrefillProgress():
@@ -194,11 +201,11 @@ class Renderer:
         self._surface.show(*self._answer.feed(text))
 
     def _on_thinking(self, text: str) -> None:
-        first = not self._thinking.is_open
+        lead = [] if self._thinking.is_open else [BLANK_LINE]
         ink = self._thinking.feed(text)
         self._start("thinking")
         if self.show_thinking:
-            self._surface.show(*([BLANK_LINE] if first else []), *ink)
+            self._surface.show(*lead, *ink)
 
     def _start(self, label: str) -> None:
         """Begin an activity; text that arrives does not redraw the live area."""
@@ -221,24 +228,26 @@ class Renderer:
         self._live_calls.end(call_id)
         if result.name == UPDATE_PLAN and not result.text.startswith("Error"):
             return
-        call = self._calls.get(call_id) or self._announced.get(call_id)
-        call = call or ToolCall(call_id, result.name, {})
-        if self._last_call != call_id:  # another call began meanwhile
-            self._calls.pop(call_id, None)
-        self._show_call(call)
+        state = self._state_of(ToolCall(call_id, result.name, {}))
+        if self._last_line_of != call_id:  # the line of another call is above the result
+            state.has_line = False
+        self._show_call(state.call)
         hint = EXPAND_HINT if self._surface.has_live_area else ""
-        self._surface.show(*tool_view.result_pieces(call, result.text, self._glyphs, hint))
-        display = self._displays.pop(call_id, "")
-        self.results.add(tool_view.call_title(call), display, result.text)
-        if display:
-            self._surface.show(*tool_view.display_pieces(display))
+        self._surface.show(*tool_view.result_pieces(state.call, result.text, self._glyphs, hint))
+        self.results.add(tool_view.call_title(state.call), state.display, result.text)
+        if state.display:
+            self._surface.show(*tool_view.display_pieces(state.display))
         self.activity.start("waiting for the model")
 
+    def _state_of(self, call: ToolCall) -> _CallState:
+        """What was shown of the call with this id, which may have other arguments here."""
+        return self._calls.setdefault(call.id, _CallState(call))
+
     def _show_call(self, call: ToolCall) -> None:
-        if call.name not in PLAN_TOOLS and call.id not in self._calls:
-            self._calls[call.id] = call
-            self._begun_tasks.pop(call.id, None)
-            self._last_call = call.id
+        state = self._state_of(call)
+        if call.name not in PLAN_TOOLS and not state.has_line:
+            state.has_line, state.is_begun_task = True, False
+            self._last_line_of = call.id
             self.settle()
             self._surface.show(BLANK_LINE, tool_view.call_line(call, self._glyphs))
 
