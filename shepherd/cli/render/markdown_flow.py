@@ -40,14 +40,19 @@ class MarkdownFlow:
     def _reset(self) -> None:
         self._buffer = ""
         self._flows = False
+        """Whether the buffer continues a line whose kind is known."""
         self._inline: InlineStream | None = None
+        """The open paragraph, heading or item."""
         self._style = ""
+        """That of the open heading; other text has none."""
         self._items = OpenItems()
         self._fence: tuple[str, int, CodeBlock] | None = None
+        """The mark that opened the block of code, its indent, and the block."""
         self._header: str | None = None
+        """A line that is the header of a table if the next one is a delimiter."""
         self._table: TableStream | None = None
         self._quote: MarkdownFlow | None = None
-        self._last: LineKind | None = None
+        self._last_kind: LineKind | None = None
         self._after_blank = False
 
     @property
@@ -108,6 +113,7 @@ class MarkdownFlow:
             self._text("\n")
 
     def _is_decided(self, line: str) -> bool:
+        """Whether the kind of a line is known from its beginning, so that its text can flow."""
         if self._fence or self._table or not is_decided(line):
             return False
         may_be_code = self._inline is None and read_line(line).indent >= CODE_INDENT
@@ -135,6 +141,7 @@ class MarkdownFlow:
         open_text = self._inline is not None
         if line.kind is LineKind.ITEM and not self._is_item(line, open_text=open_text):
             line = Line(LineKind.TEXT, line.indent, "", source.strip())
+        # text after an open paragraph continues it, whatever its indent
         if line.kind is not LineKind.TEXT or not open_text:
             self._items.close(line)
         margin = self._items.content
@@ -213,10 +220,10 @@ class MarkdownFlow:
     def _gap(self, kind: LineKind) -> None:
         """A blank row between blocks, but not between the lines of a list."""
         in_list = self._items.any and not self._after_blank
-        is_tight = in_list and (self._last is LineKind.ITEM or kind is LineKind.ITEM)
-        if self._last is not None and not is_tight:
+        is_tight = in_list and (self._last_kind is LineKind.ITEM or kind is LineKind.ITEM)
+        if self._last_kind is not None and not is_tight:
             self._out.append(BLANK_LINE)
-        self._last = LineKind.ITEM if in_list else kind
+        self._last_kind = LineKind.ITEM if in_list else kind
 
     def _rule(self, line: Line) -> None:
         self._end_text()
@@ -225,7 +232,7 @@ class MarkdownFlow:
         self._out.append(with_margin(Text(self._glyphs.rule * 3, "dim"), self._items.indent))
 
     def _indented_code(self, source: str, indent: int) -> None:
-        if self._last is not LineKind.FENCE or self._after_blank:
+        if self._last_kind is not LineKind.FENCE or self._after_blank:  # the first line of code
             self._gap(LineKind.FENCE)
         code = source.expandtabs(CODE_INDENT)[indent:]
         self._out.append(Piece(Text(self._items.indent + INDENT + code), soft_wrap=True))
@@ -239,11 +246,11 @@ class MarkdownFlow:
 
     def _item(self, line: Line) -> None:
         self._end_text()
-        was_list = self._last is LineKind.ITEM and not self._after_blank
+        was_list = self._last_kind is LineKind.ITEM and not self._after_blank
         margin = self._items.margin or 1
-        if self._last is not None and not was_list:
+        if self._last_kind is not None and not was_list:
             self._out.append(BLANK_LINE)
-        self._last = LineKind.ITEM
+        self._last_kind = LineKind.ITEM
         sign = self._glyphs.bullet if line.marker in "-*+" else line.marker
         first = Text(" " * margin)
         first.append(sign, "" if line.marker in "-*+" else "markdown.item.number")

@@ -50,6 +50,7 @@ _RULE = re.compile(r"([-*_])[ \t]*(?:\1[ \t]*){2,}$")
 _UNDERLINE = re.compile(r"=+[ \t]*$")
 _ITEM = re.compile(r"([-*+]|\d{1,9}[.)])(?:([ \t]+)(.*)|$)")
 _DELIMITER_ROW = re.compile(r"\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
+# what can't become an item or a heading any more: `2024 was`, `12.5`, `#tag`
 _DIGITS = re.compile(r"\d+(?:[^\d.)]|[.)](?:\S|[ \t]+\S))|\d{10}")
 _HASHES = re.compile(r"#{1,6}(?:[^#\s]|[ \t]+\S)|#{7}")
 
@@ -120,6 +121,8 @@ MAX_DEPTH = 6
 
 @dataclass(frozen=True, slots=True)
 class _Item:
+    """The columns of its sign and its content in the source, and the cells before its text."""
+
     sign: int
     content: int
     margin: int
@@ -161,6 +164,7 @@ class OpenItems:
         is_item = line.kind is LineKind.ITEM
         while self._items:
             item = self._items[-1]
+            # an item with two more blanks before it is nested, even if the text begins later
             nested = min(item.content, item.sign + 2) if is_item else item.content
             if line.indent >= nested:
                 return

@@ -106,7 +106,7 @@ class Renderer:
         if call.name == TASK:
             self._state_of(call).is_begun_task = True
         else:
-            self._show_call(call)
+            self.show_call(call)
         self.activity.start(f"running {sanitize(call.name)}")
         self._surface.refresh()
 
@@ -121,13 +121,9 @@ class Renderer:
         self._live_calls.end(call_id)
         self._surface.refresh()
 
-    def announce(self, call: ToolCall) -> None:
-        """Show the call of a question."""
-        self._show_call(call)
-
     def preview(self, call: ToolCall, text: str) -> None:
         """Show a short preview of a call."""
-        self._show_call(call)
+        self.show_call(call)
         if call.name in PLAN_TOOLS:
             return
         if text and text.strip() != tool_view.argument_summary(call.arguments):
@@ -163,7 +159,7 @@ class Renderer:
         self.settle()
         for state in self._calls.values():
             if state.is_begun_task:  # it has no result, which would have shown its line
-                self._show_call(state.call)
+                self.show_call(state.call)
         self._surface.show(*self._plan.finish())
         self.activity.stop()
         self._calls.clear()
@@ -231,7 +227,7 @@ class Renderer:
         state = self._state_of(ToolCall(call_id, result.name, {}))
         if self._last_line_of != call_id:  # the line of another call is above the result
             state.has_line = False
-        self._show_call(state.call)
+        self.show_call(state.call)
         hint = EXPAND_HINT if self._surface.has_live_area else ""
         self._surface.show(*tool_view.result_pieces(state.call, result.text, self._glyphs, hint))
         self.results.add(tool_view.call_title(state.call), state.display, result.text)
@@ -243,7 +239,8 @@ class Renderer:
         """What was shown of the call with this id, which may have other arguments here."""
         return self._calls.setdefault(call.id, _CallState(call))
 
-    def _show_call(self, call: ToolCall) -> None:
+    def show_call(self, call: ToolCall) -> None:
+        """Show the line of a call, once."""
         state = self._state_of(call)
         if call.name not in PLAN_TOOLS and not state.has_line:
             state.has_line, state.is_begun_task = True, False

@@ -1,7 +1,7 @@
 """Breaks flowing text into the rows of a terminal."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 
@@ -24,11 +24,15 @@ class RowWriter:
         self._painter = painter
         self._out: list[Fragment] = []
         self._rest = Text()
+        """What stands before each further row of the open line."""
         self._width = 0
         self._column = 0
         self._start = 0
+        """The column after what stands before the row."""
         self._space: list[Fragment] = []
+        """Blanks that are written with the next word, unless it begins a row."""
         self._last = " "
+        """The last character that was written."""
         self.is_open = False
 
     @property
@@ -49,7 +53,12 @@ class RowWriter:
                 self._begin(item.first)
             else:
                 self._words(item.text)
-        return self._taken()
+        out, self._out = self._out, []
+        # neighbours of the same style share the sequences of the style
+        return "".join(
+            self._painter.with_style("".join(text for text, _ in group), style)
+            for style, group in groupby(out, key=itemgetter(1))
+        )
 
     def close(self) -> None:
         """End the open row; its newline is in the next result of `write`."""
@@ -95,9 +104,12 @@ class RowWriter:
         space, self._space = self._space, []
         gap = sum(len(text) for text, _ in space)
         cells = sum(paint.text_cells(text) for text, _ in word)
+        first_character = word[0][0][0]
+        # a row may end beside a wide character, without a space
+        may_break = paint.is_wide(self._last) or paint.is_wide(first_character)
         if self._column + gap + cells <= self._width:
             self._put([*space, *word])
-        elif self._start + cells <= self._width and (gap or self._may_break(word)):
+        elif self._start + cells <= self._width and (gap or may_break):
             self._next_row()
             self._put(word)
         else:
@@ -105,9 +117,6 @@ class RowWriter:
                 self._put(space)
             self._put_divided(word)
         self._last = word[-1][0][-1]
-
-    def _may_break(self, word: list[Fragment]) -> bool:
-        return paint.is_wide(self._last) or paint.is_wide(word[0][0][0])
 
     def _put(self, fragments: list[Fragment]) -> None:
         self._out += fragments
@@ -123,12 +132,3 @@ class RowWriter:
                 part = text[at : at + room] if text.isascii() else text[at]
                 self._put([(part, style)])
                 at += len(part)
-
-    def _taken(self) -> str:
-        out, self._out = self._out, []
-        return "".join(self._merged(out))
-
-    def _merged(self, fragments: list[Fragment]) -> Iterator[str]:
-        """The fragments as text; neighbours of the same style share their sequences."""
-        for style, group in groupby(fragments, key=itemgetter(1)):
-            yield self._painter.with_style("".join(text for text, _ in group), style)

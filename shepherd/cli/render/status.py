@@ -88,28 +88,20 @@ class Status:
 
     def parts(self) -> list[str]:
         """The known values, the most important first."""
-        known = (self._model(), self._context(), self._speed(), self._cost(), *self._modes())
-        return [part for part in known if part]
-
-    def _model(self) -> str:
         name = short_name(self.model)
-        return f"{name} ({self.state})" if self.state else name
-
-    def _context(self) -> str:
-        if not self.context_size:
-            return ""
-        share = 100 * self.context_used // self.context_size
-        return f"{compact(self.context_used)}/{compact(self.context_size)} tokens ({share}%)"
-
-    def _speed(self) -> str:
-        return f"{self.decode_speed:.0f} tok/s" if self.decode_speed else ""
-
-    def _cost(self) -> str:
-        return "" if self.totals.cost is None else dollars(self.totals.cost)
-
-    def _modes(self) -> list[str]:
-        thinking = "thinking" if self.thinking else ""
-        return [f"approve: {self.approve}", thinking, self.directory]
+        parts = [f"{name} ({self.state})" if self.state else name]
+        if self.context_size:
+            share = 100 * self.context_used // self.context_size
+            use = f"{compact(self.context_used)}/{compact(self.context_size)}"
+            parts.append(f"{use} tokens ({share}%)")
+        if self.decode_speed:
+            parts.append(f"{self.decode_speed:.0f} tok/s")
+        if self.totals.cost is not None:
+            parts.append(dollars(self.totals.cost))
+        parts.append(f"approve: {self.approve}")
+        if self.thinking:
+            parts.append("thinking")
+        return [part for part in (*parts, self.directory) if part]
 
 
 def status_text(status: Status, width: int, dot: str) -> str:

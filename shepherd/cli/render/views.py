@@ -7,17 +7,7 @@ from rich.text import Text
 
 from shepherd.cli.render.inline import InlineStream
 from shepherd.cli.render.markdown_flow import MarkdownFlow
-from shepherd.cli.terminal.paint import (
-    BLANK_LINE,
-    INDENT,
-    UNICODE,
-    Glyphs,
-    Ink,
-    Painter,
-    Piece,
-    Row,
-    Words,
-)
+from shepherd.cli.terminal import paint
 from shepherd.cli.terminal.sanitize import one_line, sanitize, sanitize_chunk
 from shepherd.events import Notice, PlanStep, PlanUpdate, StepStatus, Topic
 from shepherd.tools.plan import ASCII_SIGNS, MAX_STEP
@@ -30,21 +20,21 @@ class _PlainLines:
         self.held = ""
         self._is_begun = False
 
-    def feed(self, text: str) -> list[Ink]:
+    def feed(self, text: str) -> list[paint.Ink]:
         *lines, self.held = (self.held + text).split("\n")
         self._is_begun = self._is_begun or any(lines)
-        return [Piece(Text(line), soft_wrap=True) for line in lines if self._is_begun]
+        return [paint.Piece(Text(line), soft_wrap=True) for line in lines if self._is_begun]
 
-    def finish(self) -> list[Ink]:
+    def finish(self) -> list[paint.Ink]:
         rest, self.held = self.held, ""
         self._is_begun = False
-        return [Piece(Text(rest), soft_wrap=True)] if rest.strip() else []
+        return [paint.Piece(Text(rest), soft_wrap=True)] if rest.strip() else []
 
 
 class AnswerView:
     """Streams Markdown; without styles, its source."""
 
-    def __init__(self, painter: Painter) -> None:
+    def __init__(self, painter: paint.Painter) -> None:
         flow = MarkdownFlow(painter.code_theme, painter.glyphs)
         self._stream = flow if painter.styled else _PlainLines()
         self._has_text = False
@@ -59,21 +49,21 @@ class AnswerView:
         """The text that can't be shown in its final form yet."""
         return self._stream.held
 
-    def feed(self, text: str) -> list[Ink]:
+    def feed(self, text: str) -> list[paint.Ink]:
         """Read text; returns its finished parts, after a blank line at the beginning."""
         return self._begun(self._stream.feed(sanitize_chunk(text)))
 
-    def finish(self) -> list[Ink]:
+    def finish(self) -> list[paint.Ink]:
         """Return the rest; the next text is a new one."""
         ink = self._begun(self._stream.finish())
         self._has_text = False
         return ink
 
-    def _begun(self, ink: list[Ink]) -> list[Ink]:
+    def _begun(self, ink: list[paint.Ink]) -> list[paint.Ink]:
         if not ink or self._has_text:
             return ink
         self._has_text = True
-        return [BLANK_LINE, *ink]
+        return [paint.BLANK_LINE, *ink]
 
 
 class ThinkingView:
@@ -95,7 +85,7 @@ class ThinkingView:
         """The end of the text, if it is the beginning of a word."""
         return self._words.held if self._words else ""
 
-    def feed(self, text: str) -> Sequence[Ink]:
+    def feed(self, text: str) -> Sequence[paint.Ink]:
         """Read text; returns its finished words, or lines without styles."""
         text = sanitize_chunk(text)
         if not self.characters:
@@ -105,32 +95,32 @@ class ThinkingView:
             return [_padded(line) for line in self._lines.feed(text)]
         return [item for line in text.splitlines(keepends=True) for item in self._flow(line)]
 
-    def finish(self) -> Sequence[Ink]:
+    def finish(self) -> Sequence[paint.Ink]:
         """Return the rest."""
         self.characters = 0
         rest = [_padded(line) for line in self._lines.finish()]
         return [*rest, *self._end_line()]
 
-    def _flow(self, line: str) -> Sequence[Ink]:
-        ink = list[Ink]()
+    def _flow(self, line: str) -> Sequence[paint.Ink]:
+        ink = list[paint.Ink]()
         if self._words is None:
             self._words = InlineStream()
-            ink.append(Row(Text(INDENT), Text(INDENT)))
+            ink.append(paint.Row(Text(paint.INDENT), Text(paint.INDENT)))
         ink += map(_dimmed, self._words.feed(line.removesuffix("\n")))
         return [*ink, *self._end_line()] if line.endswith("\n") else ink
 
-    def _end_line(self) -> Sequence[Ink]:
+    def _end_line(self) -> Sequence[paint.Ink]:
         words, self._words = self._words, None
         return list(map(_dimmed, words.finish())) if words else []
 
 
-def _dimmed(piece: str) -> Words:
-    return Words(Text(piece, style="dim italic"))
+def _dimmed(piece: str) -> paint.Words:
+    return paint.Words(Text(piece, style="dim italic"))
 
 
-def _padded(item: Ink) -> Piece:
-    line = item.renderable if isinstance(item, Piece) else ""
-    return Piece(Padding(line, (0, 0, 0, len(INDENT))))
+def _padded(item: paint.Ink) -> paint.Piece:
+    line = item.renderable if isinstance(item, paint.Piece) else ""
+    return paint.Piece(Padding(line, (0, 0, 0, len(paint.INDENT))))
 
 
 MAX_LINE = 400
@@ -140,7 +130,7 @@ MAX_TAIL_LINES = 5
 class LiveCalls:
     """Keeps the last line of each sub-agent, and the last lines of each command, by call."""
 
-    def __init__(self, glyphs: Glyphs) -> None:
+    def __init__(self, glyphs: paint.Glyphs) -> None:
         self._glyphs = glyphs
         self._lines: dict[str, str] = {}
         self._tails: dict[str, list[str]] = {}
@@ -163,10 +153,10 @@ class LiveCalls:
         self._lines.clear()
         self._tails.clear()
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[paint.Piece]:
         """The lines, each cut to the width of the screen."""
         return [
-            Piece(Text(line, style="quiet", no_wrap=True, overflow="ellipsis"))
+            paint.Piece(Text(line, style="quiet", no_wrap=True, overflow="ellipsis"))
             for line in self._texts()
         ]
 
@@ -189,31 +179,31 @@ _LOOKS = {
 class PlanView:
     """Shows the last plan in the live area; `finish` returns it for the permanent output."""
 
-    def __init__(self, glyphs: Glyphs) -> None:
-        self._unicode = glyphs is UNICODE
+    def __init__(self, glyphs: paint.Glyphs) -> None:
+        self._unicode = glyphs is paint.UNICODE
         self._steps: tuple[PlanStep, ...] = ()
 
-    def take(self, plan: PlanUpdate) -> list[Piece]:
+    def take(self, plan: PlanUpdate) -> list[paint.Piece]:
         """Take a plan; returns a proposal, which is shown at once."""
         if plan.proposal:
-            return [BLANK_LINE, Piece(Text(sanitize(plan.proposal)))]
+            return [paint.BLANK_LINE, paint.Piece(Text(sanitize(plan.proposal)))]
         self._steps = plan.steps or self._steps
         return []
 
-    def live(self) -> list[Piece]:
+    def live(self) -> list[paint.Piece]:
         """The checklist so far."""
         return [*self._pieces()]
 
-    def finish(self) -> list[Piece]:
+    def finish(self) -> list[paint.Piece]:
         """The checklist at the end of a turn; the view is empty afterwards."""
-        pieces = [BLANK_LINE, *self._pieces()] if self._steps else []
+        pieces = [paint.BLANK_LINE, *self._pieces()] if self._steps else []
         self._steps = ()
         return pieces
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _pieces(self) -> Iterator[paint.Piece]:
         for step in self._steps:
             sign, style = _LOOKS[step.status]
             if not self._unicode:
                 sign = ASCII_SIGNS[step.status]
             text = f"  {sign} {one_line(step.step, MAX_STEP)}"
-            yield Piece(Text(text, style=style))
+            yield paint.Piece(Text(text, style=style))

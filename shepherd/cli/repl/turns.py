@@ -185,7 +185,7 @@ class TerminalApprover:
     async def ask(self, request: ApprovalRequest) -> Approval:
         """The user's answer."""
         async with self._one_at_a_time:
-            self._renderer.announce(request.call)
+            self._renderer.show_call(request.call)
             self._renderer.activity.stop()
             try:
                 question = await asyncio.to_thread(approval_question, request)

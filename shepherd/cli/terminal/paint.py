@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 
 from rich.cells import get_character_cell_size
 from rich.console import COLOR_SYSTEMS, Console, RenderableType
@@ -19,14 +19,9 @@ _THEME = Theme(
         "markdown.h3": "bold",
         "markdown.h4": "bold italic",
         "markdown.code": "cyan",
-        "markdown.code_block": "none",
-        "markdown.block_quote": "dim",
-        "markdown.list": "none",
         "markdown.item.number": "bold",
         "markdown.link": "underline",
         "markdown.link_url": "underline",
-        "markdown.table.border": "dim",
-        "markdown.table.header": "bold",
         "user": "bold cyan",
         "tool": "bold",
         "good": "green",
@@ -39,8 +34,6 @@ _THEME = Theme(
     }
 )
 _TRAILING = re.compile(r"(?:\x1b\[[0-9;]*m| )+$", re.MULTILINE)
-_BLANK_ENDS = re.compile(r"\A(?:(?:\x1b\[[0-9;]*m)*\n)+|(?<=\n)(?:(?:\x1b\[[0-9;]*m)*\n)+\Z")
-_SPACES = re.compile(r" +")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +82,11 @@ ASCII = Glyphs(
 class Piece:
     """A renderable.
 
-    `soft_wrap` lets the terminal break long lines, so that they can be copied whole; `trim` drops
-    blank lines at both ends.
+    `soft_wrap` lets the terminal break long lines, so that they can be copied whole.
     """
 
     renderable: RenderableType
     soft_wrap: bool = False
-    trim: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +113,6 @@ BLANK_LINE = Piece("")
 INDENT = "  "
 
 
-class _Sink(StringIO):
-    """Memory that tells which characters the real output supports."""
-
-    def __init__(self, encoding: str) -> None:
-        super().__init__()
-        self._encoding = encoding
-
-    @property
-    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - StringIO's is a plain attribute
-        return self._encoding
-
-
 class Painter:
     """Turns renderables into text.
 
@@ -145,11 +124,10 @@ class Painter:
         self, *, styled: bool = True, encoding: str = "utf-8", code_theme: str = "ansi_dark"
     ) -> None:
         self.code_theme = code_theme
-        self.encoding = encoding
         self.styled = styled
         self.glyphs = UNICODE if encoding.lower().startswith("utf") else ASCII
         self._console = Console(
-            file=_Sink(encoding),
+            file=TextIOWrapper(BytesIO(), encoding),  # unused, but for the name of the encoding
             force_terminal=styled,
             color_system="auto" if styled else None,
             theme=_THEME,
@@ -175,8 +153,8 @@ class Painter:
                 no_wrap=text.no_wrap,
                 overflow=text.overflow,
             )
-        lines = _TRAILING.sub(lambda m: _SPACES.sub("", m.group()), capture.get())
-        return _BLANK_ENDS.sub("", lines) if piece.trim else lines
+        # spaces at the ends of rows go, the sequences of styles among them stay
+        return _TRAILING.sub(lambda m: m.group().replace(" ", ""), capture.get())
 
     def paint_all(self, pieces: Iterable[Piece], width: int) -> str:
         """Several pieces, one below the other."""
