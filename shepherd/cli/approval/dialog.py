@@ -269,8 +269,7 @@ class _Around:
         short: bool = False,
     ) -> None:
         question = dialog.question
-        cause = f"  ({question.cause})" if question.cause else ""
-        self.title = _folded(dialog, question.title + cause, width, 1 if short else 3, "warn")
+        self.title = _folded(dialog, question.heading, width, 1 if short else 3, "warn")
         self.menu = _short_menu(dialog) if short else _menu(dialog, sign, width, focused=focused)
         self.rules = _rules(dialog, width, 1 if short else max(3, height // 4))
         note = dialog.note or (HINT if focused else TYPING)

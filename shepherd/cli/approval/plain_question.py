@@ -51,12 +51,12 @@ async def ask_in_lines(question: Question, lines: Lines) -> Answer:
     Only a full word is an answer. After anything else the question is repeated; the end of the
     input means no.
     """
-    for line in _head(question, lines.target):
-        lines.show(f"{line}\n")
+    for row in fold([(question.heading, "")], _size(lines.target)[0], _cells):
+        lines.show(f"{row_text(row)}\n")
     for page, position in _pages(question, lines.target):
         lines.show(f"{page}\n")
         if position and not await _goes_on(position, lines):
-            return Answer.NO
+            return Answer.NO  # it was not read to its end
     lines.show("\n".join([*_entries(question, lines.target), ""]))
     await lines.forget_typed()
     return await _answer(question, lines)
@@ -75,7 +75,7 @@ async def _goes_on(position: str, lines: Lines) -> bool:
 async def _answer(question: Question, lines: Lines) -> Answer:
     words = [entry.answer.value for entry in question.entries]
     known = {entry.answer.value: entry.answer for entry in question.entries}
-    known["yes"] = Answer.ONCE
+    known["yes"] = Answer.ONCE  # what many type, although it is not listed
     while True:
         line = await lines.read(f"[{'/'.join(words)}] ")
         if line is None:
@@ -84,12 +84,6 @@ async def _answer(question: Question, lines: Lines) -> Answer:
         if answer is not None:
             return answer
         lines.show(f"Nothing was approved. The answers are the words {', '.join(words)}.\n")
-
-
-def _head(question: Question, target: TextIO) -> Iterator[str]:
-    cause = f"  ({question.cause})" if question.cause else ""
-    rows = fold([(question.title + cause, "")], _size(target)[0], _cells)
-    yield from map(row_text, rows)
 
 
 def _pages(question: Question, target: TextIO) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from shepherd.tools.base import AccessKind, Claim
 from shepherd.tools.invisible import count_hidden, count_right_to_left, pieces, reveal
 from shepherd.tools.permissions.approval import ApprovalRequest, Choice
-from shepherd.tools.permissions.rules import Rule
 from shepherd.tools.text import pluralize
 
 MAX_SEGMENT = 2000
@@ -152,26 +151,21 @@ class Answer(StrEnum):
         return self not in (Answer.NO, Answer.TELL)
 
 
-_KEYS = {
-    Answer.ONCE: "y",
-    Answer.SESSION: "s",
-    Answer.ALWAYS: "a",
-    Answer.NO: "n",
-    Answer.TELL: "f",
-}
-_MEANINGS = {
-    Answer.ONCE: "yes, this call",
-    Answer.SESSION: "yes, for this session",
-    Answer.ALWAYS: "yes, and keep the rule",
-    Answer.NO: "no",
-    Answer.TELL: "no, and tell the model why",
-}
-_PLAN_MEANINGS = {
-    Answer.ONCE: "yes, in the mode before",
-    Answer.SESSION: "yes, and change files here without asking (mode edits)",
-    Answer.ALWAYS: "yes",
-    Answer.NO: "no",
-    Answer.TELL: "no, and tell the model what to change",
+class _Words(NamedTuple):
+    """The key of an answer in a menu, and its meaning for a call and for a plan."""
+
+    key: str
+    meaning: str
+    of_plan: str
+
+
+_EDITS = "yes, and change files here without asking (mode edits)"
+_WORDS = {
+    Answer.ONCE: _Words("y", "yes, this call", "yes, in the mode before"),
+    Answer.SESSION: _Words("s", "yes, for this session", _EDITS),
+    Answer.ALWAYS: _Words("a", "yes, and keep the rule", "yes"),
+    Answer.NO: _Words("n", "no", "no"),
+    Answer.TELL: _Words("f", "no, and tell the model why", "no, and tell the model what to change"),
 }
 
 
@@ -186,12 +180,12 @@ class Entry:
     @property
     def letter(self) -> str:
         """Its key in the menu."""
-        return _KEYS[self.answer]
+        return _WORDS[self.answer].key
 
     @property
     def meaning(self) -> str:
         """A short description."""
-        return self.text or _MEANINGS[self.answer]
+        return self.text or _WORDS[self.answer].meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,26 +197,33 @@ class Question:
     lines: tuple[Line, ...]
     entries: tuple[Entry, ...]
 
+    @property
+    def heading(self) -> str:
+        """The title with the cause."""
+        return f"{self.title}  ({self.cause})" if self.cause else self.title
+
 
 def approval_question(request: ApprovalRequest) -> Question:
     """The question of a request; every shortened part is in the text in full."""
     caller = f" for {_short(request.caller)}" if request.caller else ""
     sandbox = f" {_short(request.sandbox)}" if request.sandbox else ""
     lasting = [(Answer.SESSION, request.session), (Answer.ALWAYS, request.always)]
-    rules = [Entry(answer, tuple(map(_rule_text, result))) for answer, result in lasting if result]
-    entries = (Entry(Answer.ONCE), *rules, Entry(Answer.NO), Entry(Answer.TELL))
-    is_plan = request.is_plan
-    title = "Carry out this plan" if is_plan else f"Allow {_short(request.call.name)}"
+    added = [
+        Entry(answer, tuple(reveal(rule.describe()) for rule in rules))
+        for answer, rules in lasting
+        if rules
+    ]
+    entries = (Entry(Answer.ONCE), *added, Entry(Answer.NO), Entry(Answer.TELL))
+    title, lines = f"Allow {_short(request.call.name)}", _lines(request)
+    if request.is_plan:
+        title, lines = "Carry out this plan", text_lines(request.preview)
+        entries = tuple(Entry(e.answer, text=_WORDS[e.answer].of_plan) for e in entries)
     return Question(
         title=f"{title}{caller}?{sandbox}",
         cause=_short(request.cause),
-        lines=(*_lines(request),) if not is_plan else (*text_lines(request.preview),),
-        entries=tuple(map(_plan_entry, entries)) if is_plan else entries,
+        lines=tuple(lines),
+        entries=entries,
     )
-
-
-def _plan_entry(entry: Entry) -> Entry:
-    return Entry(entry.answer, text=_PLAN_MEANINGS[entry.answer])
 
 
 def choice_of(answer: Answer) -> Choice:
@@ -264,10 +265,6 @@ def _facts(request: ApprovalRequest) -> Iterator[str]:
 def _short(text: str) -> str:
     line = reveal(text)
     return line if len(line) <= MAX_IN_TITLE else line[: MAX_IN_TITLE - 1] + "…"
-
-
-def _rule_text(rule: Rule) -> str:
-    return reveal(rule.describe())
 
 
 MAX_NAMED = 5
