@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from shepherd.affinity import Prefix
 from shepherd.cli.deploy.arguments import DeployArguments
@@ -134,7 +135,7 @@ async def test_two_replicas_keep_a_key_to_one_limit(
     script.write_text("".join(f"text: {n}\n---\n" for n in range(4)))
     limits = KeyLimits(requests_per_minute=3)
     keys = KeyStore(Paths.from_env(os.environ).keys_file)
-    key = keys.add("limited", lambda entry: replace(entry, limits=limits))
+    key = keys.add("limited", lambda entry: structs.replace(entry, limits=limits))
     settings = {"model.name": f"script:{script}", "server.auth_mode": "json"}
     arguments = DeployArguments(settings=settings, directory=str(tmp_path))
     replicas = [Replica(arguments), Replica(arguments)]

@@ -4,13 +4,13 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import APIRouter
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 

@@ -4,11 +4,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import asdict, replace
 
 from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.request import loaded_config

@@ -3,20 +3,24 @@
 The file has version 2. Keys of version 1 had no restrictions.
 """
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from msgspec import Meta, Struct, convert, json
 
 MAX_LIMIT = 10**12
 MAX_NOTE = 200
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 MODEL_PATTERN = r"[^\s\x00-\x1f\x7f]{1,200}"
+
+_Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]
+_Hash = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+_Time = Annotated[datetime, Meta(tz=True)]
+_Model = Annotated[str, Meta(pattern=rf"^{MODEL_PATTERN}\Z")]
+_Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT)] | None
 
 
 class KeyScope(StrEnum):
@@ -41,14 +45,13 @@ Nobody approves calls of tools, their own included, with a key that was not made
 """
 
 
-@dataclass(frozen=True, slots=True)
-class KeyLimits:
+class KeyLimits(Struct, frozen=True, forbid_unknown_fields=True):
     """How much a key may use in a minute and in a day; None is no limit."""
 
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
-    requests_per_day: int | None = None
-    tokens_per_day: int | None = None
+    requests_per_minute: _Limit = None
+    tokens_per_minute: _Limit = None
+    requests_per_day: _Limit = None
+    tokens_per_day: _Limit = None
 
     @property
     def counts_tokens(self) -> bool:
@@ -56,16 +59,14 @@ class KeyLimits:
         return self.tokens_per_minute is not None or self.tokens_per_day is not None
 
 
-@dataclass(frozen=True, slots=True)
-class OldSecret:
+class OldSecret(Struct, frozen=True, forbid_unknown_fields=True):
     """The secret before the last rotation, which is valid until a time."""
 
-    sha256: str
-    until: datetime
+    sha256: _Hash
+    until: _Time
 
 
-@dataclass(frozen=True, slots=True)
-class ApiKey:
+class ApiKey(Struct, frozen=True, forbid_unknown_fields=True):
     """The stored data of a key.
 
     The hash is a plain SHA-256: slow hashes protect secrets that can be guessed, which 256 random
@@ -73,14 +74,14 @@ class ApiKey:
     with `*`; without any, all models are allowed.
     """
 
-    name: str
+    name: _Name
     prefix: str
-    sha256: str
-    created: datetime
-    note: str = ""
-    expires: datetime | None = None
+    sha256: _Hash
+    created: _Time
+    note: Annotated[str, Meta(max_length=MAX_NOTE)] = ""
+    expires: _Time | None = None
     scopes: frozenset[KeyScope] = USER_SCOPES
-    models: Sequence[str] = ()
+    models: tuple[_Model, ...] = ()
     limits: KeyLimits = KeyLimits()
     old_secret: OldSecret | None = None
 
@@ -99,71 +100,19 @@ class ApiKey:
 
 
 def format_time(moment: datetime) -> str:
-    """A time as it is stored and shown."""
+    """A time as it is shown."""
     return moment.astimezone(UTC).isoformat(timespec="seconds")
 
 
 VERSION = 2
+_FIELDS_1 = ("name", "prefix", "sha256", "created")
 
 
-def _text(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError("times are texts")
-    return value
+class _KeyFile(Struct, forbid_unknown_fields=True):
+    """The file of any version; only the version says what an entry of `keys` is."""
 
-
-_Text = Annotated[str, Field(strict=True)]
-_Time = Annotated[AwareDatetime, BeforeValidator(_text)]
-_Hash = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{64}\z")]
-_Limit = Annotated[int, Field(strict=True, ge=1, le=MAX_LIMIT)] | None
-_Name = Annotated[str, Field(strict=True, pattern=rf"^{NAME}\z")]
-_Model = Annotated[str, Field(strict=True, pattern=rf"^{MODEL_PATTERN}\z")]
-
-
-class _Entry(BaseModel):
-    """The fields of every version."""
-
-    name: _Name
-    prefix: _Text
-    sha256: _Hash
-    created: _Time
-
-
-class _Strict(BaseModel):
-    """An unknown field could be a restriction."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class _Limits(_Strict):
-    requests_per_minute: _Limit
-    tokens_per_minute: _Limit
-    requests_per_day: _Limit
-    tokens_per_day: _Limit
-
-
-class _OldSecret(_Strict):
-    sha256: _Hash
-    until: _Time
-
-
-class _Entry2(_Entry, _Strict):
-    note: Annotated[str, Field(strict=True, max_length=MAX_NOTE)]
-    expires: _Time | None
-    scopes: list[KeyScope]
-    models: list[_Model]
-    limits: _Limits
-    old_secret: _OldSecret | None
-
-
-class _File1(_Strict):
     version: int
-    keys: list[_Entry]
-
-
-class _File2(_Strict):
-    version: int
-    keys: list[_Entry2]
+    keys: list[dict[str, Any]]
 
 
 class UnknownVersionError(ValueError):
@@ -172,70 +121,42 @@ class UnknownVersionError(ValueError):
 
 def parse_keys(content: bytes) -> list[ApiKey]:
     """The keys of a file; raises ValueError for anything that this version does not write."""
-    data: object = json.loads(content)
-    if not isinstance(data, dict):
-        raise ValueError("not a key file")
-    version = cast(dict[str, Any], data).get("version")
-    if version == VERSION:
-        keys = [_key_2(entry) for entry in _File2.model_validate(data).keys]
-    elif type(version) is int and version == 1:
-        keys = [_key_1(entry) for entry in _File1.model_validate(data).keys]
+    file = json.decode(content, type=_KeyFile)
+    if file.version == VERSION:
+        keys = [_parse_entry(entry) for entry in file.keys]
+    elif file.version == 1:
+        known = [{name: entry.get(name) for name in _FIELDS_1} for entry in file.keys]
+        keys = convert(known, list[ApiKey])
     else:
-        raise UnknownVersionError(str(version))
+        raise UnknownVersionError(str(file.version))
     if len({key.name for key in keys}) != len(keys):
         raise ValueError("two keys have one name")
     return keys
 
 
-def format_keys(keys: list[ApiKey]) -> str:
+def _parse_entry(entry: dict[str, Any]) -> ApiKey:
+    """A key of version 2; raises ValueError for a field too many, which could be a restriction.
+
+    So could a field that is missing, because without it a key may do more.
+    """
+    key = convert(entry, ApiKey)
+    limits = entry.get("limits", ())
+    if len(entry) + len(limits) < len(ApiKey.__struct_fields__ + KeyLimits.__struct_fields__):
+        raise ValueError("a field is missing")
+    return key
+
+
+def format_keys(keys: Sequence[ApiKey]) -> str:
     """The text of a file with these keys."""
-    return json.dumps({"version": VERSION, "keys": [_entry(key) for key in keys]}, indent=2) + "\n"
+    file = {"version": VERSION, "keys": keys}
+    return json.format(json.encode(file, order="deterministic")).decode() + "\n"
 
 
 def parse_entries(texts: Iterable[str]) -> list[ApiKey]:
     """The keys of texts from `format_entry`; raises ValueError as `parse_keys`."""
-    entries = [json.loads(text) for text in texts]
-    return parse_keys(json.dumps({"version": VERSION, "keys": entries}).encode())
+    return [_parse_entry(json.decode(text, type=dict[str, Any])) for text in texts]
 
 
 def format_entry(key: ApiKey) -> str:
     """One key as a text."""
-    return json.dumps(_entry(key))
-
-
-def _key_1(entry: _Entry) -> ApiKey:
-    return ApiKey(entry.name, entry.prefix, entry.sha256, entry.created)
-
-
-def _key_2(entry: _Entry2) -> ApiKey:
-    old = entry.old_secret
-    return ApiKey(
-        entry.name,
-        entry.prefix,
-        entry.sha256,
-        entry.created,
-        note=entry.note,
-        expires=entry.expires,
-        scopes=frozenset(entry.scopes),
-        models=tuple(entry.models),
-        limits=KeyLimits(**entry.limits.model_dump()),
-        old_secret=None if old is None else OldSecret(old.sha256, old.until),
-    )
-
-
-def _entry(key: ApiKey) -> dict[str, object]:
-    old = key.old_secret
-    return {
-        "name": key.name,
-        "prefix": key.prefix,
-        "sha256": key.sha256,
-        "created": format_time(key.created),
-        "note": key.note,
-        "expires": None if key.expires is None else format_time(key.expires),
-        "scopes": [scope.value for scope in KeyScope if scope in key.scopes],
-        "models": list(key.models),
-        "limits": asdict(key.limits),
-        "old_secret": None
-        if old is None
-        else {"sha256": old.sha256, "until": format_time(old.until)},
-    }
+    return json.encode(key, order="deterministic").decode()

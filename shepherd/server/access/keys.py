@@ -8,10 +8,12 @@ import secrets
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from shepherd.config.files import exclusive, write_private
 from shepherd.errors import ConfigError

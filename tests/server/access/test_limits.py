@@ -5,7 +5,6 @@ import gc
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend

@@ -1,7 +1,6 @@
 """Which paths a key opens, and which models."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -11,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import httpx
 import pytest
+from msgspec import structs
 
 from shepherd.backends.base import Generation, Prefilled
 from shepherd.config.section import ShowToolCalls
@@ -82,7 +83,7 @@ class Keys:
         )
 
     def add(self, name: str, **limits: int) -> str:
-        return self.store.add(name, lambda key: replace(key, limits=KeyLimits(**limits)))
+        return self.store.add(name, lambda key: structs.replace(key, limits=KeyLimits(**limits)))
 
     def serve(self, backend: B, rules: Sequence[Rule] = ()) -> RunningServer[B]:
         tools = runner(directory(self.base), rules)
@@ -225,7 +226,7 @@ def test_a_sub_agent_uses_no_tool_of_the_client_and_no_other_model(keys: Keys) -
     script = f"{TASK}\n{other}\n---\n{calls}\n---\ntext: No.\n---\ntext: Done."
     own = {"type": "function", "function": {**WEATHER["function"], "name": "read_file"}}
     with keys.serve(RecordingBackend(script)) as server:
-        key = keys.store.add("one", lambda key: replace(key, models=("script",)))
+        key = keys.store.add("one", lambda key: structs.replace(key, models=("script",)))
         assert post(server, key, tools=[WEATHER, own], stop=["No"]).is_success
         first, second = results(server)
         told = [m.content for m in server.backend.prompts[2].messages if m.role is Role.TOOL]

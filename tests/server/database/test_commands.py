@@ -2,10 +2,10 @@
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.config.paths import Paths
 from shepherd.server.access.key import KeyLimits

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec import structs
 
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
@@ -51,11 +52,11 @@ def keys(address: Address) -> Keys:
 
 
 def limited(**limits: int) -> Callable[[ApiKey], ApiKey]:
-    return lambda key: replace(key, limits=KeyLimits(**limits))
+    return lambda key: structs.replace(key, limits=KeyLimits(**limits))
 
 
 def administering(key: ApiKey) -> ApiKey:
-    return replace(key, scopes=frozenset({KeyScope.ADMIN}))
+    return structs.replace(key, scopes=frozenset({KeyScope.ADMIN}))
 
 
 def unrestricted(key: ApiKey) -> ApiKey:

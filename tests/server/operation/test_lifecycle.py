@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec import structs
 
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
@@ -255,7 +256,7 @@ def test_running_requests_end_after_the_time_of_the_settings(tmp_path: Path) -> 
 
 def test_ctl_reaches_a_server_with_an_admin_key(tmp_path: Path) -> None:
     keys = KeyStore(tmp_path / "keys.json")
-    admin = keys.add("admin", lambda key: replace(key, scopes=frozenset({KeyScope.ADMIN})))
+    admin = keys.add("admin", lambda key: structs.replace(key, scopes=frozenset({KeyScope.ADMIN})))
     backend = ScriptedBackend(parse_script("text: hi"))
     with RunningServer(backend, ServerSettings(port=0), keys) as server:
         program = Program(tmp_path, tmp_path, {"SHEPHERD_ADMIN_KEY": admin})

@@ -188,7 +188,7 @@ def test_a_key_needs_the_scope_admin_unless_metrics_are_open(tmp_path: Path) -> 
 
 
 def _with_scopes(key: Any, *scopes: KeyScope) -> Any:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     return replace(key, scopes=frozenset(scopes))
 

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import gguf
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.pool.pool import ModelPool
