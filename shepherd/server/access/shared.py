@@ -26,7 +26,7 @@ from shepherd.server.access.key import ApiKey, KeyLimits
 from shepherd.server.access.keys import KeyStoreError
 from shepherd.server.access.limits import PERIODS, Limiter, ProcessClock, Resource
 from shepherd.server.access.meter import Meter
-from shepherd.server.access.shared_keys import DatabaseKeys
+from shepherd.server.access.shared_keys import DatabaseKeys, repeat
 from shepherd.server.access.usage import UsageError, UsageStore
 from shepherd.server.errors import ApiError
 from shepherd.storage.postgres import PostgresDatabase, PostgresServer
@@ -158,10 +158,8 @@ class SharedLimits:
         self._states: defaultdict[str, _KeyState] = defaultdict(_KeyState)
         self._seen: dict[str, Limiter] = {}
         self._failed = False
-        stop = threading.Event()
-        arguments = weakref.ref(self), stop
-        threading.Thread(target=_keep_written, args=arguments, daemon=True).start()
-        closing = weakref.finalize(self, _close, self._threads, stop)
+        repeat(self, SharedLimits.write_waiting, FLUSH_SECONDS)
+        closing = weakref.finalize(self, self._threads.shutdown, wait=False)
         closing.atexit = False
 
     async def count_request(self, key: ApiKey) -> None:
@@ -274,20 +272,6 @@ def _unavailable(error: LimitsError) -> ApiError:
     logger.error("Requests of keys with limits are refused: %s", error)
     message = "The limits of this key can't be checked at the moment; the server's log says why."
     return ApiError(503, message, "limits_unavailable", headers={"Retry-After": RETRY_AFTER})
-
-
-def _keep_written(reference: "weakref.ref[SharedLimits]", stop: threading.Event) -> None:
-    """Write what waits, until the limits are not used any more."""
-    while not stop.wait(FLUSH_SECONDS):
-        limits = reference()
-        if limits is not None:
-            limits.write_waiting()
-        del limits
-
-
-def _close(threads: ThreadPoolExecutor, stop: threading.Event) -> None:
-    stop.set()
-    threads.shutdown(wait=False)
 
 
 def keys_in(server: PostgresServer) -> DatabaseKeys:

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from shepherd.server.access.key import ApiKey, format_entry, parse_entries
 from shepherd.server.access.keys import KeyChange, Keys, KeyStoreError, now
@@ -29,6 +30,7 @@ MAX_RUNNING_AGE_SECONDS = 60.0
 """Running requests end if the keys could not be checked for this time."""
 
 _LOCK = "keys"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class DatabaseKeys(Keys):
         self._database = database
         self._snapshot: _Snapshot | None = None
         self._problem: KeyStoreError | None = None
-        self._thread: threading.Thread | None = None
+        self._is_followed = False
         self._lock = threading.Lock()
 
     def keys(self) -> list[ApiKey]:
@@ -77,12 +79,9 @@ class DatabaseKeys(Keys):
 
     def _follow(self) -> None:
         with self._lock:
-            if self._thread is None:
-                stop = threading.Event()
-                weakref.finalize(self, stop.set)
-                arguments = weakref.ref(self), stop
-                self._thread = threading.Thread(target=_follow, args=arguments, daemon=True)
-                self._thread.start()
+            is_followed, self._is_followed = self._is_followed, True
+        if not is_followed:
+            repeat(self, DatabaseKeys.refresh, POLL_SECONDS)
 
     def refresh(self) -> None:
         """Read the keys if they have changed; a failure counts against their age."""
@@ -107,13 +106,19 @@ class DatabaseKeys(Keys):
         return snapshot
 
 
-def _follow(reference: "weakref.ref[DatabaseKeys]", stop: threading.Event) -> None:
-    """Refresh the keys until nobody needs them any more."""
-    while not stop.wait(POLL_SECONDS):
-        keys = reference()
-        if keys is not None:
-            keys.refresh()
-        del keys
+def repeat(owner: T, work: Callable[[T], None], seconds: float) -> None:
+    """Do `work` with an object at an interval, in a thread, until nobody uses the object."""
+    stop, reference = threading.Event(), weakref.ref(owner)
+
+    def run() -> None:
+        while not stop.wait(seconds):
+            current = reference()
+            if current is not None:
+                work(current)
+            del current  # the thread must not keep the object while it waits
+
+    weakref.finalize(owner, stop.set)
+    threading.Thread(target=run, daemon=True).start()
 
 
 def _generation(rows: Rows) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -20,7 +21,7 @@ from shepherd.server.access.key import KeyScope
 from shepherd.server.errors import ApiError
 from shepherd.server.record import current_key
 from shepherd.server.responses import JsonResponse
-from shepherd.storage.rows import Database, Rows, close_garbage
+from shepherd.storage.rows import Database, Rows, Values, close_garbage
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -59,7 +60,25 @@ class UsageError(ShepherdError):
     """The usage can't be read or written; the message names the file or the database."""
 
 
-Write: TypeAlias = Callable[[Rows], None]
+Write: TypeAlias = tuple[str, Values]
+"""A statement with its values."""
+
+_CHARGE = (
+    "INSERT INTO charges VALUES (?, ?, ?, ?) ON CONFLICT (key, resource, moment) DO UPDATE "
+    "SET amount = charges.amount + excluded.amount"
+)
+_NOTE_USE = (
+    "INSERT INTO last_used VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
+    "moment = excluded.moment WHERE last_used.moment < excluded.moment"
+)
+_ADD = (
+    "INSERT INTO usage VALUES (:day, :key, :model, :requests, :prompt_tokens, :cached_tokens, "
+    ":completion_tokens) ON CONFLICT (day, key, model) DO UPDATE SET "
+    "requests = usage.requests + excluded.requests, "
+    "prompt_tokens = usage.prompt_tokens + excluded.prompt_tokens, "
+    "cached_tokens = usage.cached_tokens + excluded.cached_tokens, "
+    "completion_tokens = usage.completion_tokens + excluded.completion_tokens"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +115,7 @@ class UsageStore:
         self._database = open_usage(place) if isinstance(place, Path) else place
         self._days = days
         self._thread = ThreadPoolExecutor(1, "usage")
-        self._waiting: deque[Write] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[Sequence[Write]] = deque(maxlen=MAX_WAITING)
         self._failed = False
         closing = weakref.finalize(self, close_garbage, self._thread, self._database)
         closing.atexit = False
@@ -110,15 +129,18 @@ class UsageStore:
     def charge(self, charge: Charge) -> None:
         """Keep a charge, and that the key was used."""
         if charge.amount:
-            self._later(lambda rows: _charge(rows, charge))
+            # rounded up, so that a charge never stops to count before its time
+            moment = (charge.moment // CHARGE_SECONDS + 1) * CHARGE_SECONDS
+            values = charge.key, charge.resource, moment, charge.amount
+            self._later((_CHARGE, values), (_NOTE_USE, (charge.key, charge.moment)))
 
     def note_use(self, key: str, moment: int) -> None:
         """Note that a key was used at a Unix time."""
-        self._later(lambda rows: _note_use(rows, key, moment))
+        self._later((_NOTE_USE, (key, moment)))
 
     def add(self, usage: Usage) -> None:
         """Add to what was used."""
-        self._later(lambda rows: _add(rows, usage))
+        self._later((_ADD, asdict(usage)))
 
     def read(self, days: int, key: str | None = None) -> Future[list[Usage]]:
         """The usage of the last days, the newest first; the future may raise UsageError."""
@@ -136,12 +158,12 @@ class UsageStore:
         """Wait until all is written."""
         self._thread.submit(int).result()
 
-    def _later(self, write: Write) -> None:
-        self._thread.submit(self._write, write)
+    def _later(self, *writes: Write) -> None:
+        self._thread.submit(self._write, writes)
 
-    def _write(self, write: Write) -> None:
-        """Runs in the thread."""
-        self._waiting.append(write)
+    def _write(self, writes: Sequence[Write]) -> None:
+        """Runs in the thread; what can't be written stays for the next time."""
+        self._waiting.append(writes)
         try:
             self._write_waiting()
         except UsageError as error:
@@ -158,13 +180,18 @@ class UsageStore:
 
     def _write_waiting(self) -> None:
         while self._waiting:
-            self._database.run(self._waiting[0])
+            self._database.run(partial(_execute, self._waiting[0]))
             self._waiting.popleft()
 
 
 def open_usage(path: Path) -> Database:
     """The usage in the file at `path`."""
     return DatabaseFile(path, MIGRATIONS, _log_damage, UsageError)
+
+
+def _execute(writes: Sequence[Write], rows: Rows) -> None:
+    for statement, values in writes:
+        rows.execute(statement, values)
 
 
 def _load(rows: Rows, now: float, days: int) -> list[Charge]:
@@ -175,36 +202,6 @@ def _load(rows: Rows, now: float, days: int) -> list[Charge]:
     rows.execute("DELETE FROM charges WHERE moment < ?", (oldest_charge,))
     charges = rows.execute("SELECT key, resource, moment, amount FROM charges ORDER BY moment")
     return [Charge(*row) for row in charges]
-
-
-def _charge(rows: Rows, charge: Charge) -> None:
-    moment = (charge.moment // CHARGE_SECONDS + 1) * CHARGE_SECONDS
-    rows.execute(
-        "INSERT INTO charges VALUES (?, ?, ?, ?) ON CONFLICT (key, resource, moment) DO UPDATE "
-        "SET amount = charges.amount + excluded.amount",
-        (charge.key, charge.resource, moment, charge.amount),
-    )
-    _note_use(rows, charge.key, charge.moment)
-
-
-def _note_use(rows: Rows, key: str, moment: int) -> None:
-    rows.execute(
-        "INSERT INTO last_used VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
-        "moment = excluded.moment WHERE last_used.moment < excluded.moment",
-        (key, moment),
-    )
-
-
-def _add(rows: Rows, usage: Usage) -> None:
-    rows.execute(
-        "INSERT INTO usage VALUES (:day, :key, :model, :requests, :prompt_tokens, :cached_tokens, "
-        ":completion_tokens) ON CONFLICT (day, key, model) DO UPDATE SET "
-        "requests = usage.requests + excluded.requests, "
-        "prompt_tokens = usage.prompt_tokens + excluded.prompt_tokens, "
-        "cached_tokens = usage.cached_tokens + excluded.cached_tokens, "
-        "completion_tokens = usage.completion_tokens + excluded.completion_tokens",
-        asdict(usage),
-    )
 
 
 def _read(rows: Rows, oldest: str, key: str | None) -> list[Usage]:
