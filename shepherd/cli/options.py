@@ -42,7 +42,7 @@ class Place(NamedTuple):
 _PLACES: Mapping[str, Place] = {
     "acp": Place("acp", "acp"),
     "doctor": Place("doctor", "doctor"),
-    "usage": Place("usage", "usage"),
+    "usage": Place("apikey", "usage"),
     "rpc-worker": Place("rpc_worker", "rpc_worker"),
     "provider": Place("providers.options", "provider", "do_in_shell"),
     "model": Place("model", "model"),

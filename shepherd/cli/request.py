@@ -1,12 +1,12 @@
 """The command line as data, and the settings that it results in."""
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from shepherd.cli.commands.output import warn
 from shepherd.config.layers import flag_layer
 from shepherd.config.load import load_config
 from shepherd.config.settings import Config, first_name, parse_text
@@ -91,10 +91,14 @@ def load_settings(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, obj
         raise
 
 
+def overrides_of(context: "typer.Context") -> Mapping[str, object]:
+    """The settings of the options that stand before a command."""
+    return cast(Mapping[str, object], context.obj or {})
+
+
 def loaded_config(context: "typer.Context") -> Config:
     """The settings that apply to a command; its warnings go to stderr."""
-    overrides = cast(Mapping[str, object], context.obj or {})
-    loaded = load_settings(Path.cwd(), os.environ, overrides)
+    loaded = load_settings(Path.cwd(), os.environ, overrides_of(context))
     for warning in loaded.warnings:
-        sys.stderr.write(f"shepherd: {warning}\n")
+        warn(warning)
     return loaded

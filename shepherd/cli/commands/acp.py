@@ -1,12 +1,11 @@
 """`shepherd acp`: an agent for editors."""
 
-from collections.abc import Mapping
 from typing import cast
 
 import typer
 
 from shepherd.cli.launch import launch
-from shepherd.cli.request import PROVIDER, Launch
+from shepherd.cli.request import PROVIDER, Launch, overrides_of
 from shepherd.config.provider_book import Ephemeral
 
 
@@ -15,6 +14,5 @@ def acp(context: typer.Context) -> None:
 
     An editor starts this command; docs/editors.md tells how. Options for the model come before it.
     """
-    overrides = cast(Mapping[str, object], context.obj)
     provider = cast("Ephemeral | None", context.meta.get(PROVIDER))
-    raise typer.Exit(launch(Launch(overrides, provider=provider, acp=True)))
+    raise typer.Exit(launch(Launch(overrides_of(context), provider=provider, acp=True)))

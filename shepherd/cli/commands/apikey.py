@@ -1,8 +1,8 @@
-"""`shepherd apikey`: the keys that open the server."""
+"""`shepherd apikey` and `shepherd usage`: the keys that open the server, and what they used."""
 
+import json
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -12,6 +12,7 @@ import typer
 from msgspec.structs import asdict, replace
 
 from shepherd.cli.commands.arguments import with_option_groups
+from shepherd.cli.commands.output import note, show_table, warn
 from shepherd.cli.request import loaded_config
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.paths import Paths
@@ -90,9 +91,9 @@ class KeyOptions:
 def add_key(context: typer.Context, name: Name, options: KeyOptions) -> None:
     """Make a key and show it once; only its hash is stored."""
     secret = _keys(context).add(name, options.restrict)
-    sys.stderr.write(f"Key {name}: keep it now, it can't be shown again.\n")
+    note(f"Key {name}: keep it now, it can't be shown again.")
     if loaded_config(context).server.auth_mode is not AuthMode.JSON:
-        sys.stderr.write("A server asks for keys when it is started with --auth-mode json.\n")
+        note("A server asks for keys when it is started with --auth-mode json.")
     typer.echo(secret)
 
 
@@ -104,7 +105,7 @@ def list_keys(context: typer.Context) -> None:
     for line in table(keys, now, _last_uses(context)):
         typer.echo(line)
     if not keys:
-        sys.stderr.write("No keys yet; make one with `shepherd apikey add NAME`.\n")
+        note("No keys yet; make one with `shepherd apikey add NAME`.")
 
 
 @apikey.command("show")
@@ -127,7 +128,7 @@ def rotate_key(
     period = timedelta() if grace is None else parse_duration(grace)
     secret = _keys(context).rotate(name, period)
     old = f"for {grace} more" if period else "no longer"
-    sys.stderr.write(f"Key {name}: keep it now. The old secret is {old} valid.\n")
+    note(f"Key {name}: keep it now. The old secret is {old} valid.")
     typer.echo(secret)
 
 
@@ -135,7 +136,29 @@ def rotate_key(
 def remove_key(context: typer.Context, name: Name) -> None:
     """Make a key invalid, for a running server too."""
     _keys(context).remove(name)
-    sys.stderr.write(f"Key {name} is no longer valid.\n")
+    note(f"Key {name} is no longer valid.")
+
+
+def usage(
+    context: typer.Context,
+    days: Annotated[int, typer.Option(min=1, max=36_500, help="How many days, with today.")] = 30,
+    key: Annotated[str | None, typer.Option(help="Only this key.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Requests and tokens of the server's keys, per day (UTC) and model."""
+    from shepherd.cli.serve.database import usage_store
+
+    database = _database(context)
+    store = usage_store(database, Paths.from_env(os.environ), days)
+    rows = [] if store is None else [asdict(row) for row in store.read(days, key).result()]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        note("Nothing was used yet; `shepherd --server --auth-mode json` counts.")
+        return
+    columns = list(rows[0])
+    show_table([columns, *([str(row[name]) for name in columns] for row in rows)])
 
 
 def _checked_model(pattern: str) -> str:
@@ -159,7 +182,7 @@ def _last_uses(context: typer.Context) -> Mapping[str, int]:
         store = usage_store(_database(context), Paths.from_env(os.environ), days=1)
         return {} if store is None else store.last_used()
     except UsageError as error:
-        sys.stderr.write(f"shepherd: the last uses are unknown: {error}\n")
+        warn(f"the last uses are unknown: {error}")
         return {}
 
 

@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
 from shepherd.config.settings import bare_type
+from shepherd.errors import UsageError
 from shepherd.validation import describe_problem
 
 R = TypeVar("R")
@@ -62,6 +63,17 @@ def _plain_errors() -> Generator[None]:
             noun = _NOUNS.get(problem["type"], "")
             error.message = describe_problem(problem, "", expected=noun, show_value=True)
         raise
+
+
+def pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    """The values of an option that is written `NAME=VALUE`, by name; raises UsageError."""
+    values: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"{option} {name}: write {option} NAME=VALUE")
+        values[name.strip()] = value
+    return values
 
 
 @dataclass(frozen=True, slots=True)

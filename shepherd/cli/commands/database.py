@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from shepherd.cli.commands.output import note
 from shepherd.cli.request import loaded_config
 from shepherd.config.paths import Paths
 from shepherd.config.secrets import Secrets
@@ -25,7 +26,7 @@ def migrate(context: typer.Context) -> None:
     server = required_database(loaded_config(context), os.environ)
     for store in stores_of(server):
         store.migrate()
-    sys.stderr.write(f"{server.address}: the tables are current.\n")
+    note(f"{server.address}: the tables are current.")
 
 
 @database.command("copy")
@@ -45,10 +46,10 @@ def copy(
     server = required_database(loaded_config(context), os.environ)
     paths = Paths.from_env(os.environ)
     for sentence in copy_state(paths, server):
-        sys.stderr.write(f"{sentence}\n")
+        note(f"{sentence}")
     if sessions:
         for sentence in copy_sessions(paths, server):
-            sys.stderr.write(f"{sentence}\n")
+            note(f"{sentence}")
 
 
 @database.command("password")
@@ -70,4 +71,4 @@ def store_password(
     Secrets(paths.credentials_file, os.environ).store(PASSWORD_NAME, password, place)
     set_value(paths.user_file, "server.database_password", place)
     where = "the system's keyring" if keyring else str(paths.credentials_file)
-    sys.stderr.write(f"The password is in {where}.\n")
+    note(f"The password is in {where}.")

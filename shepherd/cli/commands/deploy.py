@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, ClassVar
 
 import typer
 
 from shepherd.cli.commands.arguments import FieldOption, FieldOptions, with_option_groups
 from shepherd.cli.deploy.arguments import DeployArguments, read_arguments
 from shepherd.cli.option_groups import ADDRESS, INSECURE
-from shepherd.cli.request import PROVIDER
+from shepherd.cli.request import PROVIDER, overrides_of
 from shepherd.config.section import AuthMode, described_fields
 from shepherd.config.settings import find_field
 from shepherd.errors import UsageError
@@ -90,7 +90,7 @@ def ray(
 
     if context.meta.get(PROVIDER) is not None:
         raise UsageError("Replicas know saved providers only; run `shepherd provider add` first.")
-    settings = {**cast(Mapping[str, object], context.obj), **address.settings}
+    settings = {**overrides_of(context), **address.settings}
     arguments = read_arguments(
         {
             **replicas.arguments,

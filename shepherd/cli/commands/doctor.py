@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
 from shepherd.backends.opening import SCRIPT_PREFIX
+from shepherd.cli.request import overrides_of
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths, project_file, project_mcp_files
@@ -76,8 +77,7 @@ def doctor(
     one request to each server of a provider that has several, to each RPC worker, and to the
     database.
     """
-    overrides = cast(Mapping[str, object], context.obj)
-    checks = check_all(Path.cwd(), os.environ, overrides)
+    checks = check_all(Path.cwd(), os.environ, overrides_of(context))
     broken = [check.name for check in checks if check.state is State.BROKEN]
     if as_json:
         result = {"ok": not broken, "checks": [check.to_json() for check in checks]}
@@ -305,7 +305,7 @@ def _servers(config: Config, paths: Paths, cwd: Path) -> Iterator[Check]:
     """The MCP servers, which are not started."""
     if not config.mcp.enabled or not (paths.mcp_file.exists() or project_mcp_files(cwd)):
         return
-    from shepherd.cli.commands.mcp_view import summaries
+    from shepherd.cli.commands.mcp import summaries
 
     problems: list[str] = []
     lines = summaries(paths, cwd, problems.append)

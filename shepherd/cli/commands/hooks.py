@@ -1,12 +1,12 @@
 """`shepherd hooks`: the hooks here, and the user's consent to those of a project."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shepherd.cli.commands.output import note
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.paths import Paths
 from shepherd.errors import UsageError
@@ -51,7 +51,7 @@ def accept_hooks(
         typer.confirm("Run them from now on, outside the sandbox?", abort=True)
     store = AcceptanceStore(Paths.from_env(os.environ).accepted_file)
     store.accept(project.proposal, f"hooks in {project.file}")
-    sys.stderr.write("The hooks are accepted. A change of the file needs another consent.\n")
+    note("The hooks are accepted. A change of the file needs another consent.")
 
 
 @hooks.command("withdraw")
@@ -64,4 +64,4 @@ def withdraw_hooks() -> None:
     if project is None:
         raise UsageError("This project has no .shepherd/hooks.toml.")
     AcceptanceStore(Paths.from_env(os.environ).accepted_file).withdraw(project.proposal)
-    sys.stderr.write("The hooks do not run any more.\n")
+    note("The hooks do not run any more.")

@@ -2,30 +2,36 @@
 
 import asyncio
 import os
-import sys
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
-from shepherd.cli.commands.arguments import with_option_groups
+from shepherd.cli.commands.arguments import pairs, with_option_groups
+from shepherd.cli.commands.output import note, show, show_rows
 from shepherd.cli.launch import ended_by_signals
-from shepherd.cli.request import load_settings
-from shepherd.cli.terminal.sanitize import sanitize
+from shepherd.cli.request import load_settings, overrides_of
 from shepherd.cli.terminal.secrets import read_key
 from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.model_choice import model_of_flags
-from shepherd.errors import UsageError
-from shepherd.mcp.hub import find_server, forget_secrets, server_secrets
-from shepherd.mcp.servers import Consents, Origin, ServerStore, description, make_server
-
-if TYPE_CHECKING:
-    from shepherd.mcp.servers import ServerStore
-
+from shepherd.errors import ConfigError, UsageError
+from shepherd.mcp.hub import find_server, forget_secrets, hub_of, server_secrets
+from shepherd.mcp.servers import (
+    Consents,
+    Origin,
+    Server,
+    ServerState,
+    ServerStore,
+    all_servers,
+    description,
+    make_server,
+    names_secret,
+)
 
 mcp = typer.Typer(
     name="mcp",
@@ -35,7 +41,7 @@ mcp = typer.Typer(
 
 Name = Annotated[str, typer.Argument(help="The server's name.")]
 Keyring = Annotated[bool, typer.Option("--keyring", help="Keep secrets in the system's keyring.")]
-_Pairs = list[str] | None
+_Texts = list[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +49,10 @@ class AddOptions:
     """The options of `mcp add`."""
 
     url: Annotated[str, typer.Option(help="A server that speaks HTTP, not a program.")] = ""
-    env: Annotated[_Pairs, typer.Option(metavar="NAME=VALUE", help="A variable.")] = None
-    header: Annotated[_Pairs, typer.Option(metavar="NAME=VALUE", help="A header.")] = None
+    env: Annotated[_Texts, typer.Option(metavar="NAME=VALUE", help="A variable.")] = None
+    header: Annotated[_Texts, typer.Option(metavar="NAME=VALUE", help="A header.")] = None
     secret: Annotated[
-        _Pairs, typer.Option(metavar="NAME", help="A secret variable, which is asked for.")
+        _Texts, typer.Option(metavar="NAME", help="A secret variable, which is asked for.")
     ] = None
     keyring: Keyring = False
     network: Annotated[bool, typer.Option("--network", help="Let it use the network.")] = False
@@ -54,10 +60,10 @@ class AddOptions:
         bool, typer.Option("--no-sandbox", help="Run it outside of the sandbox.")
     ] = False
     writable: Annotated[
-        _Pairs, typer.Option(metavar="DIRECTORY", help="A directory that it may change.")
+        _Texts, typer.Option(metavar="DIRECTORY", help="A directory that it may change.")
     ] = None
     tools: Annotated[
-        _Pairs, typer.Option(metavar="PATTERN", help="Use only tools like this; repeatable.")
+        _Texts, typer.Option(metavar="PATTERN", help="Use only tools like this; repeatable.")
     ] = None
     timeout: Annotated[float, typer.Option(help="Seconds for each request.")] = 60.0
 
@@ -75,72 +81,62 @@ def add(
 
     In values, ${NAME} stands for a secret or a variable.
     """
-    values: dict[str, object] = {
+    paths = Paths.from_env(os.environ)
+    store = ServerStore(paths.mcp_file)
+    if name in [server.name for server in store.all()]:
+        raise UsageError(f"There is a server {name} already; remove it first.")
+    place, secrets = "keyring" if options.keyring else "file", options.secret or []
+    settings: dict[str, object] = {
         "command": (command or [""])[0],
         "args": (command or [])[1:],
         "url": options.url,
-        "env": _pairs("--env", options.env),
-        "headers": _pairs("--header", options.header),
+        "env": pairs("--env", options.env),
+        "headers": pairs("--header", options.header),
+        "secrets": dict.fromkeys(secrets, place),
         "network": options.network,
         "sandbox": not options.no_sandbox,
         "writable": [str(Path(path).expanduser().absolute()) for path in options.writable or []],
         "tools": options.tools or [],
         "timeout": options.timeout,
     }
-    _add(name, values, options.secret or [], keyring=options.keyring)
-
-
-def _add(name: str, values: Mapping[str, object], secrets: list[str], *, keyring: bool) -> None:
-    paths, store = _user()
-    if name in [server.name for server in store.all()]:
-        raise UsageError(f"There is a server {name} already; remove it first.")
-    place = "keyring" if keyring else "file"
-    settings = {**values, "secrets": dict.fromkeys(secrets, place)}
     server = make_server(name, settings, Origin.USER, store.path)
     for secret in secrets:
-        server_secrets(paths).save(name, secret, _read(f"{secret}: "), place)
+        server_secrets(paths).save(name, secret, read_key(f"{secret}: "), place)
     store.save(server)
-    _tell(f"The server {name} is added. `shepherd mcp test {name}` tries it.")
+    note(f"The server {name} is added. `shepherd mcp test {name}` tries it.")
 
 
 @mcp.command("list")
 def list_servers() -> None:
     """List the servers of the user and of this project."""
-    from shepherd.cli.commands.mcp_view import summaries
-
     paths = Paths.from_env(os.environ)
-    lines = summaries(paths, Path.cwd(), _tell)
+    lines = summaries(paths, Path.cwd(), note)
     for line in lines:
-        _show(line)
+        show(line)
     if not lines:
-        _tell("There are no servers; `shepherd mcp add NAME -- PROGRAM` adds one.")
+        note("There are no servers; `shepherd mcp add NAME -- PROGRAM` adds one.")
 
 
 @mcp.command("show")
-def show(name: Name) -> None:
+def show_server(name: Name) -> None:
     """Show the settings of a server; never a secret."""
-    from shepherd.cli.commands.mcp_view import details
-
-    for key, text in details(Paths.from_env(os.environ), Path.cwd(), name):
-        _show(f"{key:<10} {text}")
+    show_rows(_details(Paths.from_env(os.environ), Path.cwd(), name), width=10)
 
 
 @mcp.command("test")
 def test(context: typer.Context, name: Name) -> None:
     """Start a server, and list what it offers."""
-    from shepherd.cli.commands.mcp_view import probe  # imports the SDK
-
-    overrides = cast(Mapping[str, object], context.obj)
-    config = load_settings(Path.cwd(), os.environ, overrides)
-    raise typer.Exit(asyncio.run(probe(config, Path.cwd(), name, _show)))
+    config = load_settings(Path.cwd(), os.environ, overrides_of(context))
+    raise typer.Exit(asyncio.run(_probe(config, Path.cwd(), name)))
 
 
 @mcp.command("remove")
 def remove(name: Name) -> None:
     """Remove a server and its secrets."""
-    paths, store = _user()
+    paths = Paths.from_env(os.environ)
+    store = ServerStore(paths.mcp_file)
     forget_secrets(paths, store.remove(name))
-    _tell(f"The server {name} is removed.")
+    note(f"The server {name} is removed.")
 
 
 @mcp.command("secret")
@@ -151,15 +147,16 @@ def secret(
     keyring: Keyring = False,
 ) -> None:
     """Store a secret of a server, which is asked for."""
-    paths, store = _user()
+    paths = Paths.from_env(os.environ)
+    store = ServerStore(paths.mcp_file)
     server = store.get(name)
     place = "keyring" if keyring else "file"
     settings = server.definition.model_dump(exclude_defaults=True)
     settings["secrets"] = {**server.definition.secrets, variable: place}
     changed = make_server(name, settings, Origin.USER, store.path)
-    server_secrets(paths).save(name, variable, _read(f"{variable}: "), place)
+    server_secrets(paths).save(name, variable, read_key(f"{variable}: "), place)
     store.save(changed)
-    _tell(f"{variable} of the server {name} is stored.")
+    note(f"{variable} of the server {name} is stored.")
 
 
 @mcp.command("accept")
@@ -172,11 +169,11 @@ def accept(
     server = find_server(paths, Path.cwd(), name)
     if server.origin is Origin.USER:
         raise UsageError(f"{name} is your own server; it needs no consent.")
-    _show(description(server))
+    show(description(server))
     if not yes:
         typer.confirm("Start it from now on?", abort=True)
     Consents(AcceptanceStore(paths.accepted_file)).add(server)
-    _tell(f"The server {name} is accepted.")
+    note(f"The server {name} is accepted.")
 
 
 @mcp.command("login")
@@ -191,39 +188,11 @@ def login(name: Name) -> None:
     if server.origin is Origin.PROJECT:
         accept(name)
 
-    def show(url: str) -> None:
-        _tell(f"Open this address in your browser:\n{url}")
+    def show_url(url: str) -> None:
+        note(f"Open this address in your browser:\n{url}")
 
-    count = asyncio.run(Login(server, server_secrets(paths)).run(show))
-    _tell(f"You are logged in to {name}; it offers {count} tools.")
-
-
-def _user() -> "tuple[Paths, ServerStore]":
-    paths = Paths.from_env(os.environ)
-    return paths, ServerStore(paths.mcp_file)
-
-
-def _pairs(option: str, texts: _Pairs) -> dict[str, str]:
-    result: dict[str, str] = {}
-    for text in texts or []:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"{option} {name}: write {option} NAME=VALUE")
-        result[name.strip()] = value
-    return result
-
-
-def _read(question: str) -> str:
-    return read_key(question)
-
-
-def _show(text: str) -> None:
-    sys.stdout.write(f"{sanitize(text)}\n")
-    sys.stdout.flush()
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(f"{sanitize(text)}\n")
+    count = asyncio.run(Login(server, server_secrets(paths)).run(show_url))
+    note(f"You are logged in to {name}; it offers {count} tools.")
 
 
 @mcp.command("serve")
@@ -245,19 +214,96 @@ def serve(
     """
     from shepherd.cli.mcpserver.server import McpService, serve_stdio  # imports the SDK
 
-    overrides = cast(Mapping[str, object], context.obj)
-
     def read(directory: Path) -> Config:
-        return model_of_flags(load_settings(directory, os.environ, overrides))
+        return model_of_flags(load_settings(directory, os.environ, overrides_of(context)))
 
-    service = McpService(read, Path.cwd().resolve(), _names(tools))
+    names = [name.strip() for name in (tools or "").split(",") if name.strip()]
+    if tools is not None and not names:
+        raise UsageError("--tools is empty; write names with commas between them.")
+    service = McpService(read, Path.cwd().resolve(), [*dict.fromkeys(names)])
     raise typer.Exit(asyncio.run(ended_by_signals(serve_stdio(service))))
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    if text is None:
-        return ()
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise UsageError("--tools is empty; write names with commas between them.")
-    return names
+def summaries(paths: Paths, cwd: Path, warn: Callable[[str], None]) -> list[str]:
+    """A line for each server."""
+    servers = all_servers(paths, cwd, warn)
+    consents = Consents(AcceptanceStore(paths.accepted_file))
+    width = max((len(server.name) for server in servers), default=0)
+    return [
+        f"{server.name:<{width}}  {_place(server)}  ({_standing(server, consents)})"
+        for server in servers
+    ]
+
+
+def _details(paths: Paths, cwd: Path, name: str) -> dict[str, str]:
+    """The settings of a server; raises ConfigError if there is none of this name."""
+    server = find_server(paths, cwd, name)
+    one = server.definition
+    consents = Consents(AcceptanceStore(paths.accepted_file))
+    return {
+        "name": server.name,
+        "command" if one.command else "url": _place(server),
+        "env": ", ".join(_assigned(key, value) for key, value in one.env.items()),
+        "headers": ", ".join(_assigned(key, value) for key, value in one.headers.items()),
+        "secrets": ", ".join(_secret(paths, server, key) for key in one.secrets),
+        "network": _yes(one.network) if one.command else "",
+        "sandbox": _yes(one.sandbox) if one.command else "",
+        "writable": ", ".join(one.writable),
+        "tools": ", ".join(one.tools),
+        "timeout": f"{one.timeout:g} s",
+        "state": _standing(server, consents),
+        "file": str(server.file),
+        "log": str(paths.mcp_logs / f"{server.name}.log") if one.command else "",
+    }
+
+
+def _place(server: Server) -> str:
+    """The command line or the URL."""
+    one = server.definition
+    return one.url or shlex.join([one.command, *one.args])
+
+
+def _standing(server: Server, consents: Consents) -> str:
+    if not server.definition.enabled:
+        return "off"
+    if server.origin is Origin.USER:
+        return "yours"
+    return "of this project" if consents.includes(server) else "of this project, not accepted"
+
+
+def _assigned(key: str, value: str) -> str:
+    """`KEY=value`; the value of a secret is hidden, unless it only names a variable."""
+    return f"{key}={'…' if names_secret(key) and '${' not in value else value}"
+
+
+def _secret(paths: Paths, server: Server, name: str) -> str:
+    where = server.definition.secrets[name]
+    try:
+        is_there = bool(server_secrets(paths).read(server.name, name, where))
+    except ConfigError as error:
+        return f"{name} ({error})"
+    return f"{name} ({where if is_there else 'missing'})"
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else "no"
+
+
+async def _probe(config: Config, cwd: Path, name: str) -> int:
+    """Show a server's offer, or why it can't be used; returns the exit code."""
+    from shepherd.conversation.toolbox import build_policy, build_sandbox  # imports the SDK
+    from shepherd.mcp.prompts import offer_lines  # imports the SDK
+
+    paths = Paths.from_env(os.environ)
+    server = find_server(paths, cwd, name)
+    policy, sandbox = build_policy(config, paths, cwd), build_sandbox(config)
+    hub = hub_of([server], paths, policy, sandbox, show)
+    hub.begin()
+    try:
+        await hub.settled(server.definition.start_timeout + 5)
+        [entry] = hub.entries
+        for line in offer_lines(entry):
+            show(line)
+        return 0 if entry.current is ServerState.READY else 1
+    finally:
+        await hub.aclose()

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -11,6 +10,7 @@ import typer
 
 from shepherd.cli.commands.arguments import ValueCommand
 from shepherd.cli.commands.memory_view import counts_line, fact_lines, hit_lines
+from shepherd.cli.commands.output import note, warn
 from shepherd.config.paths import Paths
 from shepherd.memory import Memory, Place
 
@@ -48,7 +48,7 @@ def clear(
         typer.echo(counts_line(_with_memory(lambda memory: memory.counts())))
         typer.confirm("Forget all of it?", abort=True)
     _with_memory(lambda memory: memory.clear())
-    sys.stderr.write("The memory is empty.\n")
+    note("The memory is empty.")
 
 
 def _place() -> Place:
@@ -57,14 +57,10 @@ def _place() -> Place:
 
 def _with_memory(work: Callable[[Memory], Awaitable[T]]) -> T:
     async def do() -> T:
-        memory = Memory(Paths.from_env(os.environ).memory_file, _warn)
+        memory = Memory(Paths.from_env(os.environ).memory_file, warn)
         try:
             return await work(memory)
         finally:
             await memory.aclose()
 
     return asyncio.run(do())
-
-
-def _warn(text: str) -> None:
-    sys.stderr.write(f"shepherd: {text}\n")

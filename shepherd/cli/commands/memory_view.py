@@ -1,4 +1,4 @@
-"""The contents of the memory, as lines for the terminal."""
+"""The contents of the memory in lines: for the commands, and for the prompt without Typer."""
 
 from collections.abc import Sequence
 

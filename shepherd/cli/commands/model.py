@@ -2,20 +2,19 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shepherd.cli.commands.model_text import file_line, memory_text, note, print_rows, size_text
-from shepherd.cli.request import load_settings
-from shepherd.cli.terminal.sanitize import sanitize
+from shepherd.cli.commands.output import note, show, show_rows, size_text
+from shepherd.cli.request import loaded_config
 from shepherd.config.settings import Config
 from shepherd.errors import ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model
 
 if TYPE_CHECKING:
+    from shepherd.backends.llamacpp.native.gguf import ModelSummary
     from shepherd.cli.commands.model_ollama import OllamaModels
 
 HOW_TO_GET = "`shepherd model pull OWNER/NAME` gets one"
@@ -41,16 +40,16 @@ def list_models(context: typer.Context, provider: OnServer = "") -> None:
         return
     from shepherd.backends.llamacpp.native.gguf import available_models, summarise
 
-    directory = _models_dir(_config(context))
+    directory = _models_dir(loaded_config(context))
     files = available_models(directory) if directory.is_dir() else []
     names = [BUILTIN_NAME, *(str(path.relative_to(directory)) for path in files)]
     width = max(len(name) for name in names)
     for name, path in zip(names, [builtin_model(), *files], strict=True):
         try:
-            text = file_line(summarise(path))
+            text = _file_line(summarise(path))
         except ModelLoadError as error:
             text = str(error)
-        typer.echo(sanitize(f"{name:<{width}}  {text}"))
+        show(f"{name:<{width}}  {text}")
     if not files:
         note(f"No models in {directory} yet; {HOW_TO_GET}.")
 
@@ -69,7 +68,7 @@ def info(
     from shepherd.backends.llamacpp.native.gguf import check_model_file, locate_model, summarise
     from shepherd.backends.llamacpp.vision.projector import choose_projector
 
-    config = _config(context)
+    config = loaded_config(context)
     directory = _models_dir(config)
     path = builtin_model() if name == BUILTIN_NAME else locate_model(name, directory)
     result = summarise(path)
@@ -87,10 +86,10 @@ def info(
         "context": f"{result.context:,} tokens" if result.context else "",
         "template": result.family,
         "images": choice.text,
-        "memory": memory_text(result, size, fitted=fit.context),
+        "memory": _memory_text(result, size, fitted=fit.context),
         "gpu": fit.text if fit.demand.gpus else "",
     }
-    print_rows(rows)
+    show_rows(rows)
 
 
 @model.command("pull")
@@ -114,7 +113,7 @@ def pull(
         if provider:
             _ollama(provider).pull(name)
         else:
-            _pull_file(name, _models_dir(_config(context)))
+            _pull_file(name, _models_dir(loaded_config(context)))
     except KeyboardInterrupt:
         note("Stopped; the same command goes on from here.")
         raise
@@ -153,6 +152,42 @@ def _models_dir(config: Config) -> Path:
     return Path(config.llamacpp.models_dir).expanduser()
 
 
-def _config(context: typer.Context) -> Config:
-    overrides = cast(Mapping[str, object], context.obj)
-    return load_settings(Path.cwd(), os.environ, overrides)
+def _file_line(summary: "ModelSummary") -> str:
+    """A model file in one line, without its name."""
+    context = f"{summary.context:,} tokens" if summary.context else "?"
+    parts = [
+        f"{size_text(summary.size):>9}",
+        f"{summary.architecture:<10}",
+        f"{summary.quantisation:<7}",
+        f"{context:>15}",
+        f"{summary.family:<8}",
+        _fits(summary, min(summary.context, 8192)),
+    ]
+    return "  ".join(parts).rstrip()
+
+
+def _memory_text(summary: "ModelSummary", context: int, *, fitted: int = 0) -> str:
+    """The memory that a model file needs with this context, and whether it is available.
+
+    `fitted` is the context in tokens with which it is loaded if the settings leave that open.
+    """
+    from shepherd.backends.llamacpp.native.devices import available_memory
+
+    available = available_memory()
+    needed = summary.needs(context)
+    text = f"about {size_text(needed)} with {context:,} tokens of context"
+    if needed <= available:
+        return f"{text}; fits ({size_text(available)} are free)"
+    if 0 < fitted < context:
+        return f"{text}; {size_text(available)} are free: it loads with {fitted:,} tokens"
+    room = (available - summary.size) // summary.cache_bytes if summary.cache_bytes else 0
+    if room > 0:
+        fitting = room // 256 * 256
+        return f"{text}; of {size_text(available)} free: fits with --context-size {fitting}"
+    return f"{text}; too large: {size_text(available)} are free"
+
+
+def _fits(summary: "ModelSummary", context: int) -> str:
+    from shepherd.backends.llamacpp.native.devices import available_memory
+
+    return "fits" if summary.needs(context) <= available_memory() else "too large for the memory"

@@ -2,18 +2,23 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import TypeVar
-
-import typer
+from typing import Any, TypeVar
 
 from shepherd.backends.api.http.client import new_http
 from shepherd.backends.api.ollama import OllamaAdapter
-from shepherd.backends.api.ollama_models import LocalModel, ModelDetails, OllamaManager, pull_on
+from shepherd.backends.api.ollama_models import (
+    LocalModel,
+    ModelDetails,
+    OllamaManager,
+    PullProgress,
+    pull_on,
+)
 from shepherd.backends.connect import endpoint_of
 from shepherd.catalog.discovery import DEFAULT_URL, adding_command, ollama_url
-from shepherd.cli.commands.model_text import PullBars, note, print_rows, print_table, size_text
+from shepherd.cli.commands.output import MIB, note, show, show_rows, show_table, size_text
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider import Provider, make_provider
 from shepherd.config.provider_book import ProviderBook
@@ -65,7 +70,7 @@ class OllamaModels:
         """The models on the server's disk."""
         models = self._call(lambda manager: manager.list())
         if models:
-            print_table([_row(model) for model in models], right=1)
+            show_table([_row(model) for model in models], right=1)
         else:
             how = f"`shepherd model pull qwen3:4b --provider {self._name}`"
             note(f"No models at {self._name} yet; {how} gets one.")
@@ -73,7 +78,7 @@ class OllamaModels:
     def info(self, model: str) -> None:
         """The server's description of a model."""
         result = self._call(lambda manager: manager.show(model))
-        print_rows(
+        show_rows(
             {
                 "model": result.name,
                 "provider": f"{self._name} ({self._provider.base_url or DEFAULT_URL})",
@@ -93,9 +98,8 @@ class OllamaModels:
 
     def pull(self, model: str) -> None:
         """Make the server fetch a model, and show the progress."""
-        with PullBars() as bars:
-            self._call(lambda manager: _pulled(manager, model, bars))
-        typer.echo(sanitize(model))
+        self._call(lambda manager: _pull(manager, model))
+        show(model)
         if is_stored(self._name, self._book):
             note(f"`shepherd --provider {self._name}/{model}` talks to it.")
         else:
@@ -121,10 +125,15 @@ class OllamaModels:
         return asyncio.run(call())
 
 
-async def _pulled(manager: OllamaManager, model: str, bars: PullBars) -> None:
-    async with aclosing(pull_on(manager, model)) as steps:
-        async for step in steps:
-            bars.show(step)
+async def _pull(manager: OllamaManager, model: str) -> None:
+    """Make the server fetch a model, and show the progress."""
+    bars = _PullBars()
+    try:
+        async with aclosing(pull_on(manager, model)) as steps:
+            async for step in steps:
+                bars.show(step)
+    finally:
+        bars.close()
 
 
 def _row(model: LocalModel) -> tuple[str, ...]:
@@ -136,3 +145,51 @@ def _row(model: LocalModel) -> tuple[str, ...]:
         model.quantization,
         "loaded" if model.loaded else "",
     )
+
+
+class _PullBars:
+    """Shows a bar for each large file on a terminal, otherwise a line; a line for other steps."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._last_status = ""
+        self._digest = ""
+        self._bar: Any = None  # huggingface_hub's types are incomplete
+
+    def show(self, step: PullProgress) -> None:
+        """Show one step."""
+        if not step.total:
+            self.close()
+            self._digest = ""
+            if step.status not in (self._last_status, "success"):
+                self._last_status = step.status
+                note(step.status)
+            return
+        if step.total < MIB:  # a licence, a template
+            return
+        if step.digest != self._digest:
+            self._begin(step)
+        if self._bar is not None:
+            self._bar.update(step.completed - self._bar.n)
+
+    def _begin(self, step: PullProgress) -> None:
+        self.close()
+        self._digest = step.digest
+        if not self._is_terminal:
+            note(f"{step.status} ({size_text(step.total)})")
+            return
+        from huggingface_hub.utils import tqdm  # the bars of other pulls
+
+        self._bar = tqdm(
+            desc=sanitize(step.status),
+            total=step.total,
+            initial=step.completed,
+            unit="B",
+            unit_scale=True,
+        )
+
+    def close(self) -> None:
+        """End the bar, if there is one."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from shepherd.cli.commands.arguments import with_option_groups
-from shepherd.cli.terminal.sanitize import sanitize
+from shepherd.cli.commands.output import note
 from shepherd.config.paths import Paths
 from shepherd.errors import ConfigError, UsageError
 from shepherd.tools.program import Program
@@ -81,9 +81,9 @@ def rpc_worker(
     service = Service(address, options.port, options.memory, options.threads, folder)
     check_service(service)
     if not ipaddress.ip_address(address).is_loopback:
-        _say(_WARNING.format(host=address))
+        note(_WARNING.format(host=address))
     if no_sandbox:
-        _say(f"RPC worker on {address}:{service.port}, without a sandbox. Ctrl+C ends it.")
+        note(f"RPC worker on {address}:{service.port}, without a sandbox. Ctrl+C ends it.")
         serve(service)
     raise typer.Exit(_serve_in_box(service))
 
@@ -178,7 +178,7 @@ def _watch(process: subprocess.Popen[bytes], service: "Service", box: str) -> in
     if (devices := _offer(process, service)) is not None:
         sizes = ", ".join(f"{device / _GIB:.1f} GiB" for device in devices)
         place = f"{service.host}:{service.port}"
-        _say(f"RPC worker on {place} offers {sizes}, in the {box} sandbox. Ctrl+C ends it.")
+        note(f"RPC worker on {place} offers {sizes}, in the {box} sandbox. Ctrl+C ends it.")
     return process.wait()
 
 
@@ -198,7 +198,7 @@ def _offer(process: subprocess.Popen[bytes], service: "Service") -> list[int] | 
 def _forward(stream: IO[bytes]) -> None:
     with contextlib.suppress(ValueError):  # the stream is closed at the end
         for line in _lines(stream):
-            _say(line)
+            note(line)
 
 
 def _lines(stream: IO[bytes]) -> Iterator[str]:
@@ -208,8 +208,3 @@ def _lines(stream: IO[bytes]) -> Iterator[str]:
         yield from (line.decode("utf-8", "replace").rstrip() for line in lines)
     if buffer:
         yield buffer.decode("utf-8", "replace")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{sanitize(text)}\n")
-    sys.stderr.flush()

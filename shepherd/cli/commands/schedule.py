@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from shepherd.cli.commands.output import note
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.paths import Paths
 from shepherd.config.section import ApproveMode
@@ -74,7 +75,7 @@ def add_job(  # noqa: PLR0913 - one for each option
     except BaseException:
         store.remove(name)
         raise
-    sys.stderr.write(f"The job {name} runs at {expression.text} ({chosen.name}).\n")
+    note(f"The job {name} runs at {expression.text} ({chosen.name}).")
 
 
 @schedule.command("list")
@@ -133,7 +134,7 @@ def remove_job(name: Name) -> None:
     job = store.load(name)
     choose_timer(job.timer, _units(os.environ)).remove(name)
     store.remove(name)
-    sys.stderr.write(f"The job {name} is removed.\n")
+    note(f"The job {name} is removed.")
 
 
 def _summary(run: Run) -> str:

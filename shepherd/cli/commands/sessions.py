@@ -1,11 +1,11 @@
 """`shepherd sessions`: saved conversations."""
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 
+from shepherd.cli.commands.output import note, warn
 from shepherd.cli.request import loaded_config
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.paths import Paths
@@ -38,7 +38,7 @@ def list_sessions(context: typer.Context, *, database: Shared = False) -> None:
         size = f"{pluralize(item.messages, 'message', '>4'):<13}"
         typer.echo(f"{item.id}  {when}  {size}  {where}  {title}")
     for problem in problems:
-        sys.stderr.write(f"shepherd: {problem}\n")
+        warn(problem)
 
 
 @sessions.command("show")
@@ -46,7 +46,7 @@ def show_session(context: typer.Context, id: Id, *, database: Shared = False) ->
     """Show the conversation as text."""
     saved = _store(context, database=database).read(_checked_id(id))
     for warning in saved.warnings:
-        sys.stderr.write(f"shepherd: {warning}\n")
+        warn(warning)
     typer.echo(f"{saved.id}  {saved.model}  {sanitize(saved.header.cwd)}")
     for message in saved.messages:
         typer.echo(_as_text(message))
@@ -56,12 +56,8 @@ def show_session(context: typer.Context, id: Id, *, database: Shared = False) ->
 def delete_session(context: typer.Context, id: Id, *, database: Shared = False) -> None:
     """Delete a session permanently, with the files that were kept for it."""
     deleted = _store(context, database=database).delete(_checked_id(id))
-    forget_session(Paths.from_env(os.environ).undo_file, deleted, _warn)
-    sys.stderr.write(f"Session {deleted} is deleted.\n")
-
-
-def _warn(text: str) -> None:
-    sys.stderr.write(f"shepherd: {text}\n")
+    forget_session(Paths.from_env(os.environ).undo_file, deleted, warn)
+    note(f"Session {deleted} is deleted.")
 
 
 def _checked_id(id: str) -> str:

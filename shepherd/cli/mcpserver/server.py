@@ -15,10 +15,10 @@ from mcp import types
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
+from shepherd.cli.commands.output import warn
 from shepherd.cli.mcpserver.agent import ASK, ServedAgent, default_names, root_of
 from shepherd.cli.mcpserver.work import Calls, Context
 from shepherd.cli.terminal.lines import read_lines, take_streams
-from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.build import backend_opener, build_conversation, unsaved
@@ -104,7 +104,7 @@ class McpService:
         conversation = build_conversation(
             config, os.environ, cwd, SessionStart(), backend_opener(book), book
         )
-        conversation.notices.listen(_note)
+        conversation.notices.listen(warn)
         registry = conversation.registry
         for name in self.names:
             if name != ASK and registry.get(name) is None:
@@ -148,10 +148,6 @@ def _result(result: ToolResult) -> types.CallToolResult:
         types.ImageContent(data=image.base64, mime_type=image.media_type) for image in result.images
     ]
     return types.CallToolResult(content=content, is_error=not result.ok)
-
-
-def _note(text: str) -> None:
-    sys.stderr.write(f"shepherd: {sanitize(text)}\n")
 
 
 MAX_MESSAGE_BYTES = 64 << 20
@@ -242,7 +238,7 @@ class Wire:
 async def protocol_streams() -> AsyncGenerator[tuple[Any, Any]]:
     """The streams of the SDK's server; see `take_streams`."""
     if sys.stdin.isatty():
-        sys.stderr.write("shepherd: waiting for an MCP client on stdin; Ctrl+C stops.\n")
+        warn("waiting for an MCP client on stdin; Ctrl+C stops.")
     source, target = take_streams()
     requests = OpenRequests()
     with os.fdopen(target, "w", encoding="utf-8") as file:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from pathlib import Path
 from shepherd.agents import TASK, RunTask
 from shepherd.backends.base import Concurrency
 from shepherd.backends.connect import far_address
+from shepherd.cli.commands.output import warn
 from shepherd.cli.serve.database import prepared_database, server_keys, unchecked_keys
-from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.section import LIVE
@@ -176,11 +175,6 @@ def tls_files(config: Config) -> TlsFiles | None:
 def _path(text: str) -> Path | None:
     """A path of the settings; None for an empty one."""
     return Path(text).expanduser().absolute() if text else None
-
-
-def warn(text: str) -> None:
-    """Write a sentence for the user to stderr."""
-    sys.stderr.write(f"shepherd: {sanitize(text)}\n")
 
 
 def _system_message(workspace: Workspace, config: Config) -> str:

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from shepherd.backends.base import ModelInfo
+from shepherd.cli.commands.output import warn
 from shepherd.cli.serve.database import configured_database, server_keys, session_store
-from shepherd.cli.serve.http import refusal_of_flags, server_settings, warn
+from shepherd.cli.serve.http import refusal_of_flags, server_settings
 from shepherd.config.files import write_private
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook

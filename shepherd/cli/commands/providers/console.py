@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from shepherd.cli.terminal.sanitize import sanitize
+from shepherd.cli.commands.output import note, show
 from shepherd.cli.terminal.secrets import read_key
 from shepherd.config.provider_book import ProviderBook
 from shepherd.errors import UsageError
@@ -30,12 +30,11 @@ class Console:
 
     def show(self, text: str) -> None:
         """Show the requested data."""
-        sys.stdout.write(f"{sanitize(text)}\n")
-        sys.stdout.flush()
+        show(text)
 
     def tell(self, text: str) -> None:
         """Report what was done."""
-        sys.stderr.write(f"{sanitize(text)}\n")
+        note(text)
 
     async def read(self, question: str) -> str:
         """Read a line without an echo."""

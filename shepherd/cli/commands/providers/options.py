@@ -16,10 +16,12 @@ from shepherd.cli.commands.arguments import (
     FieldOption,
     FieldOptions,
     ValueCommand,
+    pairs,
     with_option_groups,
 )
 from shepherd.cli.commands.providers import actions
 from shepherd.cli.commands.providers.console import Action, Console
+from shepherd.cli.request import overrides_of
 from shepherd.config.provider import LOCAL, PROVIDER_TYPES, Provider
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.secrets import ENVIRONMENT
@@ -81,7 +83,7 @@ class ProviderOptions:
             "base_url": urls[0] if len(urls) == 1 else "",
             "base_urls": urls if len(urls) > 1 else [],
             "api_key": f"{ENVIRONMENT}{self.api_key_env}" if self.api_key_env else "",
-            "headers": dict(_header(text) for text in self.header or []),
+            "headers": {k: v.strip() for k, v in pairs("--header", self.header).items()},
         }
 
 
@@ -135,8 +137,7 @@ def add(
 @provider.command("list")
 def list_providers(context: typer.Context) -> Action:
     """List all providers in order; a star marks the one that answers."""
-    overrides = cast(Mapping[str, object], context.obj)
-    return partial(actions.list_providers, overrides=overrides)
+    return partial(actions.list_providers, overrides=overrides_of(context))
 
 
 @provider.command("show")
@@ -199,10 +200,3 @@ def read_command(words: Sequence[str], program: str) -> Action | str:
     except typer.TyperException as error:
         raise UsageError(error.format_message()) from error
     return cast(Action, result) if callable(result) else printed.getvalue()
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise UsageError(f"--header {text}: write --header NAME=VALUE")
-    return name.strip(), value.strip()

@@ -1,0 +1,47 @@
+"""What commands print: results on stdout, the rest on stderr, both without control characters."""
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from shepherd.cli.terminal.sanitize import sanitize
+
+GIB, MIB = 2**30, 2**20
+
+
+def show(text: str) -> None:
+    """Print a part of the result."""
+    sys.stdout.write(f"{sanitize(text)}\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """Print what was done, or advice."""
+    sys.stderr.write(f"{sanitize(text)}\n")
+
+
+def warn(text: str) -> None:
+    """Print a problem that does not end the command."""
+    note(f"shepherd: {text}")
+
+
+def show_rows(rows: Mapping[str, str], width: int = 13) -> None:
+    """Print names, of this width, and texts; empty texts are left out."""
+    for key, text in rows.items():
+        if text:
+            show(f"{key:<{width}} {text}")
+
+
+def show_table(rows: Sequence[Sequence[str]], right: int | None = None) -> None:
+    """Print rows in columns; column `right` holds numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            f"{text:>{width}}" if place == right else f"{text:<{width}}"
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        show("  ".join(cells).rstrip())
+
+
+def size_text(size: int) -> str:
+    """A number of bytes in a readable unit."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.0f} MiB"
