@@ -1,13 +1,16 @@
-"""The loop that takes one request to the next backend, until its answer has begun."""
+"""Several backends as one: a request that one of them fails goes to the next."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
-from shepherd.backends.base import Backend, Generation, Prefilled
-from shepherd.errors import ShepherdError
+from shepherd.backends.base import Backend, BackendStatus, Generation, ModelInfo, Prefilled
+from shepherd.errors import ShepherdError, UnreachableError
 from shepherd.events import Event, EventCallback, Notice, TextEvent, Topic
 from shepherd.messages import Message
 from shepherd.sampling import Sampling, TokenLogprob
@@ -117,15 +120,15 @@ class _RoutedPrompt(Prefilled):
         self.route = route
         self._session = session
         self._backend: Backend | None = None
-        self._inner: Prefilled | None = None
+        self._inner = Prefilled()  # an empty one, until a backend has taken the prompt
         self._stack = AsyncExitStack()
 
     async def prefill(self, backend: Backend, callback: EventCallback) -> Prefilled:
         """The prompt in `backend`; it is prefilled there unless that has happened."""
-        if self._inner is not None and self._backend is backend:
+        if self._backend is backend:
             return self._inner
         await self._stack.aclose()
-        self._inner = None
+        self._backend, self._inner = None, Prefilled()
         inner = await backend.prefill_session(self._session, callback)
         await self._stack.enter_async_context(inner)
         self._backend, self._inner = backend, inner
@@ -135,26 +138,25 @@ class _RoutedPrompt(Prefilled):
 
     def finish(self, generation: Generation) -> None:
         """Take over the measures of a backend that counts while it answers."""
-        if self._inner is not None:
-            self.prompt_tokens = self._inner.prompt_tokens
-            self.cached_tokens = self._inner.cached_tokens
+        self.prompt_tokens = self._inner.prompt_tokens
+        self.cached_tokens = self._inner.cached_tokens
         self.route.finish(generation)
 
     @property
     def generated(self) -> Sequence[int]:
-        return () if self._inner is None else self._inner.generated
+        return self._inner.generated
 
     @property
     def sampling(self) -> Sampling | None:
-        return None if self._inner is None else self._inner.sampling
+        return self._inner.sampling
 
     @property
     def prompt_logprobs(self) -> Sequence[TokenLogprob]:
-        return () if self._inner is None else self._inner.prompt_logprobs
+        return self._inner.prompt_logprobs
 
     @property
     def prompt_text(self) -> str:
-        return "" if self._inner is None else self._inner.prompt_text
+        return self._inner.prompt_text
 
     async def __aexit__(
         self,
@@ -178,3 +180,161 @@ class _Watched:
     def __call__(self, event: Event) -> bool:
         self.answered = self.answered or isinstance(event, TextEvent)
         return self._callback(event)
+
+
+MovesOn: TypeAlias = Callable[[ShepherdError], bool]
+"""Whether the next backend is tried after an error."""
+
+
+def _is_unreachable(error: ShepherdError) -> bool:
+    return isinstance(error, UnreachableError)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A backend that may be opened; `label` is its name for the user."""
+
+    label: str
+    open: Callable[[], Awaitable[Backend]]
+
+
+class FallbackBackend(FailoverBackend, Route):
+    """Answers with the first of several backends that can be reached, and stays with it.
+
+    If it can't be reached before its answer begins, the next backend takes this request and all
+    later ones. A SYSTEM warning reports the change. Other errors are raised unchanged.
+    """
+
+    def __init__(
+        self,
+        chosen: Candidate,
+        backend: Backend,
+        waiting: list[Candidate],
+        warning: str = "",
+        moves_on: MovesOn = _is_unreachable,
+    ) -> None:
+        """`backend` is that of the `chosen` candidate; `warning` is sent for the next request.
+
+        `moves_on` tells the errors for which one of the `waiting` candidates is tried.
+        """
+        self._moves_on = moves_on
+        self._waiting = waiting
+        self._current = backend
+        self._label = chosen.label
+        self._left: list[Backend] = []
+        self._listeners: list[Callable[[], None]] = []
+        self._pending_warning = warning
+        self._moving = asyncio.Lock()
+
+    @classmethod
+    async def open(
+        cls, candidates: Sequence[Candidate], moves_on: MovesOn = _is_unreachable
+    ) -> "FallbackBackend":
+        """Open the first candidate that can be reached.
+
+        Raises the first one's error if none can be reached, and errors that are not for
+        `moves_on`.
+        """
+        if not candidates:
+            raise UnreachableError("There is no provider to ask.")
+        chosen, *waiting = candidates
+        try:
+            return cls(chosen, await chosen.open(), waiting, moves_on=moves_on)
+        except ShepherdError as error:
+            if not moves_on(error):
+                raise
+            opened, skipped = await _open_next(waiting)
+            if opened is None:
+                raise
+            candidate, backend = opened
+            return cls(candidate, backend, waiting, _warning(error, skipped, candidate), moves_on)
+
+    @property
+    def info(self) -> ModelInfo:
+        return replace(self._current.info, selector=self._label)
+
+    @property
+    def alive(self) -> bool:
+        return self._current.alive
+
+    async def reachable(self) -> bool:
+        """As the current one; while other candidates remain, True."""
+        return self.alive and (bool(self._waiting) or await self._current.reachable())
+
+    def when_moved(self, listener: Callable[[], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return partial(self._listeners.remove, listener)
+
+    @property
+    def status(self) -> BackendStatus:
+        return self._current.status
+
+    def route(self, session: Session) -> Route:
+        del session  # all requests go to the current backend
+        return self
+
+    async def backend(self) -> Backend:
+        return self._current
+
+    def finish(self, generation: Generation) -> None:
+        """No counts are kept."""
+
+    def close(self) -> None:
+        """The backend stays for the next request."""
+
+    async def aclose(self) -> None:
+        for backend in [*self._left, self._current]:
+            await backend.aclose()
+
+    @property
+    def current(self) -> Backend:
+        return self._current
+
+    async def move_on(
+        self, failed: Backend | None, error: ShepherdError, callback: EventCallback
+    ) -> None:
+        """Replace the current backend if it is still `failed`; raises `error` if none is left."""
+        if failed is None or not self._moves_on(error):
+            raise error
+        async with self._moving:
+            if self._current is not failed:  # another request was faster
+                return
+            opened, skipped = await _open_next(self._waiting)
+            if opened is None:
+                if skipped:
+                    callback(Notice(" ".join(skipped), Topic.WARNING))
+                raise error
+            self._left.append(failed)  # other requests may still use it
+            candidate, self._current = opened
+            self._label = candidate.label
+            for listener in [*self._listeners]:
+                listener()
+            callback(Notice(_warning(error, skipped, candidate), Topic.WARNING))
+
+
+async def _open_next(
+    waiting: list[Candidate],
+) -> tuple[tuple[Candidate, Backend] | None, list[str]]:
+    """The first of `waiting` that opens, and sentences why the ones before it did not.
+
+    All of them are removed from `waiting`.
+    """
+    skipped: list[str] = []
+    while waiting:
+        candidate = waiting.pop(0)
+        try:
+            return (candidate, await candidate.open()), skipped
+        except UnreachableError:
+            skipped.append(f"{candidate.label} can't be reached either.")
+        except ShepherdError as error:  # its settings are wrong
+            skipped.append(f"{candidate.label} was skipped: {_sentence(error)}")
+    return None, skipped
+
+
+def _warning(first: ShepherdError, skipped: Sequence[str], candidate: Candidate) -> str:
+    return " ".join([_sentence(first), *skipped, f"Going on with {candidate.label}."])
+
+
+def _sentence(error: ShepherdError) -> str:
+    text = str(error)
+    return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shepherd.backends.base import ONE, Backend, Concurrency
-from shepherd.backends.fallback import Candidate, FallbackBackend
+from shepherd.backends.failover import Candidate, FallbackBackend
 from shepherd.backends.script import load_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.paths import Paths

@@ -11,7 +11,7 @@ import pytest
 from shepherd.backends.api.http.failures import RequestTarget, refused, unreachable
 from shepherd.backends.base import Backend, BackendStatus, CacheTier, Generation, Prefilled
 from shepherd.backends.connect import adapter_for, base_url_for, endpoint_of, examine
-from shepherd.backends.fallback import Candidate, FallbackBackend
+from shepherd.backends.failover import Candidate, FallbackBackend
 from shepherd.backends.inprocess.prompt.template import CHATML
 from shepherd.backends.opening import open_backend
 from shepherd.backends.script import parse_script

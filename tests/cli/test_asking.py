@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
-from shepherd.backends.fallback import Candidate, FallbackBackend
+from shepherd.backends.failover import Candidate, FallbackBackend
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.load import load_config

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.base import Backend, ModelInfo, Prefilled
-from shepherd.backends.fallback import Candidate, FallbackBackend
+from shepherd.backends.failover import Candidate, FallbackBackend
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.load import load_config

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NoReturn
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
-from shepherd.backends.fallback import Candidate, FallbackBackend
+from shepherd.backends.failover import Candidate, FallbackBackend
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.server import AliasTargets
 from shepherd.config.settings import Config
