@@ -11,7 +11,7 @@ from time import perf_counter
 from shepherd import events
 from shepherd.backends import embedding
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
-from shepherd.backends.output import StopMatcher
+from shepherd.backends.output.markers import StopMatcher
 from shepherd.backends.script import (
     Call,
     Chunk,

@@ -15,7 +15,9 @@ from shepherd.backends.api.framing import StreamDecoder, StreamEvent, decoder_fo
 from shepherd.backends.api.history import SurrogateJoiner, replace_surrogates, sanitize_object
 from shepherd.backends.api.http.client import reason
 from shepherd.backends.base import Generation
-from shepherd.backends.output import GENERIC, ContentTokens, OutputFilter, OutputStyle
+from shepherd.backends.output.filter import OutputFilter
+from shepherd.backends.output.style import GENERIC, OutputStyle
+from shepherd.backends.output.text import ContentTokens
 from shepherd.errors import UnreachableError
 from shepherd.events import (
     Event,

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from shepherd.backends.api import stream
 from shepherd.backends.api.history import replace_surrogates, sanitize_object
-from shepherd.backends.output import new_call_id
 from shepherd.backends.output.catalog import ToolCatalog, fits, problem_of_arguments
+from shepherd.backends.output.filter import new_call_id
 from shepherd.backends.output.repair import loads, repair_json
 from shepherd.json_text import strict_json, too_deep
 from shepherd.messages import JsonObject, ToolCall, ToolSpec

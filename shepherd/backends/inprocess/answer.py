@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from shepherd.backends.base import Generation
-from shepherd.backends.output import ContentTokens, OutputFilter, PlainOutput
+from shepherd.backends.output.filter import OutputFilter, PlainOutput
+from shepherd.backends.output.text import ContentTokens
 from shepherd.errors import BackendError
 from shepherd.events import Event, EventCallback, FinishReason, Stats, Stop, TextEvent
 from shepherd.messages import Message

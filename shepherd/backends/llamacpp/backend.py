@@ -25,7 +25,7 @@ from shepherd.backends.llamacpp.prefilled import LlamaPrefilled, Request
 from shepherd.backends.llamacpp.request_builder import RequestBuilder
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.worker import Worker
-from shepherd.backends.output import OutputFilter, PlainOutput
+from shepherd.backends.output.filter import OutputFilter, PlainOutput
 from shepherd.backends.text_model import ModelFile, TextModel
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BusyError

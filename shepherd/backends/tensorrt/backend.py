@@ -12,7 +12,7 @@ from shepherd.backends.inprocess.answer import Answer
 from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
 from shepherd.backends.inprocess.sessions import SessionMemory, check_prompt_size, with_thinking
 from shepherd.backends.inprocess.threads import TextThread
-from shepherd.backends.output import OutputFilter
+from shepherd.backends.output.filter import OutputFilter
 from shepherd.backends.tensorrt.engine import (
     EngineSettings,
     TokenEngine,

@@ -11,7 +11,7 @@ from typing import Any
 from shepherd.backends.inprocess.answer import Answer, Finished, Text, Update
 from shepherd.backends.inprocess.prompt.prompt import Prompt
 from shepherd.backends.inprocess.prompt.special import Vocabulary
-from shepherd.backends.output import StopMatcher
+from shepherd.backends.output.markers import StopMatcher
 from shepherd.backends.tensorrt.engine import Step, TokenRequest, TokenStream
 from shepherd.errors import BackendError, InvalidRequestError
 from shepherd.events import FinishReason, Stats

@@ -4,7 +4,8 @@ import pytest
 
 from shepherd.backends.base import Generation
 from shepherd.backends.inprocess.answer import Answer, Finished, Text
-from shepherd.backends.output import GENERIC, OutputFilter
+from shepherd.backends.output.filter import OutputFilter
+from shepherd.backends.output.style import GENERIC
 from shepherd.events import FinishReason, Stats
 from tests.backends.llamacpp.support import LIST, Recorder
 

@@ -3,7 +3,7 @@
 import pytest
 
 from shepherd.backends.inprocess.grammar.constraint import CallSyntax, Constrainer, Constraint
-from shepherd.backends.output import GENERIC
+from shepherd.backends.output.style import GENERIC
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.session import Session

@@ -6,7 +6,7 @@ from shepherd.backends.inprocess.grammar.constraint import Constrainer
 from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
 from shepherd.backends.llamacpp.native.model import NativeModel
-from shepherd.backends.output import OutputFilter
+from shepherd.backends.output.filter import OutputFilter
 from shepherd.messages import Message
 from shepherd.session import Session
 from tests.backends.llamacpp.support import LIST

@@ -5,7 +5,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
-from shepherd.backends.output import GENERIC, OutputFilter, OutputStyle
+from shepherd.backends.output.filter import OutputFilter
+from shepherd.backends.output.style import GENERIC, OutputStyle
 from shepherd.events import TextEvent, Thinking
 from shepherd.messages import ToolSpec
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from shepherd.backends.output import STYLES
+from shepherd.backends.output.style import STYLES
 from shepherd.events import CodeBlock
 from tests.backends.output.support import TOOLS, Outcome, parse, pieces
 from tests.examples import few, some

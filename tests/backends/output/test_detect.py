@@ -2,7 +2,7 @@
 
 import pytest
 
-from shepherd.backends.output import GENERIC, STYLES, detect_style, with_separator
+from shepherd.backends.output.style import GENERIC, STYLES, detect_style, with_separator
 
 TEMPLATES = {
     "llama3": "{{ 'Environment: ipython\n' }}<|start_header_id|>…<|eot_id|>{{ '<|eom_id|>' }}",

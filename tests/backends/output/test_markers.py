@@ -8,8 +8,9 @@ from types import CodeType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.output import OutputFilter, OutputStyle
+from shepherd.backends.output.filter import OutputFilter
 from shepherd.backends.output.markers import Hit, MarkerSet
+from shepherd.backends.output.style import OutputStyle
 from shepherd.messages import ToolSpec
 
 texts = st.text("ab<", max_size=8)

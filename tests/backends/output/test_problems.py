@@ -2,7 +2,8 @@
 
 import pytest
 
-from shepherd.backends.output import GENERIC, OutputFilter
+from shepherd.backends.output.filter import OutputFilter
+from shepherd.backends.output.style import GENERIC
 from tests.backends.output.support import TOOLS
 
 BROKEN = '<tool_call>\n{"name": "read_file", "arguments": {"path": "x}}\n</tool_call>\n'

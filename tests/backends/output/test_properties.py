@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.backends.output import STYLES, OutputStyle
+from shepherd.backends.output.style import STYLES, OutputStyle
 from shepherd.messages import ToolSpec
 from tests.backends.output.strategies import cut_seeds, cuts, marked_text, text_with_words
 from tests.backends.output.support import TOOLS, Outcome, parse, pieces, schema

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.backends.output import STYLES
+from shepherd.backends.output.style import STYLES
 from tests.backends.output.families import FAMILIES, Family
 from tests.backends.output.support import Outcome, parse
 from tests.backends.output.writers import Arguments, Call, as_json, as_text

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.output import GENERIC, STYLES, ContentTokens, OutputFilter, StopMatcher
+from shepherd.backends.output.filter import OutputFilter
+from shepherd.backends.output.markers import StopMatcher
+from shepherd.backends.output.style import GENERIC, STYLES
+from shepherd.backends.output.text import ContentTokens
 from shepherd.sampling import TokenLogprob
 from tests.backends.output.support import TOOLS, pieces
 from tests.backends.output.test_corpus import Case, corpus, families

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.backends.output import StopMatcher
+from shepherd.backends.output.markers import StopMatcher
 from tests.backends.output.strategies import cut_seeds, cuts
 from tests.backends.output.support import pieces
 from tests.examples import examples

@@ -2,7 +2,8 @@
 
 import pytest
 
-from shepherd.backends.output import GENERIC, OutputFilter
+from shepherd.backends.output.filter import OutputFilter
+from shepherd.backends.output.style import GENERIC
 from shepherd.events import CodeBlock, Text
 from shepherd.messages import ToolSpec
 from tests.backends.output.support import TOOLS, schema

@@ -10,8 +10,8 @@ from shepherd.backends.inprocess.grammar.gbnf import add_gbnf
 from shepherd.backends.inprocess.grammar.lark import Rules, characters, json_value, literal, through
 from shepherd.backends.inprocess.grammar.matcher import ignored_keywords
 from shepherd.backends.inprocess.grammar.schema import prepare
-from shepherd.backends.output import CallFormat, OutputFilter, OutputStyle
-from shepherd.backends.output.style import ThinkMarkers
+from shepherd.backends.output.filter import OutputFilter
+from shepherd.backends.output.style import CallFormat, OutputStyle, ThinkMarkers
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 from shepherd.session import OutputFormat, Session

@@ -16,12 +16,7 @@ from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.backends.inprocess.prompt.fragments import FragmentTokenizer, Tail
 from shepherd.backends.inprocess.prompt.special import SpecialTexts, TemplateModel, without_marks
 from shepherd.backends.inprocess.prompt.template import CHATML, ChatTemplate, TemplateFailedError
-from shepherd.backends.output import (
-    CallFormat,
-    OutputStyle,
-    detect_style,
-    with_separator,
-)
+from shepherd.backends.output.style import CallFormat, OutputStyle, detect_style, with_separator
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, Role, ToolCall
 
