@@ -3,7 +3,6 @@
 import re
 from typing import NamedTuple
 
-from shepherd.backends.output.catalog import ToolCatalog
 from shepherd.backends.output.json_calls import FENCED_LANGUAGES, FencedCallReader
 from shepherd.backends.output.markers import Hit
 from shepherd.backends.output.modes import (
@@ -12,9 +11,9 @@ from shepherd.backends.output.modes import (
     Lead,
     Machine,
     Mode,
-    ProseMarkers,
 )
 from shepherd.backends.output.reader import Verdict
+from shepherd.backends.output.style import CallFormat
 from shepherd.events import CallbackEvent
 
 FENCE_MARKERS = ("```", "~~~")
@@ -40,16 +39,13 @@ class Opening(NamedTuple):
 class FenceOpening(Mode):
     """The rest of a line that begins with a fence: a code block, if it is an info string.
 
-    With a catalog, the block may turn out to be only a call.
+    If the style has calls in fences, the block may turn out to be only a call.
     """
 
-    def __init__(
-        self, machine: Machine, lead: Lead, marker: str, catalog: ToolCatalog | None
-    ) -> None:
+    def __init__(self, machine: Machine, lead: Lead, marker: str) -> None:
         self._machine = machine
         self._lead = lead
         self._line = marker
-        self._catalog = catalog
 
     def feed(self, text: str) -> str:
         end = text.find("\n")
@@ -74,13 +70,15 @@ class FenceOpening(Mode):
         fence = self._line[0] * _fence_length(self._line)
         info = self._line[len(fence) :].split()
         opening = Opening(self._lead, self._line, info[0] if info else "")
-        block = CodeBlock(self._machine, fence, opening.language)
-        if self._catalog and opening.language in FENCED_LANGUAGES:
-            reader = FencedCallReader(self._catalog, fence)
-            self._machine.mode = FencedCandidate(self._machine, reader, opening, block)
+        machine = self._machine
+        block = CodeBlock(machine, fence, opening.language)
+        has_fenced_calls = machine.catalog and CallFormat.FENCED in machine.grammar.style.formats
+        if has_fenced_calls and opening.language in FENCED_LANGUAGES:
+            reader = FencedCallReader(machine.catalog, fence)
+            machine.mode = FencedCandidate(machine, reader, opening, block)
         else:
-            opening.show(self._machine)
-            self._machine.mode = block
+            opening.show(machine)
+            machine.mode = block
 
     def _not_info(self, line: str) -> int | None:
         """The position that rules out an opening line: a later backtick, or the maximum length."""
@@ -132,8 +130,7 @@ class CodeBlock(HoldingMode):
         end = fence.end()
         if end == len(text) or text.startswith(("\n", "\r\n"), end):
             return Hit(end, "")
-        markers = ProseMarkers.of(self._machine.grammar)
-        return markers.anywhere.at(text, end, final=final)
+        return self._machine.grammar.anywhere.at(text, end, final=final)
 
     def _hold(self, text: str, start: int) -> None:
         self._put(text[:start])

@@ -2,103 +2,36 @@
 
 import codecs
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from shepherd.backends.output.bodies import CALL_TOKENS
 from shepherd.backends.output.catalog import ToolCatalog
 from shepherd.backends.output.fences import FENCE_MARKERS, FenceOpening
 from shepherd.backends.output.harmony import HARMONY_OPENERS, open_message
 from shepherd.backends.output.json_calls import BareJsonReader, MistralReader
 from shepherd.backends.output.modes import Candidate, Grammar, Lead, Machine, Mode, Opener
 from shepherd.backends.output.reader import ElementReader, FunctionReader, ReaderFactory
-from shepherd.backends.output.style import CallFormat, OutputStyle, ThinkMarkers
-from shepherd.backends.output.tagged import TaggedReader
+from shepherd.backends.output.style import CallFormat, OutputStyle
+from shepherd.backends.output.tagged import CLOSINGS, TAGS, TaggedReader
 from shepherd.backends.output.text import TextEvent
-from shepherd.backends.output.thinking import Thinking, answer_closing, answer_opening
+from shepherd.backends.output.thinking import (
+    Thinking,
+    answer_closing,
+    answer_opening,
+    stray_closing,
+    thinking_opening,
+)
 from shepherd.events import CallbackEvent, Text
 from shepherd.messages import ToolCall, ToolSpec
 
-_TAGS = {
-    "<tool_call>": "</tool_call>",
-    "<tool_calls>": "</tool_calls>",
-    "<tools>": "</tools>",
-    "<function_calls>": "</function_calls>",
-    "<function_call>": "</function_call>",
-    "<minimax:tool_call>": "</minimax:tool_call>",
-    "<seed:tool_call>": "</seed:tool_call>",
-    "<｜DSML｜function_calls>": "</｜DSML｜function_calls>",
-    "<｜DSML｜tool_calls>": "</｜DSML｜tool_calls>",
-    "<TOOLCALL>": "</TOOLCALL>",
-    "<|tool_call>": "<tool_call|>",
-    "<start_function_call>": "<end_function_call>",
-    "<|tool_call_start|>": "<|tool_call_end|>",
-    "<|START_ACTION|>": "<|END_ACTION|>",
-    "<|tools_prefix|>": "<|tools_suffix|>",
-    "<|open|>tools<|sep|>": "<|close|>tools<|sep|>",
-    "<|action_start|><|plugin|>": "<|action_end|>",
-}
-_PREFIXES = {
-    "<|python_tag|>": "<|eom_id|>",
-    "<|tool_call|>": "<|/tool_call|>",
-    "<|function_call|>": "<|message_sep|>",
-    "<|message_sep|>\n\nfunction call<|role_sep|>\n": "<|message_sep|>",
-}
-_SECTIONS = {
-    "<｜tool▁calls▁begin｜>": "<｜tool▁calls▁end｜>",
-    "<｜tool_calls_begin｜>": "<｜tool_calls_end｜>",
-    "<|tool_calls_section_begin|>": "<|tool_calls_section_end|>",
-} | {t.begin: t.end for t in CALL_TOKENS}
 _FUNCTIONS = (
     "<function={}>", '<function name="{}">', '<invoke name="{}">', '<｜DSML｜invoke name="{}">',
 )  # fmt: skip
 
-ORPHANS = frozenset(
-    {*_TAGS.values(), *_PREFIXES.values(), *_SECTIONS.values(), "</function>", "</invoke>", ";"}
-    | {"<|tool_response>"}
-)
+ORPHANS = frozenset({*CLOSINGS.values(), "</function>", "</invoke>", ";", "<|tool_response>"})
 """Texts without a meaning after a call: extra closing tags of some models, the semicolon between
 Llama's bare calls, and the end token of Gemma 4's turns."""
-
-
-@lru_cache(maxsize=32)
-def call_markers(
-    formats: frozenset[CallFormat], names: tuple[str, ...]
-) -> Mapping[str, ReaderFactory]:
-    """The markers that begin a call anywhere in a line."""
-    table: dict[str, ReaderFactory] = {}
-    for format_, tags in (
-        (CallFormat.TAGGED, _TAGS),
-        (CallFormat.PREFIXED, _PREFIXES),
-        (CallFormat.SECTION, _SECTIONS),
-    ):
-        if format_ in formats:
-            table |= {opening: _tagged(closing) for opening, closing in tags.items()}
-    if CallFormat.PREFIXED in formats:
-        table["[TOOL_CALLS]"] = MistralReader
-    if CallFormat.XML in formats:
-        table |= {f.format(n): FunctionReader for f in _FUNCTIONS for n in names}
-    return table
-
-
-@lru_cache(maxsize=32)
-def line_markers(
-    formats: frozenset[CallFormat], names: tuple[str, ...]
-) -> Mapping[str, ReaderFactory]:
-    """The markers that begin a call only at the start of a line."""
-    table: dict[str, ReaderFactory] = {}
-    if CallFormat.JSON in formats:
-        table |= {"{": BareJsonReader, "[": BareJsonReader}
-    if CallFormat.PREFIXED in formats:
-        table["functools["] = BareJsonReader
-    if CallFormat.ELEMENT in formats:
-        table |= {f"<{name}": ElementReader for name in names}
-    return table
-
-
-def _tagged(closing: str) -> ReaderFactory:
-    return lambda catalog, _marker: TaggedReader(catalog, closing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,20 +171,50 @@ def _continue_text(
 def _grammar(style: OutputStyle, names: tuple[str, ...]) -> Grammar:
     """The grammar of `style` with tools of these names; without tools there are no calls."""
     formats = style.formats if names else frozenset[CallFormat]()
-    calls = call_markers(formats, names)
-    anywhere: dict[str, Opener] = _candidates(calls)
+    calls = _call_markers(formats, names)
+    anywhere = _candidates(calls)
     if style.answer:
         closing = answer_closing([a.close for a in style.answer], calls)
         anywhere |= {a.close: closing for a in style.answer}
     if CallFormat.HARMONY in style.formats:
         anywhere |= HARMONY_OPENERS
-    at_line = (
-        _thoughts(style.think)
-        | {a.open: answer_opening for a in style.answer if a.open}
-        | _fences(fenced_calls=CallFormat.FENCED in formats)
-        | _candidates(line_markers(formats, names))
-    )
-    return Grammar(style, anywhere, at_line, calls, ORPHANS if names else frozenset())
+    at_line: dict[str, Opener] = {
+        **{markers.open: partial(thinking_opening, markers) for markers in style.think},
+        **{markers.close: partial(stray_closing, markers) for markers in style.think},
+        **{a.open: answer_opening for a in style.answer if a.open},
+        **dict.fromkeys(FENCE_MARKERS, FenceOpening),
+        **_candidates(_line_markers(formats, names)),
+    }
+    return Grammar(style, anywhere, at_line, calls, ORPHANS if names else ())
+
+
+def _call_markers(
+    formats: Collection[CallFormat], names: Iterable[str]
+) -> dict[str, ReaderFactory]:
+    """The markers that begin a call anywhere in a line."""
+    table: dict[str, ReaderFactory] = {}
+    for format_, tags in TAGS.items():
+        if format_ in formats:
+            table |= dict.fromkeys(tags, TaggedReader)
+    if CallFormat.PREFIXED in formats:
+        table["[TOOL_CALLS]"] = MistralReader
+    if CallFormat.XML in formats:
+        table |= {f.format(n): FunctionReader for f in _FUNCTIONS for n in names}
+    return table
+
+
+def _line_markers(
+    formats: Collection[CallFormat], names: Iterable[str]
+) -> dict[str, ReaderFactory]:
+    """The markers that begin a call only at the start of a line."""
+    table: dict[str, ReaderFactory] = {}
+    if CallFormat.JSON in formats:
+        table |= {"{": BareJsonReader, "[": BareJsonReader}
+    if CallFormat.PREFIXED in formats:
+        table["functools["] = BareJsonReader
+    if CallFormat.ELEMENT in formats:
+        table |= {f"<{name}": ElementReader for name in names}
+    return table
 
 
 def _first_thought(
@@ -262,42 +225,6 @@ def _first_thought(
         if tail.endswith(markers.open):
             return Thinking(machine, markers, newline=tail == prompt_tail)
     return Thinking(machine, style.think[0]) if thinking and style.think else None
-
-
-def _thoughts(think: Iterable[ThinkMarkers]) -> dict[str, Opener]:
-    openers: dict[str, Opener] = {}
-    for markers in think:
-        openers[markers.open] = _think_opener(markers)
-        openers[markers.close] = _stray_close(markers)
-    return openers
-
-
-def _think_opener(markers: ThinkMarkers) -> Opener:
-    def open_thinking(machine: Machine, lead: Lead, _marker: str) -> Mode:
-        if machine.sink.has_content and not lead.after_call:
-            machine.sink.put(CallbackEvent.CONTENT, lead.text)
-        return Thinking(machine, markers)
-
-    return open_thinking
-
-
-def _stray_close(markers: ThinkMarkers) -> Opener:
-    def drop_or_show(machine: Machine, lead: Lead, marker: str) -> Mode:
-        if machine.sink.has_content:
-            machine.sink.put(CallbackEvent.CONTENT, lead.text + marker)
-            machine.resume()
-        else:
-            machine.resume(line_start=True, newlines=markers.after)
-        return machine.mode
-
-    return drop_or_show
-
-
-def _fences(*, fenced_calls: bool) -> dict[str, Opener]:
-    def open_fence(machine: Machine, lead: Lead, marker: str) -> Mode:
-        return FenceOpening(machine, lead, marker, machine.catalog if fenced_calls else None)
-
-    return dict.fromkeys(FENCE_MARKERS, open_fence)
 
 
 def _candidates(readers: Mapping[str, ReaderFactory]) -> dict[str, Opener]:

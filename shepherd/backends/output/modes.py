@@ -2,9 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from shepherd.backends.output.catalog import ParsedCall, ToolCatalog
@@ -63,19 +61,32 @@ Opener = Callable[["Machine", Lead, str], Mode]
 """`opener(machine, lead, marker)` returns the mode that continues after `marker`."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Grammar:
     """The markers in the output of a style, for tools of certain names.
 
-    `anywhere` markers count in the middle of a line, `at_line` markers only at its start. `calls`
-    are those of `anywhere` that begin a call. `orphans` are ignored after a call.
+    `anywhere` markers count in the middle of a line too, all others only at its start. `calls` are
+    those of `anywhere` that begin a call.
     """
 
-    style: OutputStyle
-    anywhere: Mapping[str, Opener]
-    at_line: Mapping[str, Opener]
-    calls: Mapping[str, ReaderFactory]
-    orphans: frozenset[str]
+    def __init__(
+        self,
+        style: OutputStyle,
+        anywhere: Mapping[str, Opener],
+        at_line: Mapping[str, Opener],
+        calls: Mapping[str, ReaderFactory],
+        orphans: Collection[str],
+    ) -> None:
+        """`orphans` are ignored after a call."""
+        self.style = style
+        self.calls = calls
+        self.openers = {**at_line, **anywhere}
+        self.anywhere = MarkerSet(anywhere)
+        self.at_line = MarkerSet(self.openers)
+        self.after_call = MarkerSet({*self.openers, *orphans})
+        self.after_drafted_call = MarkerSet({*calls, *orphans})
+        """What may follow a call that ends the reasoning."""
+        self.trigger = re.compile("[" + re.escape("\n" + "".join(self.anywhere.first)) + "]")
+        """The characters at which the middle of a line may end."""
 
 
 class Machine:
@@ -181,26 +192,6 @@ class Candidate(Mode):
         self._machine.sink.put(CallbackEvent.CONTENT, text)
 
 
-class ProseMarkers(NamedTuple):
-    """The markers in the middle of a line, at its start, and after a call."""
-
-    openers: dict[str, Opener]
-    anywhere: MarkerSet
-    at_line: MarkerSet
-    after_call: MarkerSet
-    trigger: re.Pattern[str]
-
-    @staticmethod
-    @lru_cache(maxsize=32)
-    def of(grammar: Grammar) -> "ProseMarkers":
-        """The sets for a grammar; equal sets are created once."""
-        inside = MarkerSet(grammar.anywhere)
-        trigger = re.compile("[" + re.escape("\n" + "".join(inside.first)) + "]")
-        openers = {**grammar.at_line, **grammar.anywhere}
-        behind = MarkerSet(openers.keys() | grammar.orphans)
-        return ProseMarkers(openers, inside, MarkerSet(openers), behind, trigger)
-
-
 class Prose(HoldingMode):
     """Text up to the next marker.
 
@@ -210,7 +201,7 @@ class Prose(HoldingMode):
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._markers = ProseMarkers.of(machine.grammar)
+        self._grammar = machine.grammar
         self._line_start = True
         self._after_call = False
         self._newlines = 0
@@ -223,7 +214,7 @@ class Prose(HoldingMode):
         self._newlines = newlines
 
     def feed(self, text: str) -> str:
-        if self._line_start or self._held or self._newlines or self._markers.trigger.search(text):
+        if self._line_start or self._held or self._newlines or self._grammar.trigger.search(text):
             return super().feed(text)
         self._put(text)
         return ""
@@ -237,7 +228,7 @@ class Prose(HoldingMode):
                 lead, pos = pos, self._behind_lead(text, pos)
                 hit = self._marker_at_line(text, lead, pos, final=final)
             else:
-                match = self._markers.trigger.search(text, pos)
+                match = self._grammar.trigger.search(text, pos)
                 if match is None:
                     break
                 lead = pos = match.start()
@@ -273,12 +264,13 @@ class Prose(HoldingMode):
             return None
         if pos == len(text):
             return None if final else Hit(pos, None)
-        markers = self._markers.after_call if self._after_call else self._markers.at_line
+        grammar = self._grammar
+        markers = grammar.after_call if self._after_call else grammar.at_line
         return markers.at(text, pos, final=final)
 
     def _marker_inside(self, text: str, pos: int, *, final: bool) -> Hit | None:
         quoted = (text[pos - 1] if pos else self._last) == "`"
-        return None if quoted else self._markers.anywhere.at(text, pos, final=final)
+        return None if quoted else self._grammar.anywhere.at(text, pos, final=final)
 
     def _no_marker(self, text: str, lead: int, pos: int) -> tuple[str, int]:
         """Where to go on: behind the character, or behind whitespace, dropped after a call."""
@@ -301,7 +293,7 @@ class Prose(HoldingMode):
     def _enter(self, text: str, lead: int, index: int, marker: str) -> str:
         """Let what the marker begins take over; an orphaned closing tag begins nothing."""
         rest = text[index + len(marker) :]
-        opener = self._markers.openers.get(marker)
+        opener = self._grammar.openers.get(marker)
         if opener is None:
             self.resume(line_start=True, after_call=True, newlines=0)
             return rest

@@ -102,8 +102,8 @@ class ClosingReader(CallReader):
     def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
         """The calls in the text so far; empty if there are none, None if more text is needed."""
 
-    def _problem(self, text: str) -> str:
-        """The problem of `text`, which is not a valid call."""
+    def _problem(self) -> str:
+        """The problem of the text so far, which is not a valid call."""
         return ""
 
     def feed(self, text: str) -> Verdict | None:
@@ -122,7 +122,7 @@ class ClosingReader(CallReader):
         if truncated or not self._started:
             return self._reject()
         calls = self._parse(Scope(final=True))
-        return self._accept(calls) if calls else self._reject(self._problem(self._read))
+        return self._accept(calls) if calls else self._reject(self._problem())
 
     def _search(self) -> Verdict | None:
         """Look for the closing tag, and parse up to each one that may be it."""
@@ -131,13 +131,20 @@ class ClosingReader(CallReader):
             if hit.marker is None:
                 self._use(hit.start)
                 return None
-            self._use(hit.start + len(hit.marker))
-            calls = self._parse(Scope()) if self._tried.worth_it() else None
-            if calls is not None:
-                return self._accept(calls) if calls else self._reject(self._problem(self._read))
+            verdict = self._close(hit.start + len(hit.marker))
+            if verdict is not None:
+                return verdict
         self._tried.see(self._pending)
         self._use(len(self._pending))
         return None
+
+    def _close(self, end: int) -> Verdict | None:
+        """Parse up to a closing tag that ends at `end`; None if the tag is inside of a value."""
+        self._use(end)
+        calls = self._parse(Scope()) if self._tried.worth_it() else None
+        if calls is None:
+            return None
+        return self._accept(calls) if calls else self._reject(self._problem())
 
 
 class ElementReader(ClosingReader):
@@ -209,5 +216,5 @@ class FunctionReader(ClosingReader):
     def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
         return parse_body(self._marker + self._read, self._catalog, scope)
 
-    def _problem(self, text: str) -> str:
-        return problem_of(self._marker + text, self._catalog)
+    def _problem(self) -> str:
+        return problem_of(self._marker + self._read, self._catalog)

@@ -3,12 +3,50 @@
 import re
 from enum import Enum, auto
 
-from shepherd.backends.output.bodies import body_starts, parse_body
+from shepherd.backends.output.bodies import CALL_TOKENS, body_starts, parse_body
 from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, problem_of
-from shepherd.backends.output.markers import MarkerSet
-from shepherd.backends.output.reader import Attempts, CallReader, Verdict
+from shepherd.backends.output.reader import ClosingReader, Verdict
 from shepherd.backends.output.repair import JsonScanner, Stop
+from shepherd.backends.output.style import CallFormat
 from shepherd.backends.output.xml import Scope
+
+_WRAPPERS = {
+    "<tool_call>": "</tool_call>",
+    "<tool_calls>": "</tool_calls>",
+    "<tools>": "</tools>",
+    "<function_calls>": "</function_calls>",
+    "<function_call>": "</function_call>",
+    "<minimax:tool_call>": "</minimax:tool_call>",
+    "<seed:tool_call>": "</seed:tool_call>",
+    "<｜DSML｜function_calls>": "</｜DSML｜function_calls>",
+    "<｜DSML｜tool_calls>": "</｜DSML｜tool_calls>",
+    "<TOOLCALL>": "</TOOLCALL>",
+    "<|tool_call>": "<tool_call|>",
+    "<start_function_call>": "<end_function_call>",
+    "<|tool_call_start|>": "<|tool_call_end|>",
+    "<|START_ACTION|>": "<|END_ACTION|>",
+    "<|tools_prefix|>": "<|tools_suffix|>",
+    "<|open|>tools<|sep|>": "<|close|>tools<|sep|>",
+    "<|action_start|><|plugin|>": "<|action_end|>",
+}
+_PREFIXES = {
+    "<|python_tag|>": "<|eom_id|>",
+    "<|tool_call|>": "<|/tool_call|>",
+    "<|function_call|>": "<|message_sep|>",
+    "<|message_sep|>\n\nfunction call<|role_sep|>\n": "<|message_sep|>",
+}
+_SECTIONS = {
+    "<｜tool▁calls▁begin｜>": "<｜tool▁calls▁end｜>",
+    "<｜tool_calls_begin｜>": "<｜tool_calls_end｜>",
+    "<|tool_calls_section_begin|>": "<|tool_calls_section_end|>",
+} | {tokens.begin: tokens.end for tokens in CALL_TOKENS}
+TAGS = {
+    CallFormat.TAGGED: _WRAPPERS,
+    CallFormat.PREFIXED: _PREFIXES,
+    CallFormat.SECTION: _SECTIONS,
+}
+CLOSINGS = _WRAPPERS | _PREFIXES | _SECTIONS
+"""The closing tag of each opening tag, by format and of all formats."""
 
 _BLANK = re.compile(r"\s*(?:`{3,}(?:json|xml|tool_call)?[ \t]*\n\s*)?")
 _TAIL = re.compile(r"[\s}\];,`]*")
@@ -24,25 +62,23 @@ class _State(Enum):
     RAW = auto()  # inside anything else: wait for the closing tag
 
 
-class TaggedReader(CallReader):
+class TaggedReader(ClosingReader):
     """Reads the body of a tag: JSON values, or any format that `parse_body` knows.
 
     A closing tag inside a JSON string is part of the string, unless a line ends directly after it:
     then the string was left open. Without a closing tag the body ends with its JSON or the output.
     """
 
-    def __init__(self, catalog: ToolCatalog, closing: str) -> None:
-        super().__init__()
+    def __init__(self, catalog: ToolCatalog, marker: str) -> None:
+        self._tag = CLOSINGS[marker]
+        super().__init__(self._tag, ())
         self._catalog = catalog
-        self._closes = MarkerSet.of(closing)
         self._state = _State.HEAD
         self._scanner = JsonScanner()
         self._scanned = 0  # the length of the pending text that the JSON scanner has read
-        self._value_start = 0  # the index where the current JSON value begins
+        self._value_start = 0  # the number of parts before the current JSON value
         self._calls: tuple[ParsedCall, ...] = ()
-        self._fallback: tuple[int, int] | None = None  # first closing tag inside a string
-        self._length = 0
-        self._tried = Attempts()
+        self._tag_in_string: tuple[int, int] | None = None  # the place of the first one
 
     def feed(self, text: str) -> Verdict | None:
         self._pending += text
@@ -61,25 +97,16 @@ class TaggedReader(CallReader):
             case _State.TAIL:
                 return self._tail()
             case _State.RAW:
-                return self._raw()
+                return self._search() or False
 
     def finish(self, *, truncated: bool) -> Verdict:
         if self._state is _State.TAIL:
             return self._accept(self._calls)
-        if self._state is _State.HEAD or truncated:
-            self._take(len(self._pending))
-            return self._reject()
-        self._take(len(self._pending))
-        if self._fallback is not None:
-            return self._finish_at(*self._fallback)
-        calls = parse_body(self._value, self._catalog, Scope(final=True))
-        if calls:
-            return self._accept(self._calls + calls)
-        return self._reject(problem_of(self._value, self._catalog))
-
-    def _finish_at(self, start: int, end: int) -> Verdict:
-        """End at a closing tag inside of a string that was never closed."""
-        text = self._read
+        if self._tag_in_string is None or truncated:
+            return super().finish(truncated=truncated)
+        # the string was never closed: the call ends at the closing tag inside of it
+        self._use(len(self._pending))
+        text, (start, end) = self._read, self._tag_in_string
         calls = parse_body(text[:start], self._catalog, Scope(final=True)) or ()
         return Verdict(text[:end], calls, text[end:])
 
@@ -87,9 +114,15 @@ class TaggedReader(CallReader):
     def _value(self) -> str:
         return "".join(self._parts[self._value_start :])
 
-    def _take(self, length: int) -> None:
-        self._use(length)
-        self._length += length
+    def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
+        if scope.final:
+            calls = parse_body(self._value, self._catalog, scope)
+        else:
+            calls = parse_body(self._value.removesuffix(self._tag), self._catalog, _CLOSED)
+        return calls and (*self._calls, *calls)
+
+    def _problem(self) -> str:
+        return problem_of(self._value.removesuffix(self._tag), self._catalog)
 
     def _head(self) -> Verdict | bool:
         """Decide by its beginning what kind of body it is, or that it is none."""
@@ -101,8 +134,7 @@ class TaggedReader(CallReader):
         if not head or (head[0] == "`" and "\n" not in head and len(head) < len("```tool_call\n")):
             return False
         if head[0] in "{[":
-            self._take(start)
-            self._start_json()
+            self._start_json(start)
             return True
         hit = body_starts(self._catalog.names).at(head, 0)
         if hit is None:
@@ -114,10 +146,13 @@ class TaggedReader(CallReader):
             if behind is None or behind.end() == len(head):
                 wait = behind is not None and len(head) < _MAX_HEAD
                 return False if wait else self._reject()
+        self._started = True
         self._state = _State.RAW
         return True
 
-    def _start_json(self) -> None:
+    def _start_json(self, at: int) -> None:
+        self._use(at)
+        self._started = True
         self._state = _State.JSON
         self._scanner = JsonScanner()
         self._scanned = 0
@@ -127,41 +162,36 @@ class TaggedReader(CallReader):
         """Follow a JSON value."""
         stop, at = self._scanner.scan(self._pending, self._scanned)
         self._scanned = 0
-        if stop is Stop.MORE:
-            self._take(at)
-            return False
-        if stop is Stop.TOO_DEEP:
-            self._state = _State.RAW
-        elif stop is Stop.CLOSED:
-            self._take(at)
-            return self._value_closed()
-        elif stop is Stop.ANGLE:
-            return self._angle(at)
-        else:
-            self._scanned = at
-        return True
-
-    def _value_closed(self) -> bool:
-        calls = parse_body(self._value, self._catalog, _CLOSED) or ()
-        self._calls += calls
-        self._state = _State.TAIL if calls else _State.RAW
+        match stop:
+            case Stop.MORE:
+                self._use(at)
+                return False
+            case Stop.TOO_DEEP:
+                self._state = _State.RAW
+            case Stop.CLOSED:
+                self._use(at)
+                calls = parse_body(self._value, self._catalog, _CLOSED) or ()
+                self._calls += calls
+                self._state = _State.TAIL if calls else _State.RAW
+            case Stop.ANGLE:
+                return self._angle(at)
+            case Stop.KEY | Stop.VALUE:
+                self._scanned = at
         return True
 
     def _angle(self, at: int) -> Verdict | bool:
         """A `<` in a JSON value: the closing tag, a part of a string, or not yet known."""
-        hit = self._closes.at(self._pending, at)
-        if hit is None:
-            self._scanner.skip_angle()
-            self._scanned = at + 1
-            return True
-        end = at + len(hit.marker or "")
-        if hit.marker is None or (self._scanner.quote and end == len(self._pending)):
-            self._take(at)
-            return False
-        if not self._scanner.quote or self._pending[end] == "\n":
-            return self._close(at, end)
-        if self._fallback is None:
-            self._fallback = (self._length + at, self._length + end)
+        hit = self._closing.at(self._pending, at)
+        if hit is not None:
+            end = at + len(hit.marker or "")
+            if hit.marker is None or (self._scanner.quote and end == len(self._pending)):
+                self._use(at)
+                return False
+            if not self._scanner.quote or self._pending[end] == "\n":
+                return self._close(end) or True
+            if self._tag_in_string is None:
+                before = len(self._read)
+                self._tag_in_string = (before + at, before + end)
         self._scanner.skip_angle()
         self._scanned = at + 1
         return True
@@ -174,34 +204,12 @@ class TaggedReader(CallReader):
             return self._accept(self._calls)
         if start == len(self._pending):
             return False
-        hit = self._closes.at(self._pending, start)
+        hit = self._closing.at(self._pending, start)
         if hit is not None and hit.marker is None:
             return False
         if hit is not None and hit.marker is not None:
-            self._take(start + len(hit.marker))
+            self._use(start + len(hit.marker))
         elif self._pending[start : start + 1] == "{":
-            self._take(start)
-            self._start_json()
+            self._start_json(start)
             return True
         return self._accept(self._calls)
-
-    def _raw(self) -> Verdict | bool:
-        hit = self._closes.search(self._pending)
-        start = len(self._pending) if hit is None else hit.start
-        self._tried.see(self._pending[:start])
-        if hit is None or hit.marker is None:
-            self._take(start)
-            return False
-        return self._close(start, start + len(hit.marker))
-
-    def _close(self, start: int, end: int) -> Verdict | bool:
-        """Parse what stands before a closing tag; a tag inside of a value goes on."""
-        self._take(start)
-        body = self._value if self._tried.worth_it() else ""
-        calls = parse_body(body, self._catalog, _CLOSED) if body else None
-        self._take(end - start)
-        if calls is None:
-            return True
-        if calls:
-            return self._accept(self._calls + calls)
-        return self._reject(problem_of(body, self._catalog))

@@ -102,7 +102,7 @@ class DraftedCall(Mode):
     def _behind(self, text: str) -> str:
         """After a call: another one, or text, with which all of it was only reasoning."""
         self._held = ""
-        hit = _after_call(self._machine.grammar).after_space(text)
+        hit = self._machine.grammar.after_drafted_call.after_space(text)
         if hit is None:
             return self._no_call(text)
         if hit.marker is None:
@@ -125,10 +125,21 @@ def _ends(grammar: Grammar, closes: tuple[str, ...]) -> MarkerSet:
     return MarkerSet((*closes, *("\n" + marker for marker in grammar.calls)))
 
 
-@lru_cache(maxsize=32)
-def _after_call(grammar: Grammar) -> MarkerSet:
-    """The markers that may follow a call that ends the reasoning."""
-    return MarkerSet((*grammar.calls, *grammar.orphans))
+def thinking_opening(markers: ThinkMarkers, machine: Machine, lead: Lead, _marker: str) -> Mode:
+    """After an opening marker of reasoning."""
+    if machine.sink.has_content and not lead.after_call:
+        machine.sink.put(CallbackEvent.CONTENT, lead.text)
+    return Thinking(machine, markers)
+
+
+def stray_closing(markers: ThinkMarkers, machine: Machine, lead: Lead, marker: str) -> Mode:
+    """After a closing marker without reasoning: it is hidden, unless content precedes it."""
+    if machine.sink.has_content:
+        machine.sink.put(CallbackEvent.CONTENT, lead.text + marker)
+        machine.resume()
+    else:
+        machine.resume(line_start=True, newlines=markers.after)
+    return machine.mode
 
 
 def answer_opening(machine: Machine, lead: Lead, marker: str) -> Mode:
