@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 NOTE_WIDTH = 60
+_TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
+_USAGE_COLUMNS = ("day", "key", "model", "requests", *_TOKENS)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DURATION = re.compile(r"([0-9]{1,5})([mhdw])")
 _EXAMPLES = "write 30m, 12h, 30d, 8w"
@@ -148,17 +150,15 @@ def usage(
     """Requests and tokens of the server's keys, per day (UTC) and model."""
     from shepherd.cli.serve.database import usage_store
 
-    database = _database(context)
-    store = usage_store(database, Paths.from_env(os.environ), days)
-    rows = [] if store is None else [asdict(row) for row in store.read(days, key).result()]
+    store = usage_store(_database(context), Paths.from_env(os.environ), days)
+    uses = [] if store is None else store.read(days, key).result()
+    rows = [{name: getattr(use, name) for name in _USAGE_COLUMNS} for use in uses]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
-        return
-    if not rows:
+    elif rows:
+        show_table([_USAGE_COLUMNS, *([str(cell) for cell in row.values()] for row in rows)])
+    else:
         note("Nothing was used yet; `shepherd --server --auth-mode json` counts.")
-        return
-    columns = list(rows[0])
-    show_table([columns, *([str(row[name]) for name in columns] for row in rows)])
 
 
 def _checked_model(pattern: str) -> str:
