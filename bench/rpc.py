@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.table import markdown
 from bench.weights import SMOLLM2, chosen_models
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.rpc.probe import Address, WorkerError, probe
+from shepherd.backends.llamacpp.rpc.protocol import Address, WorkerError, probe
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.events import Stats, ignore_events
 from shepherd.messages import Message

@@ -19,7 +19,7 @@ from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.prices import read_prices
 
 if TYPE_CHECKING:
-    from shepherd.backends.llamacpp.embedding.pooling import Pooling
+    from shepherd.backends.llamacpp.embedding_engine import Pooling
 
 
 SCRIPT_PREFIX = "script:"
@@ -116,7 +116,7 @@ async def open_local(config: Config, *, parallel: Concurrency = ONE) -> Backend:
     from shepherd.backends.llamacpp import LlamaCppBackend
 
     if pooling is not None:
-        from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
+        from shepherd.backends.llamacpp.embedding_backend import LlamaEmbeddingBackend
 
         return await LlamaEmbeddingBackend.load(path, config.llamacpp, pooling, name=path.stem)
     return await LlamaCppBackend.load(
@@ -140,7 +140,7 @@ def _find_model(name: str, models_dir: str) -> "tuple[Path, Pooling | None]":
     It runs in a thread, because it imports the engine and reads the disk.
     """
     from shepherd.backends.llamacpp import locate_model
-    from shepherd.backends.llamacpp.embedding.pooling import pooling_of
+    from shepherd.backends.llamacpp.embedding_engine import pooling_of
 
     if name in _BUILTIN:
         return builtin_model(), None

@@ -1,6 +1,8 @@
 """`shepherd rpc-worker`: the addresses it refuses, and what its sandbox holds."""
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,15 +48,22 @@ def test_workers_are_named_one_by_one_or_with_commas() -> None:
     assert CliRunner().invoke(app, setting).stdout.startswith("[]")
 
 
-def test_the_sandbox_holds_code_and_the_cache_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory, from which Python imports, too."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    sys.path.insert(0, str(tmp_path))
+    yield tmp_path
+    sys.path.remove(str(tmp_path))
+
+
+def test_the_sandbox_holds_code_and_the_cache_alone(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    root = tmp_path / "cache"
+    root = project / "cache"
     program, profile = rpc_worker.boxed_program(Service("127.0.0.1", 1), root)
-    assert tmp_path.resolve() not in profile.readable
+    assert project.resolve() not in profile.readable
     assert Path(rpc_worker.__file__).parents[2].resolve() in profile.readable
     assert (profile.read_only, profile.writable, profile.root) == (True, (), root)
     assert "OPENAI_API_KEY" not in (program.environment or os.environ)

@@ -14,8 +14,8 @@ import pytest
 
 from shepherd.backends.base import Backend
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
-from shepherd.backends.llamacpp.embedding.pooling import Pooling
+from shepherd.backends.llamacpp.embedding_backend import LlamaEmbeddingBackend
+from shepherd.backends.llamacpp.embedding_engine import Pooling
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.settings import Config
 from shepherd.models import BUILTIN_NAME, builtin_model

@@ -139,10 +139,11 @@ async def test_a_rule_given_for_a_hop_holds(tmp_path: Path, port: int) -> None:
     "target", ["http://10.0.0.1/", "http://[::1]/", "http://2130706433/", "http://x.localhost/"]
 )
 async def test_a_hop_that_is_refused_anyway_is_not_asked_for(tmp_path: Path, target: str) -> None:
-    questions: list[Access] = []
+    questions: list[str] = []
 
-    async def authorize(access: Access, _preview: str) -> None:
-        questions.append(access)
+    async def authorize(access: Access, preview: str) -> bool:
+        questions.append(f"{access.target}: {preview}")
+        return True
 
     context = ToolContext(tmp_path, tmp_path / "spill", authorize=authorize)
     with pytest.raises(ToolError, match="not followed: private address refused: "):

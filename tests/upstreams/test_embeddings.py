@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from shepherd.backends.embedding import EmbeddingInput
-from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
-from shepherd.backends.llamacpp.embedding.pooling import Pooling
+from shepherd.backends.llamacpp.embedding_backend import LlamaEmbeddingBackend
+from shepherd.backends.llamacpp.embedding_engine import Pooling
 from tests.backends.llamacpp.embedders import CONTEXT, write_bert
 from tests.backends.llamacpp.support import settings
 from tests.patience import PATIENCE

@@ -1,7 +1,8 @@
 """All native objects of one loaded model, created and freed together."""
 
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -12,12 +13,14 @@ from shepherd.backends.base import Concurrency
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache, cache_capacity, open_disk_cache
 from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
+from shepherd.backends.llamacpp.native.batch import Span
 from shepherd.backends.llamacpp.native.context import NativeContext
-from shepherd.backends.llamacpp.native.determinism import make_deterministic
+from shepherd.backends.llamacpp.native.devices import has_gpu
 from shepherd.backends.llamacpp.native.fitting import Fit, fit_model, load_fitted
 from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeAdapters, NativeModel, configured_adapters
 from shepherd.backends.llamacpp.native.params import (
+    ROWS,
     TINY_MODEL,
     context_params,
     default_threads,
@@ -105,6 +108,7 @@ class Engine:
                 raise ModelLoadError(f"{path} is not a model that can generate text.")
             loaded = NativeAdapters(model, adapters)
             sequences = parallel.initial
+            # Sequences that share their cells cost no memory until they are used.
             if not model.keeps_state and not settings.deterministic:
                 sequences = max(parallel.initial, parallel.maximum)
             params = context_params(settings, sequences, model.traits)
@@ -115,7 +119,7 @@ class Engine:
             loaded.apply(context.handle)
             disk = open_disk_cache(order.cache, settings, path, params)
             if settings.deterministic:
-                _make_deterministic(model, context)
+                make_deterministic(model, context)
             pool = _sequence_pool(model, context, settings, disk)
             pool.set_initial_count(parallel.initial)
             speculator = open_speculator(settings, model, context) if pool.rolls_back else None
@@ -146,7 +150,7 @@ class Engine:
                 image_notice=order.choice.notice,
             )
             if workers is not None:
-                workers.check()
+                workers.check()  # weights on a worker that was lost meanwhile are zeros
             resources.pop_all()  # the engine frees them from here on
             return engine
 
@@ -238,16 +242,6 @@ def _image_encoder(
     return ImageEncoder(setup, model)
 
 
-def _make_deterministic(model: NativeModel, context: NativeContext) -> None:
-    """Raise ModelLoadError if results depend on the other tokens of a batch."""
-    if model.keeps_state:
-        raise ModelLoadError(
-            "llamacpp.deterministic is not possible with a recurrent model, because its memory "
-            "can't forget padding. Turn the setting off."
-        )
-    make_deterministic(context, model.vocab.size)
-
-
 def _sequence_pool(
     model: NativeModel,
     context: NativeContext,
@@ -269,3 +263,76 @@ def _sequence_pool(
         disk=disk if restores else None,
         shifts=settings.reuse_after_eviction and not settings.deterministic,
     )
+
+
+# Results that do not depend on the other tokens of a batch, for `llamacpp.deterministic`.
+#
+# llama.cpp chooses its kernels by the number of tokens, and kernels round differently. What differs
+# on a CPU, and what is done about it:
+#
+# - One token takes other kernels than several. Every part of a batch is padded to `rows` tokens.
+# - Flash attention splits long contexts by the number of tokens and threads. It is off.
+# - Attention sums over cells in the order of memory. Each sequence has its own cells.
+# - Repacked and tiled weights are computed in groups of tokens. Both are off.
+
+_GROUPS = 4
+"""A batch of so many times `rows` tokens is compared with its parts."""
+
+_MIN_TOKENS_ON_OTHER_DEVICES = 64
+"""BLAS libraries and GPUs have kernels for larger batches too."""
+
+
+def make_deterministic(model: NativeModel, context: NativeContext) -> None:
+    """Pad batches so that results do not depend on them; raises ModelLoadError if they still do.
+
+    The memory must be empty, and the parameters those of `set_context_params`.
+    """
+    if model.keeps_state:
+        raise ModelLoadError(
+            "llamacpp.deterministic is not possible with a recurrent model, because its memory "
+            "can't forget padding. Turn the setting off."
+        )
+    vocabulary = model.vocab.size
+
+    def agree(rows: int, count: int) -> bool:
+        context.pad_to(rows)
+        tokens = [place % vocabulary for place in range(1, count + 1)]
+        parts = [tokens[:rows], tokens[rows:-rows], tokens[-rows:]]
+        return _last_logits(context, [tokens], vocabulary) == _last_logits(
+            context, parts, vocabulary
+        )
+
+    choose_rows(agree)
+
+
+def choose_rows(agree: Callable[[int, int], bool]) -> int:
+    """The smallest number of rows with which all batches agree; raises ModelLoadError.
+
+    `agree(rows, tokens)` computes so many tokens at once and in parts of at least `rows`.
+    """
+    is_other_device = has_gpu() or sys.platform == "darwin"
+    for rows in ROWS:
+        tokens = _GROUPS * rows
+        if is_other_device:
+            tokens = max(tokens, _MIN_TOKENS_ON_OTHER_DEVICES)
+        if agree(rows, tokens):
+            return rows
+    raise ModelLoadError(
+        "llamacpp.deterministic is not possible with this model on this device: its results "
+        "depend on the number of tokens that are computed at once. Turn the setting off."
+    )
+
+
+def _last_logits(context: NativeContext, parts: Sequence[Sequence[int]], vocabulary: int) -> bytes:
+    """The last logits of a sequence that is decoded in parts, beside another one."""
+    start = 0
+    for part in parts:
+        spans = [Span(0, start, part, wants_logits=True)]
+        if context.sequences > 1:
+            spans.append(Span(1, start, part[::-1], wants_logits=start > 0))
+        context.decode(spans)
+        start += len(part)
+    logits = bytes(context.logits_row(len(parts[-1]) - 1, vocabulary))
+    context.clear()
+    context.decoded_tokens = context.decoded_batches = 0
+    return logits

@@ -204,7 +204,7 @@ def _workers(config: Config) -> Iterator[Check]:
     """Each RPC worker of the settings, asked for its devices."""
     if not config.llamacpp.rpc_servers:
         return
-    from shepherd.backends.llamacpp.rpc.probe import parse_addresses, probe
+    from shepherd.backends.llamacpp.rpc.protocol import parse_addresses, probe
     from shepherd.backends.llamacpp.rpc.workers import rpc_library
 
     broken = State.NOTE if config.model.provider else State.BROKEN

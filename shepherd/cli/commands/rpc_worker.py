@@ -184,7 +184,7 @@ def _watch(process: subprocess.Popen[bytes], service: "Service", box: str) -> in
 
 def _offer(process: subprocess.Popen[bytes], service: "Service") -> list[int] | None:
     """The memory of each device, once the worker answers; None if it ends before."""
-    from shepherd.backends.llamacpp.rpc.probe import Address, WorkerError, probe
+    from shepherd.backends.llamacpp.rpc.protocol import Address, WorkerError, probe
 
     end = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < end:

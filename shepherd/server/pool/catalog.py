@@ -141,7 +141,7 @@ _UNKNOWN = _Facts()
 
 def _facts(path: Path, settings: LlamaCppSection) -> _Facts | None:
     """What the header of a file tells; None if the file is damaged."""
-    from shepherd.backends.llamacpp.embedding.pooling import kind_of, pooling_of
+    from shepherd.backends.llamacpp.embedding_engine import kind_of, pooling_of
     from shepherd.backends.llamacpp.native.gguf import check_model_file, summarise
     from shepherd.backends.llamacpp.vision.projector import choose_projector
 

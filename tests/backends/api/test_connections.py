@@ -225,7 +225,9 @@ async def speak_http2(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 class Vendor(Endpoint):
     """One of the vendors' own hosts, although its address is on this machine."""
 
-    is_near = False
+    @property
+    def is_near(self) -> bool:
+        return False
 
 
 async def test_http2_many_at_once_on_one_connection(

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from shepherd.backends.llamacpp.engine import make_deterministic
 from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Span
-from shepherd.backends.llamacpp.native.determinism import make_deterministic
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import (
     context_params,
@@ -69,7 +69,7 @@ def watched_context(model: NativeModel, values: LlamaCppSection, sequences: int)
         set_context_params(params, model.trained_context)
     context = WatchedContext(model, params)
     if values.deterministic:
-        make_deterministic(context, model.vocab.size)
+        make_deterministic(model, context)
     return context
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def test_a_package_is_imported_whole_when_somebody_asks_for_it() -> None:
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def package(tmp_path: Path) -> Iterator[str]:
     """A package whose top fails."""
     folder = tmp_path / "topless"
     folder.mkdir()
@@ -33,8 +34,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (folder / "slow.py").write_text("import time\ntime.sleep(0.05)\nfrom . import part\n")
     (folder / "part.py").write_text("")
     (folder / "broken.py").write_text("import nothing_of_this_name\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    return folder.name
+    sys.path.insert(0, str(tmp_path))
+    yield folder.name
+    sys.path.remove(str(tmp_path))
 
 
 def test_threads_get_the_same_module(package: str) -> None:

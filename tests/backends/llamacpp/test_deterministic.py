@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp import LlamaCppBackend
+from shepherd.backends.llamacpp.engine import choose_rows
 from shepherd.backends.llamacpp.native.batch import Span, pad
-from shepherd.backends.llamacpp.native.determinism import choose_rows
 from shepherd.backends.llamacpp.native.params import ROWS
 from shepherd.errors import ModelLoadError
 from shepherd.models import builtin_model

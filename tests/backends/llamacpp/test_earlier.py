@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from shepherd.backends.base import Generation
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.scheduling.job import Job
-from shepherd.backends.llamacpp.speculation.drafts import (
+from shepherd.backends.llamacpp.scheduling.drafts import (
     MATCH_LENGTHS,
     Draft,
     DraftKind,
     EarlierAnswers,
 )
+from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.floor import Floor
 from tests.backends.llamacpp.support import (

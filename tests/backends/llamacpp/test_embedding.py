@@ -13,8 +13,8 @@ import pytest
 
 from shepherd.backends.embedding import Embedder, EmbeddingInput, Parts
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
-from shepherd.backends.llamacpp.embedding.pooling import Pooling, pooling_of
+from shepherd.backends.llamacpp.embedding_backend import LlamaEmbeddingBackend
+from shepherd.backends.llamacpp.embedding_engine import Pooling, pooling_of
 from shepherd.backends.opening import open_local
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.sections import ModelSection

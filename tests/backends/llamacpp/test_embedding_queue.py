@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.embedding.backend import EmbeddingQueue
+from shepherd.backends.llamacpp.embedding_backend import EmbeddingQueue
 from shepherd.errors import BackendError
 
 MAX_TOKENS, MAX_TEXTS = 10, 4

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import model_params
-from shepherd.backends.llamacpp.speculation.drafts import DraftKind, EscapedPrompt, NgramIndex
+from shepherd.backends.llamacpp.scheduling.drafts import DraftKind, EscapedPrompt, NgramIndex
 from tests.backends.llamacpp.support import settings
 
 IMAGE = -1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.speculation.payoff import AcceptanceRate, BatchCosts, StepBudget
+from shepherd.backends.llamacpp.scheduling.drafts import AcceptanceRate, BatchCosts, StepBudget
 
 shares = st.floats(0.05, 0.95)
 

@@ -20,10 +20,10 @@ from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.scheduling.draft_model import DraftModel
 from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.backends.llamacpp.scheduling.scheduler import Scheduler
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
-from shepherd.backends.llamacpp.speculation.draft_model import DraftModel
 from shepherd.errors import ModelLoadError
 from shepherd.sampling import Sampling
 from tests.backends.llamacpp.support import (

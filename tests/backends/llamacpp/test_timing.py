@@ -8,8 +8,8 @@ import pytest
 from shepherd.backends.llamacpp.native.context import NativeContext, Stopwatch
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
+from shepherd.backends.llamacpp.scheduling.draft_model import DraftModel, DraftRequest
 from shepherd.backends.llamacpp.scheduling.planner import MAX_UNREAD_SECONDS
-from shepherd.backends.llamacpp.speculation.draft_model import DraftModel, DraftRequest
 from tests.backends.llamacpp.late import CALL_SECONDS, Device, LateContext, LateEngine
 from tests.backends.llamacpp.support import settings
 from tests.backends.llamacpp.tiny import write_llama

@@ -1,7 +1,6 @@
 """Markers are found wherever they are, and many of them cost little to look for."""
 
 import cProfile
-import re
 from collections.abc import Collection
 from types import CodeType
 
@@ -47,6 +46,6 @@ def test_the_names_of_many_tools_are_no_pattern() -> None:
     compiling = (
         entry.callcount
         for entry in profile.getstats()
-        if isinstance(entry.code, CodeType) and entry.code.co_filename == re._parser.__file__
+        if isinstance(entry.code, CodeType) and entry.code.co_filename.endswith("/re/_parser.py")
     )
     assert sum(compiling) < 10_000

@@ -10,8 +10,8 @@ import gguf
 
 from shepherd.backends.base import Backend
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.embedding.backend import LlamaEmbeddingBackend
-from shepherd.backends.llamacpp.embedding.pooling import pooling_of
+from shepherd.backends.llamacpp.embedding_backend import LlamaEmbeddingBackend
+from shepherd.backends.llamacpp.embedding_engine import pooling_of
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling

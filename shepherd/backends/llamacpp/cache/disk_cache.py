@@ -53,7 +53,9 @@ MAX_MEMORY_BYTES = 4 * 1024**3
 
 _HEADER = 1024 * 1024
 _SAMPLES, _SAMPLE_BYTES = 32, 4096
+"""The bytes of a model that identify it: its beginning, and samples of its weights."""
 _DIGITS = 12
+"""Of each hash in a file's name."""
 
 _CONTEXT_FIELDS = (
     "n_ctx",
@@ -127,6 +129,7 @@ def _samples(file: BinaryIO, size: int) -> bytes:
 
 
 def _dates(path: Path) -> str:
+    """The size and the date of a file."""
     status = path.stat()
     return f"{status.st_size} {status.st_mtime_ns}"
 
@@ -157,9 +160,11 @@ class DiskCache:
         self._digest = fingerprint.digest
         self._known: dict[str, SavedSequence] = {}
         self._version = -1
+        """That of the folder at the last look; -1 if it must be looked at again."""
         self._rate = INITIAL_RATE
         self._queue: SimpleQueue[StoredSequence | None] = SimpleQueue()
         self._waiting = 0
+        """Bytes in the queue, and of the entry that is being written."""
         self._count = Lock()
         self._writer: Thread | None = None
         for file in folder.files():
@@ -261,6 +266,7 @@ class DiskCache:
             self._writer = None
 
     def _write_all(self) -> None:
+        """The writing thread, until `close` puts None into the queue."""
         while (entry := self._queue.get()) is not None:
             self._write(entry)
             self._note_waiting(-entry.bytes)
@@ -319,7 +325,7 @@ class DiskCache:
         """Read the index of a file; a damaged one is removed."""
         try:
             self._known[name] = read_index(path, self._digest)
-        except FileNotFoundError:
+        except FileNotFoundError:  # another process has removed it
             return
         except (OSError, DamagedFileError) as error:
             self._discard(path, error)

@@ -109,6 +109,7 @@ class StateFolder:
             return removed
 
     def _check(self) -> None:
+        """Raise PermissionError unless the folder is this user's; nobody else may read it."""
         status = self.path.lstat()
         if not S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             raise PermissionError(f"{self.path} is not a directory of this user")
@@ -123,7 +124,7 @@ class StateFolder:
         for file in files:
             if over <= 0:
                 break
-            if file.used >= used:
+            if file.used >= used:  # what was used later is worth more than the new file
                 return None
             victims.append(file)
             over -= file.bytes
@@ -154,6 +155,7 @@ class StateFolder:
 
     @contextmanager
     def _lock(self) -> Generator[bool]:
+        """Keep other processes from writing; False if one of them does so for too long."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         handle = os.open(self.path / _LOCK, flags, 0o600)
         try:
@@ -177,6 +179,7 @@ def _wait_for(handle: int) -> bool:
 
 
 def _status(entry: "os.DirEntry[str]") -> os.stat_result | None:
+    """The status of a file; None if another process has removed it."""
     try:
         return entry.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -258,7 +261,7 @@ def read_entry(path: Path, fingerprint: bytes) -> StoredSequence:
     if checksum != saved.body_sum:
         raise DamagedFileError("its states are damaged")
     checkpoints = Checkpoints()
-    for length, state in zip(saved.lengths, body, strict=False):
+    for length, state in zip(saved.lengths, body[:-1], strict=True):
         checkpoints.add(Checkpoint(length, state))
     return StoredSequence(saved.tokens, body[-1], checkpoints)
 
@@ -289,4 +292,5 @@ def _index(path: Path, file: BinaryIO | FileIO, fingerprint: bytes) -> SavedSequ
 
 
 def _index_sum(fingerprint: bytes, counts: tuple[int, ...], index: bytes) -> int:
+    """The checksum of all that the head and the index say."""
     return zlib.crc32(index, zlib.crc32(repr(counts).encode(), zlib.crc32(fingerprint)))

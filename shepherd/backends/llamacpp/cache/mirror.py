@@ -30,6 +30,7 @@ class Mirror:
         self._window = window
         self._only_window = bool(window) and not context.keeps_windows
         self._unmoved = False
+        """Whether keys are still those of the positions before a gap was closed."""
         self.rolls_back = self._probe_rollback()
         self.takes_checkpoints = not self.rolls_back or self._only_window
 
@@ -99,6 +100,7 @@ class Mirror:
 
     def resync(self, sequence: CachedSequence) -> None:
         """After a failed decode, return to the state of the mirror, or clear the sequence."""
+        # A part of an image is of no use, and its rest would begin inside of it.
         self.trim(sequence, whole(sequence.tokens, len(sequence.tokens)))
         length = sequence.position
         if self._context.last_position(sequence.id) >= length:
@@ -118,7 +120,7 @@ class Mirror:
     def close(self, sequence: CachedSequence, gap: Gap) -> None:
         """Remove a gap and move the tokens after it."""
         self._context.close_gap(sequence.id, gap.start, gap.end)
-        self._unmoved = True  # until the next decode the keys are those of the old positions
+        self._unmoved = True  # llama.cpp moves them with the next batch
         sequence.close(gap.start, gap.end)
         self._check(sequence)
 
@@ -186,6 +188,7 @@ class Mirror:
         return bool(state) and self._context.restore(sequence.id, state, partial=True)
 
     def _checkpoints_behind(self, sequence: CachedSequence, keep: int) -> list[Checkpoint]:
+        """Checkpoints behind `keep` tokens, taken by cutting the sequence from its end."""
         result: list[Checkpoint] = []
         for mark in reversed(marks(sequence.tokens, self._controls, keep)):
             self.trim(sequence, mark)
@@ -196,6 +199,7 @@ class Mirror:
         return result
 
     def _probe_rollback(self) -> bool:
+        """Try whether memory can drop the last one of two tokens; the memory must be empty."""
         context = self._context
         context.clear()
         context.decode([Span(0, 0, [0, 0], wants_logits=True)])

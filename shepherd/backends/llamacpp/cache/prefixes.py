@@ -18,12 +18,14 @@ _HASH = _ADVANCES - 1
 """A placeholder is `~bits`: is it the last, does the next have a higher position, and a hash."""
 
 _BLOCKS = (4096, 64, 1)
+"""The sizes of the slices that are compared, one after the other: slices compare in C."""
 
 MIN_PREFIX = 8
 MIN_KEPT = 32
 """The minimum of tokens before and after a gap; fewer mean another conversation."""
 
 _TRIES = 16
+"""Places at which the tokens behind a gap may begin; a text that repeats itself has many."""
 _WIDTH = array("i").itemsize
 
 
@@ -44,7 +46,7 @@ def placeholders(key: bytes, tokens: int, positions: int) -> tuple[int, ...]:
 
 
 def whole(tokens: Sequence[int], length: int) -> int:
-    """The longest prefix of at most `length` tokens that does not end inside a run."""
+    """The length of the longest prefix of at most `length` tokens that does not end in a run."""
     while length > 0 and tokens[length - 1] < 0 and not ~tokens[length - 1] & _END:
         length -= 1
     return length
@@ -59,7 +61,7 @@ def runs(tokens: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The start and end of each run."""
     start = -1
     for place, token in enumerate(tokens):
-        if token >= 0:
+        if token >= 0:  # text
             continue
         start = place if start < 0 else start
         if ~token & _END:
@@ -140,7 +142,7 @@ def _places(tokens: Sequence[int], needle: Sequence[int], first: int) -> Iterato
     data, pattern = array("i", tokens).tobytes(), array("i", needle).tobytes()
     at = data.find(pattern, first * _WIDTH)
     while at >= 0:
-        if at % _WIDTH == 0:
+        if at % _WIDTH == 0:  # else the bytes agree across two tokens
             yield at // _WIDTH
         at = data.find(pattern, at + 1)
 

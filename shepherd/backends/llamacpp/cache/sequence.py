@@ -21,6 +21,7 @@ CHECKPOINT_DISTANCE = 512
 """The minimum of tokens between checkpoints, except for the last messages."""
 
 _NEAR_THE_END = 4
+"""Tokens before the end of a prompt without control tokens, where its only checkpoint is."""
 
 INITIAL_RATE = 1e9
 """The assumed speed of a restore before any measurement, in bytes per second."""

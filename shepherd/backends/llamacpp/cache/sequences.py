@@ -212,18 +212,21 @@ class SequencePool:
                     disk.save(entry)
 
     def _kept(self) -> list[tuple[float, CachedSequence | StoredSequence]]:
+        """What memory and host memory hold, each with the time of its last use."""
         live = [(s.used, s) for s in self._sequences if s.tokens]
         return [*live, *((entry.used, entry) for entry in self.host.entries)]
 
     def _choose(self, prompt: "array[int]", speed: float) -> CachedSequence:
         """The best sequence for a prompt: moved together, restored from a tier, or reused."""
         usable = {s: self._mirror.usable(s, prompt) for s in self._sequences}
+        # Of sequences with equally many usable tokens an idle one, which need not be shared.
         best = max(self._sequences, key=lambda s: (usable[s], not s.busy, _age(s)))
         known = usable[best]
         stored = self._stores.find(prompt, rolls_back=self._mirror.stored_states_roll_back)
         shifted = self._close_gaps(prompt, max(known, stored.length if stored else 0))
         if shifted is not None:
             return shifted
+        # An empty sequence first: nothing has to leave for it.
         oldest = min(self._free(), key=lambda s: (bool(s.tokens), _age(s)))
         if stored is not None and self._is_worth_restoring(stored, known, speed):
             fetched = self._fetch(stored, prompt, oldest)
@@ -263,7 +266,7 @@ class SequencePool:
         """Reuse tokens in memory: in place, or shared with the oldest free sequence."""
         in_place = not best.busy and len(best.tokens) - usable <= MAX_DISCARDED_TOKENS
         if usable and (in_place or best is oldest):
-            if not in_place:
+            if not in_place:  # more tokens go than are quickly read again
                 self._store(best, usable)
             self._mirror.trim(best, usable)
             return best
@@ -273,6 +276,7 @@ class SequencePool:
         return oldest
 
     def _is_worth_restoring(self, stored: StoredPrefix, known: int, speed: float) -> bool:
+        """Whether restoring is faster than reading the tokens beyond the `known` ones again."""
         gain = stored.length - known
         return gain > MAX_DISCARDED_TOKENS and (not speed or gain / speed > stored.seconds)
 
@@ -286,7 +290,7 @@ class SequencePool:
         while not self._mirror.restore(entry, target):
             if not self.drop_idle():
                 if not any(sequence.tokens for sequence in self._sequences):
-                    self._stores.discard(stored)
+                    self._stores.discard(stored)  # it will never fit
                 return False
         self.host.note_restore(len(entry.state), self._stopwatch.finished() - started)
         self._mirror.trim(target, self._mirror.usable(target, prompt))
@@ -337,11 +341,13 @@ class SequencePool:
             self.counts.swap_out += 1
 
     def _touch(self, sequence: CachedSequence) -> None:
+        """Note a use, for the order in this pool and for the files of all processes."""
         self._clock += 1
         sequence.last_used = self._clock
         sequence.used = time()
 
     def _report(self) -> None:
+        """Renew `tiers`, which other threads read."""
         held = [sequence for sequence in self._sequences if sequence.tokens]
         size = sum(sequence.bytes for sequence in held)
         memory = TierUsage(len(held), size, self.counts.cleared)

@@ -9,6 +9,7 @@ from shepherd.backends.llamacpp.cache.disk_cache import DiskCache, SavedSequence
 from shepherd.backends.llamacpp.cache.sequence import HostCache, StoredSequence
 
 _LEARNING_RATE = 0.05
+"""The weight of one batch in what is known of batches."""
 _MIN_SPREAD = 256.0
 """Cells by which the measured batches must differ, as a standard deviation."""
 

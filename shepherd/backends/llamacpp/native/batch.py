@@ -87,6 +87,7 @@ def pad(spans: Sequence[Span], rows: int) -> Padded:
         count = len(span.tokens)
         missing = -count % rows
         outputs = span.outputs + missing
+        # The padding is computed and then removed from memory, so that any token will do.
         padded.append(
             span._replace(
                 tokens=[*span.tokens, *[span.tokens[-1]] * missing],

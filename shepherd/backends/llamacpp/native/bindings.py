@@ -19,6 +19,7 @@ _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERR
 _CONTINUED = 5
 _ERROR = 4
 _IMPORTING = threading.RLock()
+"""Two threads must not see the empty package of `import_submodule` at the same time."""
 
 
 class NativeLog:
@@ -39,6 +40,7 @@ class NativeLog:
         if self._level == _ERROR:
             with self._lock:
                 self._errors.append(line)
+        # Never above DEBUG: what a user should know of an error is in the exception.
         logger.log(min(_LEVELS.get(self._level, logging.DEBUG), logging.DEBUG), "%s", line)
 
     def take_errors(self) -> list[str]:

@@ -10,7 +10,8 @@ from shepherd.backends.llamacpp.native.params import ModelTraits
 from shepherd.config.llamacpp import LlamaCppSection
 
 _FLOAT = 4
-_LAYER = re.compile(r"blk\.(\d+)\.")
+"""Bytes of a number in full width."""
+_LAYER = re.compile(r"blk\.(?P<number>\d+)\.")
 _NUMBER_BYTES = {
     "f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32,
     "q4_1": 20 / 32, "q4_0": 18 / 32, "iq4_nl": 18 / 32,
@@ -85,8 +86,8 @@ def model_sizes(header: GgufHeader, settings: LlamaCppSection) -> ModelSizes:
     others = 0
     for name, size in header.weights.items():
         layer = _LAYER.match(name)
-        if layer is not None and int(layer[1]) < count:
-            layers[int(layer[1])] += size
+        if layer is not None and int(layer["number"]) < count:
+            layers[int(layer["number"])] += size
         else:
             others += size
     embedding = header.weights.get("token_embd.weight", 0)
@@ -96,6 +97,7 @@ def model_sizes(header: GgufHeader, settings: LlamaCppSection) -> ModelSizes:
     value_bytes = _NUMBER_BYTES[settings.cache_type_v] * value
     recurrent = values.recurrent_layers(count)
     heads = values.each("attention.head_count_kv", count)
+    # Without it, each head has keys and values of its own.
     heads = heads if any(heads) else values.each("attention.head_count", count)
     return ModelSizes(
         layers=tuple(layers),
@@ -150,7 +152,7 @@ class _Values:
             return [False] * count
         heads = self.each("attention.head_count_kv", count)
         every = self.number("full_attention_interval")
-        if every and all(heads):
+        if every and all(heads):  # where all layers have heads, the interval tells
             return [(layer + 1) % every != 0 for layer in range(count)]
         return [not own for own in heads]
 

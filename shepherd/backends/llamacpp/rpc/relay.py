@@ -18,20 +18,18 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 
-from shepherd.backends.llamacpp.rpc.probe import (
-    Address,
-    WorkerError,
-    WorkerInfo,
-    connect,
-    receive_exactly,
-)
 from shepherd.backends.llamacpp.rpc.protocol import (
     HELLO_REQUEST,
     SIZE,
+    Address,
     Command,
     Request,
     RequestReader,
+    WorkerError,
+    WorkerInfo,
+    connect,
     hello_answer,
+    receive_exactly,
     substitute,
 )
 
@@ -44,6 +42,7 @@ _CHUNK = 1 << 20
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 20_000}
 """A machine that is switched off is noticed after 20 seconds, also without traffic."""
 
+# POLLRDHUP, the end of what the worker sends, exists only on Linux.
 _HANGUP = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 
@@ -113,6 +112,7 @@ class Relay:
             self._listeners.remove(listener)
 
     def _accept(self) -> None:
+        """A daemon thread of the relay: it serves as long as the process lives."""
         while True:
             client, _ = self._listener.accept()
             try:
@@ -140,7 +140,8 @@ class _Connection:
         self._worker: socket.socket | None = None
         self._unanswered: SimpleQueue[Request | None] = SimpleQueue()
         self._readable = select.poll()
-        self._moved = relay.clock()
+        self._last_progress = relay.clock()
+        """When bytes went to or came from the worker: it owes an answer since then."""
 
     def serve(self) -> None:
         """Relay until llama.cpp closes its connection."""
@@ -183,6 +184,7 @@ class _Connection:
                 self._worker.shutdown(how)
 
     def _lose(self, reason: str) -> None:
+        """Note the loss, and wake a thread that waits for the worker."""
         self._relay.lose(reason)
         self._close(socket.SHUT_RDWR)
 
@@ -190,6 +192,7 @@ class _Connection:
         """Send llama.cpp's bytes on, and note which answers they need."""
         reader, events = RequestReader(), select.poll()
         events.register(self._client, select.POLLIN)
+        # A hang-up would be reported again and again, so it is watched for until the first one.
         watched = self._worker is not None and not self._relay.lost
         if self._worker is not None:
             events.register(self._worker, _HANGUP)
@@ -203,7 +206,7 @@ class _Connection:
                 data = self._client.recv(_CHUNK)
                 if not data:
                     return
-                self._moved = self._relay.clock()  # before an answer is waited for
+                self._last_progress = self._relay.clock()  # before an answer is waited for
                 for request in reader.feed(data):
                     if request.answer_size is not None:
                         self._unanswered.put(request)
@@ -218,7 +221,7 @@ class _Connection:
             self._lose(self._silence)
         except OSError as error:
             self._lose(_reason(error))
-        self._moved = self._relay.clock()
+        self._last_progress = self._relay.clock()
 
     def _answer_all(self) -> None:
         """Give llama.cpp an answer to each request, in order."""
@@ -231,7 +234,7 @@ class _Connection:
     def _answer(self, request: Request, size: int) -> None:
         """Pass an answer on, or a substitute once the worker is lost."""
         head = SIZE.pack(size)
-        short = size <= _CHUNK
+        short = size <= _CHUNK  # it is read whole, and so never replaced in its middle
         answer = self._receive(len(head) + size if short else len(head))
         if answer is not None and answer[: len(head)] != head:
             self._lose("it sent an answer of the wrong size")
@@ -245,6 +248,7 @@ class _Connection:
             self._client.sendall(self._receive(count) or bytes(count))
 
     def _substitute(self, request: Request) -> bytes:
+        """An answer instead of the worker's; llama.cpp keeps some answers for the next models."""
         if request.command == Command.GET_ALLOC_SIZE:
             self._relay.reusable = False
         return substitute(request, self._relay.info.devices)
@@ -255,7 +259,7 @@ class _Connection:
         while self._worker is not None and not self._relay.lost:
             if len(data) == count:
                 return data
-            left = self._moved + self._relay.timeout - self._relay.clock()
+            left = self._last_progress + self._relay.timeout - self._relay.clock()
             if left <= 0:
                 self._lose(self._silence)
                 break
@@ -268,7 +272,7 @@ class _Connection:
                 break
             if not part:
                 self._lose("it closed the connection")
-            self._moved = self._relay.clock()
+            self._last_progress = self._relay.clock()
             data += part
         return None
 

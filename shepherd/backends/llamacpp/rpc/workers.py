@@ -9,7 +9,7 @@ from typing import Any
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import Device, describe_device, gpu_handles
-from shepherd.backends.llamacpp.rpc.probe import Address, WorkerError, parse_addresses, probe
+from shepherd.backends.llamacpp.rpc.protocol import Address, WorkerError, parse_addresses, probe
 from shepherd.backends.llamacpp.rpc.relay import Relay
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BackendError, ConfigError

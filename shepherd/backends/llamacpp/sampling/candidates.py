@@ -55,7 +55,7 @@ def leading_tokens(row: "Row", count: int) -> "Tokens":
     import numpy as np
 
     rows = len(row) // max(_BLOCKS, 2 * count)
-    if rows < 2:
+    if rows < 2:  # the blocks would be single tokens
         return np.arange(len(row))
     blocks = len(row) // rows
     maxima = row[: rows * blocks].reshape(rows, blocks).max(axis=0)
@@ -178,7 +178,7 @@ class Shortlist:
         self._biases = biases
         self._raised = [token for token, bias in biases.items() if bias > 0]
         self._is_single = leaders == 1
-        self._leaders = leaders + len(biases)
+        self._leaders = leaders + len(biases)  # each bias may remove one of the leaders
         self._candidates = Candidates(MAX_TOKENS) if self._leaders <= MAX_TOKENS else None
 
     def candidates(self, context: NativeContext, index: int) -> Candidates | None:
@@ -204,6 +204,7 @@ class Shortlist:
         token = int(row.argmax())
         logit = float(row[token])
         biased = (float(row[t]) + bias for t, bias in self._biases.items())
+        # A bias may lower the best token, or raise another one: then the samplers must decide.
         if token in self._biases or not max(biased, default=-math.inf) < logit:
             return None
         return token

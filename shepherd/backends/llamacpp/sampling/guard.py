@@ -24,6 +24,7 @@ MAX_SECONDS = 3.0
 """Seconds that a grammar may take before its speed is checked."""
 
 MAX_SECONDS_A_TOKEN = 0.1
+"""The average of which a grammar is given up after MAX_SECONDS."""
 
 _FENCES = ("```", "~~~")
 _REASONING = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<thinking>", "</thinking>"))
@@ -77,8 +78,8 @@ def _behind(vocab: Vocab, before: bytes, text: bytes) -> list[int] | None:
         return None
     pieces = [vocab.piece(token) for token in tokens]
     joined = b"".join(pieces)
-    # a SentencePiece vocabulary may put a space in front
-    position = len(before) - len(before + text) + len(joined)
+    # Where `text` begins in the pieces: a SentencePiece vocabulary may put a space in front.
+    position = len(joined) - len(text)
     if position - len(before) not in (0, 1) or not joined.endswith(before + text):
         return None
     for place, piece in enumerate(pieces):
@@ -209,8 +210,8 @@ class CallDetector:
         self._call_text = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._reasoning = reasoning
-        self._fenced = False
-        self._line = ""
+        self._fenced = False  # inside of a code block
+        self._line = ""  # the current line so far
 
     def feed(self, piece: bytes) -> str | None:
         """Read more of the answer; returns the text after the marker, if it was found."""
@@ -250,9 +251,10 @@ class CallDetector:
 
     def end_call(self) -> None:
         """Note the end of a call: the next one begins on another line."""
-        self._line, self._call_text = ".", ""
+        self._line, self._call_text = ".", ""  # a line that begins with no marker
 
     def _look(self, text: str) -> str | None:
+        """Read more of the current line; returns the text after the marker that begins it."""
         self._line += text
         start = self._line.lstrip()
         if self._reasoning:

@@ -32,6 +32,7 @@ _REORDERING = frozenset({"dry", "typical_p", "xtc", "penalties", "infill"})
 """Samplers that can make another token the best one."""
 
 _MIROSTAT_TOKENS = 100
+"""Of the likeliest tokens, from which mirostat estimates; llama.cpp's own value."""
 _POSSIBLE = 1e-37
 """Only impossible tokens have less than this share of the likeliest token's probability."""
 
@@ -60,6 +61,7 @@ def token_biases(sampling: Sampling, vocab: Vocab) -> dict[int, float]:
 
 
 def _numbered(sampling: Sampling, vocab: Vocab) -> Iterator[tuple[int, float]]:
+    """The biases by number of token; a text biases all of its tokens."""
     for token, bias in sampling.logit_bias or ():
         if isinstance(token, str):
             yield from ((number, bias) for number in vocab.tokenize(token))
@@ -171,14 +173,14 @@ class NativeChain:
             yield self._mirostat(s.mirostat)
             return
         for name in self._active:
-            if name == "typical_p":
+            if name == "typical_p":  # it takes the logarithm of each probability
                 yield self._possible_only()
             yield self._sampler(name)
         greedy = not s.temperature
         yield lib.llama_sampler_init_greedy() if greedy else lib.llama_sampler_init_dist(self._seed)
 
     def _possible_only(self) -> Any:
-        """Drops impossible tokens, because some samplers take their logarithm."""
+        """Drops impossible tokens, of whose probability a sampler would take the logarithm."""
         return self._lib.llama_sampler_init_min_p(_POSSIBLE, 1)
 
     def _biases(self) -> Iterator[Any]:

@@ -96,6 +96,7 @@ class SamplerChain:
         token = NO_TOKEN
         if self._guard is not None:
             token = self._pick_allowed(self._guard, context, index)
+        # A grammar of a free call that allows nothing is dropped; one of the answer ends it.
         if token == NO_TOKEN and (self._guard is None or self._watch is not None):
             self._drop_guard()
             token = self._pick_any(context, index)
@@ -118,7 +119,7 @@ class SamplerChain:
         for token in self._forced(guard, answer):
             self.accept(token)
             accepted.append(token)
-            if self._guard is None:
+            if self._guard is None:  # the call has ended, or its grammar was too slow
                 break
         return accepted
 
@@ -140,7 +141,7 @@ class SamplerChain:
         return self._guard is not None and self._watch is None and self._guard.ended
 
     def clone(self) -> "SamplerChain":
-        """A copy in the same state, which must be closed too."""
+        """A copy in the same state, which must be closed, too."""
         twin = copy.copy(self)
         twin.detach()
         return twin
@@ -218,6 +219,7 @@ class SamplerChain:
         return True
 
     def _filled(self, context: NativeContext, index: int) -> Candidates:
+        """All tokens with their logits at a batch index."""
         if self._candidates is None:
             self._candidates = Candidates(self._vocab.size)
         size = self._vocab.size
@@ -264,6 +266,7 @@ class SamplerChain:
             watch.end_call()
 
     def _names_unknown_tool(self, token: int) -> bool:
+        """Whether a free call with this token names a tool that is not offered."""
         text = self._vocab.piece(token).decode("utf-8", "replace")
         return self._watch is not None and self._watch.names_unknown_tool(text)
 

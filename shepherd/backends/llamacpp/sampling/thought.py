@@ -39,8 +39,10 @@ class ThoughtMeter:
     def __init__(self, budget: ThoughtBudget) -> None:
         self._budget = budget
         self._markers = budget.begun
-        self._beginning: str | None = "" if budget.begun is None else None
+        self._beginning = ""
+        """The answer so far, until it is known whether it begins with reasoning."""
         self._tail = ""
+        """The end of the reasoning, in which a closing marker would be."""
         self._tokens = 0
         self._over = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -76,7 +78,8 @@ class ThoughtMeter:
         self._over = True
 
     def _look_for_start(self, text: str) -> None:
-        self._beginning = ((self._beginning or "") + text).lstrip()
+        """Find out whether the answer begins with reasoning; if not, nothing is counted."""
+        self._beginning = (self._beginning + text).lstrip()
         for markers in self._budget.markers:
             if self._beginning.startswith(markers.open):
                 self._markers = markers

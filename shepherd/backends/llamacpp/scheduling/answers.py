@@ -9,9 +9,9 @@ from shepherd.backends.llamacpp.native.context import DECODED, NativeContext, Sp
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.guard import MAX_TAIL
 from shepherd.backends.llamacpp.sampling.sampler import NO_TOKEN, SamplerChain
+from shepherd.backends.llamacpp.scheduling.drafts import EarlierAnswers
 from shepherd.backends.llamacpp.scheduling.job import Job, Post
 from shepherd.backends.llamacpp.scheduling.planner import BatchTimer, Part, Planner
-from shepherd.backends.llamacpp.speculation.drafts import EarlierAnswers
 from shepherd.errors import BackendError
 from shepherd.events import FinishReason
 
@@ -170,12 +170,13 @@ class DecodeLoop:
                 decoded += 1
                 self._timer.add(parts)
                 self._sample(jobs)
+                # A grammar has forced further tokens of an answer: they need a larger batch.
                 length = 1 + decoded
-                ahead = any(
+                has_jumped = any(
                     len(job.tokens) > start + length
                     for job, start in zip(jobs, starts, strict=True)
                 )
-                if self.endings or ahead or not quiet() or stopwatch.now() > deadline:
+                if self.endings or has_jumped or not quiet() or stopwatch.now() > deadline:
                     return []
         finally:
             self._settle(parts, starts, decoded)

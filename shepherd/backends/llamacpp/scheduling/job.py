@@ -15,7 +15,7 @@ from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.sampling.candidates import PromptMeter
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
 from shepherd.backends.llamacpp.sampling.thought import ThoughtMeter
-from shepherd.backends.llamacpp.speculation.drafts import Drafting, EscapedPrompt
+from shepherd.backends.llamacpp.scheduling.drafts import Drafting, EscapedPrompt
 from shepherd.backends.llamacpp.vision.parts import ImageRun
 from shepherd.backends.output.markers import StopMatcher
 from shepherd.events import Stats

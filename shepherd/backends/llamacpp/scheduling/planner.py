@@ -9,9 +9,9 @@ from shepherd.backends.llamacpp.native.batch import ImageSpan
 from shepherd.backends.llamacpp.native.context import NativeContext, Span, Stopwatch
 from shepherd.backends.llamacpp.native.devices import CPU_LIMITS, DeviceLimits
 from shepherd.backends.llamacpp.sampling.candidates import MAX_MEASURED
+from shepherd.backends.llamacpp.scheduling.drafts import Draft
 from shepherd.backends.llamacpp.scheduling.job import Job, Phase
 from shepherd.backends.llamacpp.scheduling.speculator import Speculator
-from shepherd.backends.llamacpp.speculation.drafts import Draft
 from shepherd.backends.llamacpp.vision.parts import image_span
 
 EXCLUSIVE_STEP_SECONDS = 0.12
@@ -50,7 +50,7 @@ class Part:
     image: ImageSpan | None = None
 
     @property
-    def drafted(self) -> list[int]:
+    def draft_tokens(self) -> list[int]:
         """The drafted tokens at the end."""
         return self.draft.tokens if self.draft is not None else []
 
@@ -61,7 +61,7 @@ class Part:
 
     def without_draft(self) -> "Part":
         """The same part without drafted tokens."""
-        length = len(self.tokens) - len(self.drafted)
+        length = len(self.tokens) - len(self.draft_tokens)
         return replace(self, tokens=self.tokens[:length], draft=None)
 
 
@@ -156,6 +156,7 @@ class Planner:
             interruptible=self._is_calm,
         )
         room = min(room, sum(job.pending for job in others))
+        # The tokens of answers count, too, when attention pads a step to a full size.
         full = self._pace.without_remainder(room + len(parts)) - len(parts)
         return parts + self._prompts(others, full if full > 0 else room)
 
@@ -173,6 +174,7 @@ class Planner:
         )
         done = len(sequence.tokens)
         end = min(image.end, done + room) if image.part.causal else image.end
+        # A part of fewer than `rows` tokens would be padded, and an image can't be.
         if 0 < image.end - end < self._context.rows:
             end -= self._context.rows
         completes = end == len(job.tokens)
@@ -227,7 +229,7 @@ class Planner:
                 part.sequence,
                 part.tokens,
                 wants_logits=part.completes or part.job.measures,
-                outputs=len(part.tokens) if part.job.measures else 1 + len(part.drafted),
+                outputs=len(part.tokens) if part.job.measures else 1 + len(part.draft_tokens),
             )
             for part in parts
         ]
@@ -238,7 +240,7 @@ class Planner:
             if not part.job.ready:
                 part.job.prefill_seconds += seconds
         tokens = sum(len(part.tokens) for part in parts)
-        only_answers = all(p.job.ready and len(p.tokens) == 1 + len(p.drafted) for p in parts)
+        only_answers = all(p.job.ready and len(p.tokens) == 1 + len(p.draft_tokens) for p in parts)
         if not only_answers or self._context.limits.answers_show_pace:
             self._pace.note(tokens, seconds)
         if not only_answers:
@@ -253,6 +255,7 @@ class Planner:
 
     def _prompts(self, jobs: Sequence[Job], room: int) -> list[Part]:
         """The parts of the jobs' prompts that share `room`, in the jobs' order."""
+        # First what each job could take alone, up to a checkpoint or an image, then its share.
         whole = [part for job in jobs if room > 0 and (part := self._part(job, room))]
         remaining = [part.job.pending for part in whole]
         rooms = shares([len(part.tokens) for part in whole], remaining, room)
@@ -327,6 +330,7 @@ class BatchTimer:
         return (sum(map(_tokens, self._unread)) + _tokens(parts)) / speed > MAX_UNREAD_SECONDS
 
     def _end(self, time: float) -> None:
+        """Note the queued batches, which were all computed at `time`; they share it by tokens."""
         batches, self._unread = self._unread, []
         started, self._started = self._started, time
         each = (time - started) / max(1, sum(map(_tokens, batches)))
@@ -335,6 +339,7 @@ class BatchTimer:
 
 
 def _tokens(parts: Sequence[Part]) -> int:
+    """The tokens of a batch."""
     return sum(len(part.tokens) for part in parts)
 
 

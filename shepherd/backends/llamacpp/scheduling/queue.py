@@ -42,6 +42,7 @@ class JobQueue:
         self._pace = pace
         self._waiting: deque[Job] = deque()
         self._memory_full = False
+        """True from a lack of memory until a job ends: nobody else would find room meanwhile."""
 
     @property
     def waiting(self) -> int:
@@ -64,7 +65,8 @@ class JobQueue:
         """Let a job wait for a sequence."""
         job.submitted = monotonic()
         job.missing = len(job.tokens)
-        if self._in_turn and self.active and job.missing > SHORT_PROMPT:
+        # Only there the missing tokens decide who is next, and looking for them takes time.
+        if self._reads_in_turn and self.active and job.missing > SHORT_PROMPT:
             job.missing -= self._pool.known(job.tokens)
         self._waiting.append(job)
 
@@ -77,14 +79,15 @@ class JobQueue:
         self._overtake()
         while self._waiting and (job := self._next()):
             if not self._has_sequence():
-                self._preempt()
+                self._preempt()  # `_next` has checked that another request can spare one
             self._waiting.remove(job)
-            self._timer.settle()
+            self._timer.settle()  # moving memory takes time that is not the queued batch's
             job.sequence = sequence = self._pool.acquire(job.tokens, self._pace.speed)
             if job.measures and job.prompt_meter is not None:
+                # It needs the logits of each token, which the cache does not have.
                 self._pool.clear(sequence)
                 job.prompt_meter.restart()
-            if not job.ready:
+            if not job.ready:  # else it goes on with its answer, and nothing new was cached
                 self._note_cached(job, sequence)
                 job.missing = job.pending
             job.phase = Phase.PREFILL
@@ -135,7 +138,7 @@ class JobQueue:
             return
         youngest = self.active[-1]
         if len(self.active) == 1:
-            self._context_is_full(youngest)
+            self._end_at_full_context(youngest)
             return
         if youngest.sequence is not None:
             self._pool.swap_out(youngest.sequence)
@@ -146,16 +149,17 @@ class JobQueue:
         """The waiting job to admit now, if there is a sequence for it."""
         if not self._has_sequence() and surplus_job(self._waiting, self.active) is None:
             return None
-        if self._in_turn:
+        if self._reads_in_turn:
             return next_in_turn(self._waiting, self.active, self._pace.speed)
         return next_job(self._waiting, self.active)
 
     @property
-    def _in_turn(self) -> bool:
+    def _reads_in_turn(self) -> bool:
         """Whether long prompts are read one after the other."""
         return self._pool.is_crowded_by_others
 
     def _has_sequence(self) -> bool:
+        """Whether a waiting job can get a sequence, and memory for it."""
         return not (self._memory_full and self.active) and self._pool.has_free()
 
     def _preempt(self) -> None:
@@ -167,7 +171,7 @@ class JobQueue:
 
     def _overtake(self) -> None:
         """Interrupt a long prompt for a much shorter one, which gets another sequence."""
-        if self._waiting and self._in_turn and self._has_sequence():
+        if self._waiting and self._reads_in_turn and self._has_sequence():
             job = overtaken_job(self._waiting, self.active, self._pace.speed)
             if job is not None:
                 self._requeue(job)
@@ -189,12 +193,14 @@ class JobQueue:
         job.restored = min(job.restored, restored) if job.interrupted else restored
 
     def _release_sequence(self, job: Job) -> None:
+        """Give back its sequence, after the batches that are queued for it."""
         self._timer.settle()
         if job.sequence is not None:
             self._pool.release(job.sequence)
             job.sequence = None
 
-    def _context_is_full(self, job: Job) -> None:
+    def _end_at_full_context(self, job: Job) -> None:
+        """End an answer that fills the context, or refuse a prompt that is too long for it."""
         if job.generated:
             self.finish(job, FinishReason.LENGTH)
             return
@@ -220,8 +226,8 @@ def next_in_turn(waiting: Sequence[Job], active: Sequence[Job], speed: float) ->
     unknown.
     """
     counts = Counter(job.request for job in active)
-    is_held = _reader(active) is not None
-    able = [job for job in waiting if not (is_held and _is_long(job))]
+    long_ones_wait = _reader(active) is not None
+    able = [job for job in waiting if not (long_ones_wait and _is_long(job))]
     return max(able, key=lambda job: (-counts[job.request], _priority(job, speed)), default=None)
 
 
@@ -230,7 +236,7 @@ def overtaken_job(waiting: Sequence[Job], active: Sequence[Job], speed: float) -
     reader = _reader(active)
     long = (job for job in waiting if _is_long(job))
     first = max(long, key=lambda job: _priority(job, speed), default=None)
-    if reader is None or first is None or reader.measures:
+    if reader is None or first is None or reader.measures:  # measuring would begin again
         return None
     is_shorter = 2 * first.missing < reader.pending
     return reader if is_shorter and _priority(first, speed) > _priority(reader, speed) else None
@@ -242,7 +248,7 @@ def surplus_job(waiting: Sequence[Job], active: Sequence[Job]) -> Job | None:
     It is the youngest job of the request with the most sequences, if that request has several.
     """
     counts = Counter(job.request for job in active)
-    if all(counts[job.request] for job in waiting):
+    if all(counts[job.request] for job in waiting):  # nobody waits who has no sequence at all
         return None
     several = [job for job in reversed(active) if counts[job.request] > 1]
     return max(several, key=lambda job: counts[job.request], default=None)
@@ -254,6 +260,7 @@ def _reader(active: Sequence[Job]) -> Job | None:
 
 
 def _is_long(job: Job) -> bool:
+    """Whether a long part of its prompt is still to be read."""
     return not job.ready and job.missing > SHORT_PROMPT
 
 
@@ -264,7 +271,7 @@ def _priority(job: Job, speed: float) -> float:
     for the first text for 5.2 s (median) and 14 s (p90), with 1.5 for 3.8 and 14 s, and with the
     shortest first for 2.7 and 24 s.
     """
-    if job.ready:
+    if job.ready:  # it has begun its answer, and somebody reads it
         return inf
     tokens = job.pending if job.sequence is not None else job.missing
     seconds = max(tokens, SHORT_PROMPT) / (speed or ASSUMED_SPEED)

@@ -55,7 +55,7 @@ class Scheduler:
         self._pool = pool
         self._post = post
         self._vocab = vocab
-        self._is_ready = False
+        self._became_ready = False
         self._quiet: Callable[[], bool] = _never
         self._pace = PrefillPace(context.batch_size, context.limits)
         self._planner = Planner(context, pool, self._pace, speculator)
@@ -125,8 +125,8 @@ class Scheduler:
 
     def pop_ready(self) -> bool:
         """Whether a request became ready to generate since the last call."""
-        is_ready, self._is_ready = self._is_ready, False
-        return is_ready
+        became_ready, self._became_ready = self._became_ready, False
+        return became_ready
 
     def step(self, quiet: Callable[[], bool] = _never) -> None:
         """Admit waiting jobs, decode a batch, sample.
@@ -172,6 +172,7 @@ class Scheduler:
         return [part for part in rest if part.job.phase is not Phase.DONE]
 
     def _fail_parts(self, parts: list[Part], error: BackendError) -> None:
+        """Fail the jobs of a batch; what llama.cpp has kept of it is unknown, so it is asked."""
         if isinstance(error, WorkerLostError):
             raise error  # the whole engine is of no use without the worker
         for part in parts:
@@ -189,7 +190,7 @@ class Scheduler:
         if code == NO_ROOM:
             self._handle_full_memory(parts)
             return
-        if code == ABORTED:
+        if code == ABORTED:  # a command came; llama.cpp may have kept a part of the batch
             if not self._quiet():
                 self._planner.note_interrupted()
             for part in parts:
@@ -198,7 +199,7 @@ class Scheduler:
         self._timer.returned()
         extended = [self._extend(part) for part in parts]
         self._timer.add(parts)
-        index = -1
+        index = -1  # of the last token of each part
         for part, is_extended in zip(parts, extended, strict=True):
             index += len(part.tokens)
             if is_extended:
@@ -225,12 +226,12 @@ class Scheduler:
             if not job.ready:
                 self._post(job, Progress(len(part.sequence.tokens), job.prompt_length, job.cached))
             return
-        if job.pending_token is not None:
+        if job.pending_token is not None:  # its prompt was read again, after its memory was taken
             self._park(job)
             return
         try:
             if job.ready:
-                self._continue(part, index - len(part.drafted))
+                self._continue(part, index - len(part.draft_tokens))
             else:
                 self._sample_first(job, index)
         except BackendError as error:
@@ -240,7 +241,7 @@ class Scheduler:
         """Sample the first token and keep it until the job is started."""
         job.pending_token = self._sampler(job).sample(self._context, index)
         job.ready = True
-        self._is_ready = not job.started
+        self._became_ready = not job.started
         self._post(job, Ready(job.cached))
         self._park(job)
 
@@ -249,8 +250,8 @@ class Scheduler:
 
         Drafts do not change the model's choice; the rest of a draft is dropped.
         """
-        job, drafted = part.job, part.drafted
-        known = len(part.sequence.tokens) - len(drafted)
+        job, drafted = part.job, part.draft_tokens
+        length = len(part.sequence.tokens) - len(drafted)
         sampled = accepted = 0
         job.drafted += len(drafted)
         try:
@@ -266,7 +267,9 @@ class Scheduler:
         finally:
             if drafted:
                 self._planner.note_draft(part, accepted)
-                self._pool.trim(part.sequence, known + max(0, sampled - 1))
+                # All sampled tokens but the last one were in the draft, and stay in memory. None
+                # was sampled if the sampler has failed at once.
+                self._pool.trim(part.sequence, length + max(0, sampled - 1))
         self._jump_ahead(job)
 
     def _jump_ahead(self, job: Job) -> None:
@@ -283,11 +286,13 @@ class Scheduler:
             self._queue.finish(job, reason)
 
     def _park(self, job: Job) -> None:
+        """Let a job whose prompt is in memory wait for its start, unless it was started."""
         job.phase = Phase.PARKED
         if job.started:
             self._begin_generating(job)
 
     def _begin_generating(self, job: Job) -> None:
+        """Add the token that was sampled before the start, and go on from it."""
         job.phase = Phase.GENERATING
         token, job.pending_token = job.pending_token, None
         if token is not None:
@@ -303,6 +308,7 @@ class Scheduler:
             self._queue.finish(job, reason)
 
     def _sampler(self, job: Job) -> SamplerChain:
+        """The job's sampler, which is made when its first token is sampled."""
         if job.sampler is None:
             job.sampler = SamplerChain(
                 job.sampling, self._vocab, self._context.size, job.constraint
@@ -313,7 +319,7 @@ class Scheduler:
     def _handle_full_memory(self, parts: list[Part]) -> None:
         """Free shared memory: that of drafts first."""
         self._timer.settle()
-        if any(part.drafted for part in parts):
+        if any(part.draft_tokens for part in parts):
             self._run([part.without_draft() for part in parts])
             return
         self._queue.make_room()

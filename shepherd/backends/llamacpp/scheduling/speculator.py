@@ -11,22 +11,24 @@ from shepherd.backends.llamacpp.native.gguf import check_model_file, locate_mode
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.scheduling.job import Job
-from shepherd.backends.llamacpp.speculation.draft_model import (
+from shepherd.backends.llamacpp.scheduling.draft_model import (
     DraftModel,
     DraftRequest,
     check_same_vocabulary,
 )
-from shepherd.backends.llamacpp.speculation.drafts import (
+from shepherd.backends.llamacpp.scheduling.drafts import (
     MAX_DRAFT,
     PRIORS,
+    AcceptanceRate,
+    BatchCosts,
     Draft,
     Drafting,
     DraftKind,
     EarlierAnswers,
     EscapedPrompt,
+    StepBudget,
 )
-from shepherd.backends.llamacpp.speculation.payoff import AcceptanceRate, BatchCosts, StepBudget
+from shepherd.backends.llamacpp.scheduling.job import Job
 from shepherd.catalog.model_files import parts_of
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import ModelLoadError
@@ -156,7 +158,7 @@ class Speculator:
                 room -= length
                 requests[job] = DraftRequest(job, job.sequence.id, job.tokens, length)
             else:
-                rate.forget()
+                rate.forget()  # so that a model that was wrong for a while is asked again
         drafted = model.draft(list(requests.values())) if requests else []
         ended = (self._up_to_end(tokens) for tokens in drafted)
         kind = DraftKind.MODEL
@@ -167,6 +169,7 @@ class Speculator:
     def _length(
         self, budget: StepBudget, rate: AcceptanceRate, max_tokens: int, each: float = 0.0
     ) -> int:
+        """The tokens to draft, 0 for none; `each` is what drafting one takes, in seconds."""
         return max_tokens if self._always else budget.best_length(rate, max_tokens, each)
 
     def _up_to_end(self, tokens: list[int]) -> list[int]:
@@ -228,12 +231,14 @@ def draft_bytes(settings: LlamaCppSection) -> int:
 
 
 def _drafts_by_model(settings: LlamaCppSection) -> bool:
+    """Whether the settings name a draft model and let it be used."""
     return bool(settings.draft_model) and settings.speculation in ("auto", "draft")
 
 
 def _open_draft(
     settings: LlamaCppSection, target: NativeModel, context: NativeContext
 ) -> DraftModel:
+    """The draft model of the settings, for the sequences of `target` in `context`."""
     directory = Path(settings.models_dir).expanduser()
     path = locate_model(settings.draft_model, directory, cwd=directory)
     check_model_file(path)

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
-from shepherd.backends.llamacpp.rpc.probe import Address, receive_exactly
 from shepherd.backends.llamacpp.rpc.protocol import (
     HELLO_ANSWER_SIZE,
     MAJOR,
     SIZE,
+    Address,
     Command,
+    receive_exactly,
 )
 
 HEAD = struct.Struct("<BQ")

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend, engine
-from shepherd.backends.llamacpp.rpc.probe import probe
+from shepherd.backends.llamacpp.rpc.protocol import probe
 from shepherd.backends.llamacpp.rpc.relay import Relay
 from shepherd.backends.llamacpp.rpc.workers import Workers
 from shepherd.config.llamacpp import LlamaCppSection

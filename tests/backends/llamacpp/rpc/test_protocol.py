@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.rpc.probe import Address, is_loopback, parse_addresses
 from shepherd.backends.llamacpp.rpc.protocol import (
+    Address,
     Command,
     Request,
     RequestReader,
     WorkerDevice,
     hello_answer,
+    is_loopback,
+    parse_addresses,
     substitute,
 )
 from shepherd.errors import ConfigError

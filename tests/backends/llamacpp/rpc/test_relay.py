@@ -10,12 +10,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from shepherd.backends.llamacpp.rpc.probe import Address, WorkerError, probe, receive_exactly
 from shepherd.backends.llamacpp.rpc.protocol import (
     HELLO_REQUEST,
     SIZE,
+    Address,
     Command,
+    WorkerError,
     hello_answer,
+    probe,
+    receive_exactly,
     request,
 )
 from shepherd.backends.llamacpp.rpc.relay import Relay

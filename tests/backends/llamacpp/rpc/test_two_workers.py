@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.backends.llamacpp import LlamaCppBackend
-from shepherd.backends.llamacpp.rpc.probe import Address, WorkerError, probe
+from shepherd.backends.llamacpp.rpc.protocol import Address, WorkerError, probe
 from shepherd.backends.llamacpp.rpc.workers import BUILD_COMMAND, has_rpc
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BackendError

@@ -18,8 +18,7 @@ from shepherd.backends.embedding import (
     shortened,
 )
 from shepherd.backends.inprocess.threads import TextThread
-from shepherd.backends.llamacpp.embedding.engine import PooledEngine
-from shepherd.backends.llamacpp.embedding.pooling import Pooling, kind_of
+from shepherd.backends.llamacpp.embedding_engine import PooledEngine, Pooling, kind_of
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.errors import BackendError, BusyError, InvalidRequestError
 from shepherd.events import EventCallback
@@ -113,7 +112,7 @@ class EmbeddingQueue:
                 _fail((request for request, _ in batch), error)
                 self._drop_failed()
                 continue
-            except BaseException:
+            except BaseException:  # `aclose` has cancelled the task
                 _fail((request for request, _ in batch), BackendError("The model was closed."))
                 raise
             for (request, _), vector in zip(batch, vectors, strict=True):
@@ -137,6 +136,7 @@ class EmbeddingQueue:
         return batch
 
     def _drop_failed(self) -> None:
+        """Remove the requests of a batch that failed; their other texts are not computed."""
         for request in [request for request in self._waiting if request.done.done()]:
             self._waiting.remove(request)
 

@@ -32,11 +32,11 @@ class DraftRequest:
 
 @dataclass(slots=True)
 class _Mirror:
-    """The tokens in memory; the first `same` of them belong to the owner."""
+    """The tokens in memory; the first `known` of them are certainly those of the owner."""
 
     owner: object = None
     tokens: list[int] = field(default_factory=list[int])
-    same: int = 0
+    known: int = 0
 
 
 class DraftModel:
@@ -66,22 +66,22 @@ class DraftModel:
     def draft(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
         """A draft for each request; empty while the request's text is not read yet."""
         started = self._stopwatch.now()
-        ready = [w for w in requests if self._catch_up(w)]
-        drafts: dict[int, list[int]] = {w.sequence: [] for w in requests}
-        ahead = {w.sequence: w.tokens[-1] for w in ready}
-        for count in range(max((w.length for w in ready), default=0)):
-            going = [w for w in ready if w.length > count]
-            tokens = self._next([(w.sequence, ahead[w.sequence]) for w in going])
+        ready = [request for request in requests if self._catch_up(request)]
+        drafts: dict[int, list[int]] = {request.sequence: [] for request in requests}
+        last = {request.sequence: request.tokens[-1] for request in ready}
+        for count in range(max((request.length for request in ready), default=0)):
+            going = [request.sequence for request in ready if request.length > count]
+            tokens = self._next([(sequence, last[sequence]) for sequence in going])
             if tokens is None:
                 break
-            for w, token in zip(going, tokens, strict=True):
-                drafts[w.sequence].append(token)
-                ahead[w.sequence] = token
+            for sequence, token in zip(going, tokens, strict=True):
+                drafts[sequence].append(token)
+                last[sequence] = token
         ended = self._stopwatch.finished()  # the next batch must not wait for this work
         total = sum(map(len, drafts.values()))
         if total:
             self._note(total, ended - started)
-        return [drafts[w.sequence] for w in requests]
+        return [drafts[request.sequence] for request in requests]
 
     def warm_up(self) -> None:
         """As `NativeContext.warm_up`, before the first draft."""
@@ -95,22 +95,22 @@ class DraftModel:
         self._context.close()
         self._model.close()
 
-    def _catch_up(self, w: DraftRequest) -> bool:
+    def _catch_up(self, request: DraftRequest) -> bool:
         """Read all but the last token; False if more steps are needed."""
-        mirror = self._mirrors[w.sequence]
-        if mirror.owner is not w.owner:
-            mirror.owner, mirror.same = w.owner, 0
-        behind = len(w.tokens) - 1
-        same = mirror.same
-        same += common_prefix(mirror.tokens[same:], w.tokens[same:behind])
-        if same < len(mirror.tokens):
-            self._context.remove(w.sequence, same)
-            del mirror.tokens[same:]
-        chunk = list(w.tokens[same : min(behind, same + self._context.limits.draft_chunk)])
-        if chunk and not self._read([Span(w.sequence, same, chunk, wants_logits=False)]):
+        sequence, mirror = request.sequence, self._mirrors[request.sequence]
+        if mirror.owner is not request.owner:
+            mirror.owner, mirror.known = request.owner, 0
+        end = len(request.tokens) - 1
+        known = mirror.known  # an answer only grows, so that these need no comparison
+        known += common_prefix(mirror.tokens[known:], request.tokens[known:end])
+        if known < len(mirror.tokens):  # drafted tokens that the large model has rejected
+            self._context.remove(sequence, known)
+            del mirror.tokens[known:]
+        chunk = list(request.tokens[known : min(end, known + self._context.limits.draft_chunk)])
+        if chunk and not self._read([Span(sequence, known, chunk, wants_logits=False)]):
             return False
-        mirror.same = len(mirror.tokens)
-        return mirror.same == behind
+        mirror.known = len(mirror.tokens)
+        return mirror.known == end
 
     def _next(self, last: list[tuple[int, int]]) -> list[int] | None:
         """The most likely token after each of these; None if there is no room."""
@@ -138,6 +138,7 @@ class DraftModel:
         return True
 
     def _note(self, tokens: int, seconds: float) -> None:
+        """Learn how long a drafted token takes, by a moving average."""
         each = seconds / tokens
         known = self.seconds_per_token
         self.seconds_per_token = known + _LEARNING_RATE * (each - known) if known else each

@@ -1,12 +1,159 @@
-"""Drafts of a request: tokens that may come next, decoded together with the next one."""
+"""Drafts of the next tokens of an answer, and whether they pay off."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from shepherd.backends.llamacpp.native.devices import CPU_LIMITS
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.speculation.payoff import AcceptanceRate
+
+MARGIN = 1.05
+"""A draft must promise an increase of the speed by this factor."""
+
+_LEARNING_RATE, _SLOW_LEARNING = 0.2, 0.02
+"""The weight of one token in the acceptance rate of a request, and in that of all requests."""
+
+_MAX_RATE = 0.999
+"""The sum over a draft divides by one minus the rate."""
+
+_COST_LEARNING = 0.1
+"""The weight of one batch in what is known of batches."""
+
+_MIN_VARIANCE = 0.25
+"""Of the sizes of batches. Below it a slope would be noise."""
+
+_DECAY = 0.002
+_OUTLIER = 4.0
+"""A batch counts as at most so many times as long as expected: another program may have run."""
+
+_MIN_SHARE = 0.02
+"""A line through large batches can fall below nothing for small ones; this is the least."""
+
+
+class AcceptanceRate:
+    """The probability that the model accepts a drafted token, if it accepted those before it."""
+
+    def __init__(self, prior: float, shared: "AcceptanceRate | None" = None) -> None:
+        """`prior` is the value before any measurement.
+
+        `shared` is the rate of all requests together; a request's own rate starts from it.
+        """
+        self.value: float = shared.value if shared else prior
+        self._prior = prior
+        self._shared = shared
+        self._learning_rate = _LEARNING_RATE if shared else _SLOW_LEARNING
+
+    def note(self, accepted: int, drafted: int) -> None:
+        """Learn from a draft whose first `accepted` tokens were right."""
+        # A moving average over single tokens. An accepted one counts as 1 and moves the value by
+        # r * (1 - value); so many of them multiply the distance to 1 by (1 - r)**accepted. The
+        # first wrong one counts as 0. Nothing is known of the tokens behind it.
+        self.value = 1 - (1 - self.value) * (1 - self._learning_rate) ** accepted
+        if accepted < drafted:
+            self.value *= 1 - self._learning_rate
+        if self._shared is not None:
+            self._shared.note(accepted, drafted)
+
+    def forget(self) -> None:
+        """Move towards the prior, for a draft that was not tried."""
+        self.value += _DECAY * (self._prior - self.value)
+
+    def expected(self, length: int) -> float:
+        """The expected number of accepted tokens in a draft of this length."""
+        rate = min(self.value, _MAX_RATE)
+        # rate + rate**2 + ... + rate**length: each token counts if all before it were accepted
+        return rate * (1 - rate**length) / (1 - rate)
+
+
+class BatchCosts:
+    """The seconds that a batch takes, by its tokens: a line through recent measurements.
+
+    While all batches have the same size, the slope decays to its minimum, so that larger batches
+    are tried again.
+    """
+
+    def __init__(self, token_share: float = CPU_LIMITS.token_share) -> None:
+        """`token_share` is the assumed cost of a token before any measurement."""
+        self._token_share = token_share
+        self._tokens = self._seconds = 0.0
+        self._variance = self._covariance = 0.0
+        self._slope = 0.0
+
+    def note(self, tokens: int, seconds: float, prompt_speed: float = 0.0) -> None:
+        """Learn from a batch without prompts; `prompt_speed` is in tokens per second.
+
+        A token of a small batch never costs less than a token of a prompt.
+        """
+        if not self._seconds:
+            self._tokens, self._seconds = tokens, seconds
+            self._slope = self._min_slope(prompt_speed)
+            return
+        seconds = min(seconds, _OUTLIER * self.seconds(tokens))
+        more, longer = tokens - self._tokens, seconds - self._seconds
+        self._tokens += _COST_LEARNING * more
+        self._seconds += _COST_LEARNING * longer
+        self._variance = (1 - _COST_LEARNING) * (self._variance + _COST_LEARNING * more * more)
+        self._covariance = (1 - _COST_LEARNING) * (
+            self._covariance + _COST_LEARNING * more * longer
+        )
+        if self._variance > _MIN_VARIANCE:
+            self._slope = max(0.0, self._covariance / self._variance)
+        else:
+            self._slope += _DECAY * (self._min_slope(prompt_speed) - self._slope)
+
+    def seconds(self, tokens: int) -> float:
+        """The expected seconds of a batch; 0 before any measurement."""
+        return max(
+            _MIN_SHARE * self._seconds, self._seconds + self._slope * (tokens - self._tokens)
+        )
+
+    def _min_slope(self, prompt_speed: float) -> float:
+        """The least seconds that one more token can take."""
+        return 1 / prompt_speed if prompt_speed else self._token_share * self._seconds
+
+
+@dataclass(slots=True)
+class StepBudget:
+    """The next batch as it grows: its `tokens`, and the tokens of answers that it should `gain`."""
+
+    costs: BatchCosts
+    tokens: int
+    gain: float = field(init=False)
+    extra_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.gain = float(self.tokens)
+
+    def best_length(
+        self, rate: AcceptanceRate, max_tokens: int, seconds_per_token: float = 0.0
+    ) -> int:
+        """How many tokens to draft for one request; 0 if a draft does not pay off.
+
+        `seconds_per_token` is the time that the draft model needs for one token.
+        """
+        best, length = 0.0, 0
+        for count in range(1, max_tokens + 1):
+            speed = self._speed(count, rate.expected(count), count * seconds_per_token)
+            if speed <= best:  # every further token gains less
+                break
+            best, length = speed, count
+        return length if best > MARGIN * self._speed(0, 0.0, 0.0) else 0
+
+    def add(self, rate: AcceptanceRate, length: int, seconds_per_token: float = 0.0) -> None:
+        """Add a draft to the batch."""
+        self.tokens += length
+        self.gain += rate.expected(length)
+        self.extra_seconds += length * seconds_per_token
+
+    def _speed(self, length: int, gain: float, seconds: float) -> float:
+        """The tokens of answers per second, with a further draft of `length` that takes `seconds`.
+
+        The draft is expected to give `gain` tokens.
+        """
+        total = self.costs.seconds(self.tokens + length) + self.extra_seconds + seconds
+        return (self.gain + gain) / total if total > 0 else 0.0
+
 
 MAX_INDEXED_TOKENS = 8192
 """Tokens that one search may add to the index, so that a long prompt delays no other request."""
@@ -15,6 +162,7 @@ MAX_DRAFT = 16
 """Tokens of one draft."""
 
 _MAX_UNUSED = 8
+"""Tokens of a draft that was not decoded, which are compared with the answer later."""
 
 MAX_EARLIER_TOKENS = 16_384
 """Tokens that are kept, with their index in about 3 MB. Of more, the newest half stays."""
@@ -32,7 +180,9 @@ class NgramIndex:
     def __init__(self, size: int) -> None:
         self._size = size
         self._behind: dict[tuple[int, ...], int] = {}
+        """The place behind the last occurrence of each n-gram."""
         self._next = size
+        """The first place whose n-gram before it is not in the index."""
 
     def draft(self, tokens: Sequence[int], max_tokens: int) -> list[int]:
         """Tokens that may follow `tokens`, which must begin with those of the previous call.
@@ -143,7 +293,8 @@ class Drafting:
             if expected != token:
                 break
             accepted += 1
-        if accepted < len(actual) or len(actual) >= len(drafted):
+        is_decided = accepted < len(actual) or len(actual) >= len(drafted)
+        if is_decided:
             self.rates[self._unused.kind].note(accepted, len(drafted))
             self._unused = None
 
@@ -188,7 +339,8 @@ class EscapedPrompt:
         self._prompt = prompt
         self._tokens: list[int] | None = None
         self._indexes = {kind: NgramIndex(MATCH_LENGTHS[kind]) for kind in OWN_MATCHES}
-        self._end = len(prompt)
+        self._searched = len(prompt)
+        """Up to here the tokens were searched for a backslash."""
 
     @property
     def is_open(self) -> bool:
@@ -209,13 +361,14 @@ class EscapedPrompt:
 
     def _has_escape(self, tokens: Sequence[int]) -> bool:
         """Whether a token has a backslash that was added since the last call."""
-        start, self._end = self._end, len(tokens)
-        return any(b"\\" in self._vocab.piece(tokens[place]) for place in range(start, self._end))
+        start, self._searched = self._searched, len(tokens)
+        return any(b"\\" in self._vocab.piece(tokens[place]) for place in range(start, len(tokens)))
 
     def _escaped(self) -> list[int]:
+        """The tokens of the prompt's end inside a JSON string; negative ones are images."""
         pieces = (
             self._vocab.piece(token) for token in self._prompt[-MAX_ESCAPED_TOKENS:] if token >= 0
         )
         text = b"".join(pieces).decode(errors="replace")
-        escaped = json.dumps(text, ensure_ascii=False)[1:-1]
+        escaped = json.dumps(text, ensure_ascii=False)[1:-1]  # without its quotes
         return self._vocab.tokenize(escaped, parse_special=False)

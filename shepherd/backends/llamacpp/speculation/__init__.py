@@ -1,1 +1,0 @@
-"""Guesses at the next tokens, and a test whether they pay off."""
