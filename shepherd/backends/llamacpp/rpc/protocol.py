@@ -278,10 +278,10 @@ def _devices(connection: socket.socket) -> list[WorkerDevice]:
     count = int.from_bytes(_answer(connection, 4), "little")
     if not 0 < count <= MAX_DEVICES:
         raise ConnectionError(f"it names {count} devices")
-    return [_asked_device(connection, index) for index in range(count)]
+    return [_described_device(connection, index) for index in range(count)]
 
 
-def _asked_device(connection: socket.socket, index: int) -> WorkerDevice:
+def _described_device(connection: socket.socket, index: int) -> WorkerDevice:
     """A device, as the worker describes it; raises ConnectionError if that makes no sense."""
 
     def numbers(command: Command, count: int) -> tuple[int, ...]:
