@@ -3,76 +3,80 @@
 import contextlib
 import functools
 import importlib.util
+import io
 import json
 import marshal
 import os
+import pkgutil
 import select
 import signal
 import socket
 import subprocess
 import threading
+import zipfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.abc import InspectLoader
-from pathlib import Path
-from types import CodeType
+from pathlib import Path, PurePosixPath
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
+from shepherd.tools.sandbox import inside
 from shepherd.tools.sandbox.groups import control_groups
 from shepherd.tools.sandbox.profile import Limits
 from shepherd.tools.sandbox.view.toolchains import interpreter
 
-_PACKAGE = "shepherd.tools.sandbox.inside"
-_NEEDED = {
-    "nest": ("start", "orders", "native", "namespaces", "nest"),
-    "launch": ("start", "orders", "launch"),
-    "enclose": ("start", "orders", "native", "namespaces", "processes", "enclose"),
-}
 _BOOT = """
-import marshal, os, sys
-descriptor = int(sys.argv[1])
-os.lseek(descriptor, 0, 0)
-with open(descriptor, "rb", buffering=0) as file:
-    codes, name, values = marshal.loads(file.read())
-for full, code in codes:
-    module = sys.modules[full] = type(sys)(full)
-    exec(code, module.__dict__)
-    parent, _, short = full.rpartition(".")
-    if parent in sys.modules:
-        setattr(sys.modules[parent], short, module)
-sys.modules[name].main(**values)
+import marshal, os, sys, zipimport
+program = "/proc/self/fd/" + sys.argv[1]
+sys.path.insert(0, program)
+from {module} import main
+arguments = marshal.loads(zipimport.zipimporter(program).get_data("arguments"))
+# the command must not inherit the descriptor, whose number then stands for another file
+sys.path.remove(program)
+os.close(int(sys.argv[1]))
+main(**arguments)
 """
-
 _TIMEOUT = 5.0
 _MAX_INFO = 65_536
 
 
-def helper_argv(descriptor: int) -> list[str]:
+def helper_argv(module: str, descriptor: int) -> list[str]:
     """The command line that runs the result of `payload` from a descriptor."""
-    return [str(interpreter()), "-I", "-S", "-c", _BOOT, str(descriptor)]
+    boot = _BOOT.format(module=f"{inside.__name__}.{module}")
+    return [str(interpreter()), "-I", "-S", "-c", boot, str(descriptor)]
 
 
-def payload(module: str, values: Mapping[str, object]) -> bytes:
-    """The code that calls `main` of a module with these arguments."""
-    codes = [(_PACKAGE, compile("", _PACKAGE, "exec"))]
-    codes += [(_full(name), _code(name)) for name in _NEEDED[module]]
-    return marshal.dumps((codes, _full(module), dict(values)))
+def payload(arguments: Mapping[str, object]) -> bytes:
+    """A zip file with the modules of `inside`, and the arguments of the `main` of one of them.
 
-
-def _full(module: str) -> str:
-    return f"{_PACKAGE}.{module}"
+    A helper can't read Shepherd's own files in a box, and a model may have changed them.
+    """
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, code in _compiled_modules().items():
+            archive.writestr(name, code)
+        archive.writestr("arguments", marshal.dumps(dict(arguments)))
+    return content.getvalue()
 
 
 @functools.cache
-def _code(module: str) -> CodeType:
-    spec = importlib.util.find_spec(_full(module))
-    loader = None if spec is None else spec.loader
-    code = loader.get_code(_full(module)) if isinstance(loader, InspectLoader) else None
-    if code is None:
-        raise ToolError("the sandbox's helper program can't be read")
-    return code
+def _compiled_modules() -> Mapping[str, bytes]:
+    """The files of the package `inside` and of those around it, which stay empty."""
+    folder = inside.__name__.replace(".", "/")
+    packages = [folder, *map(str, PurePosixPath(folder).parents)][:-1]  # without "."
+    files = {f"{package}/__init__.py": b"" for package in packages}
+    for module in pkgutil.iter_modules(inside.__path__):
+        name = f"{inside.__name__}.{module.name}"
+        spec = importlib.util.find_spec(name)
+        loader = None if spec is None else spec.loader
+        code = loader.get_code(name) if isinstance(loader, InspectLoader) else None
+        if code is None:
+            raise ToolError("the sandbox's helper program can't be read")
+        header = importlib.util.MAGIC_NUMBER + bytes(12)  # flags, date and size of the source
+        files[f"{folder}/{module.name}.pyc"] = header + marshal.dumps(code)
+    return files
 
 
 @contextmanager
@@ -168,9 +172,9 @@ class Helper:
             self._channel, theirs = socket.socketpair()
             resources.callback(self._channel.close)
             values = {"channel": theirs.fileno(), **kind.options}
-            with theirs, memory_file(payload(kind.module, values)) as code:
-                passed = (code, theirs.fileno())
-                program = Program(helper_argv(code), Path("/"), _environment(), pass_fds=passed)
+            with theirs, memory_file(payload(values)) as code:
+                argv, passed = helper_argv(kind.module, code), (code, theirs.fileno())
+                program = Program(argv, Path("/"), _environment(), pass_fds=passed)
                 self._process = program.start()
             self._joining = _Joining(groups, self._process.pid)
             self._resources = resources.pop_all()

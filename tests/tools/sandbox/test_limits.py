@@ -219,3 +219,27 @@ def test_what_killed_sessions_left_is_removed() -> None:
 
     assert not stale.exists()
     assert not used.base.exists()
+
+
+_CLEANING = """
+import fcntl, sys
+from shepherd.tools.sandbox.view.private import private_files, remove_stale
+
+begun = []
+
+def clean_once(event, arguments):
+    if event == "fcntl.flock" and not begun:
+        begun.append(event)
+        remove_stale()
+
+sys.addaudithook(clean_once)
+with private_files() as files:
+    print(begun, files.temp.is_dir())
+"""
+
+
+def test_a_session_that_begins_meanwhile_keeps_the_files_of_a_command(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    argv = [sys.executable, "-c", _CLEANING]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "['fcntl.flock'] True\n", done.stderr

@@ -53,13 +53,14 @@ class Bubblewrap:
                 "limits": dict(resource_limits(profile.limits)),
                 "command": list(program.argv),
             }
-            starter = prepared.send(payload("nest", orders))
+            starter = prepared.send(payload(orders))
             words = [*_namespaces(profile), *_places(outer, prepared.private)]
             words += ["--info-fd", str(prepared.helper.info)]
             if len(words) > _MAX_ARGUMENTS:
                 raise ToolError("there are too many protected or secret files for the sandbox")
             arguments = prepared.send("\0".join(words).encode())
-            command = [executable, "--args", str(arguments), "--", *helper_argv(starter)]
+            nest = helper_argv("nest", starter)
+            command = [executable, "--args", str(arguments), "--", *nest]
             yield prepared.order(program, {"command": command, "environment": environment})
 
 

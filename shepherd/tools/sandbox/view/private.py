@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,23 +62,21 @@ def remove_stale() -> None:
 @contextmanager
 def private_files() -> Generator[PrivateFiles]:
     """Create them in the system's temporary directory, and remove everything at the end."""
-    base = Path(os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX)))
-    files = PrivateFiles(base)
-    with (base / _LOCK).open("w+b") as lock:
+    files = PrivateFiles(Path(os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX))))
+    unlocked = files.base / f"{_LOCK}.new"
+    with unlocked.open("w+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield from _filled(files)
-
-
-def _filled(files: PrivateFiles) -> Iterator[PrivateFiles]:
-    try:
-        files.temp.mkdir(mode=0o700)
-        files.home.mkdir(mode=0o700)
-        files.new_root.mkdir(mode=0o700)
-        files.empty_directory.mkdir(mode=0o555)
-        files.empty_file.touch(mode=0o444)
-        yield files
-    finally:
-        remove_tree(files.base)
+        # under its own name a lock is always held, or another session would see a stale directory
+        unlocked.rename(files.base / _LOCK)
+        try:
+            files.temp.mkdir(mode=0o700)
+            files.home.mkdir(mode=0o700)
+            files.new_root.mkdir(mode=0o700)
+            files.empty_directory.mkdir(mode=0o555)
+            files.empty_file.touch(mode=0o444)
+            yield files
+        finally:
+            remove_tree(files.base)
 
 
 def remove_tree(base: Path) -> None:
