@@ -7,7 +7,8 @@ from pathlib import Path
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.conversation.shared.requests import State
-from shepherd.conversation.shared.session import SharedSession
+from shepherd.conversation.shared.session import SessionActions, SharedSession
+from shepherd.events import FinishReason
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
 from shepherd.tools.permissions.approval import ApprovalRequest, Choice
@@ -70,3 +71,27 @@ async def test_nobody_approves_for_a_command_between_requests(tmp_path: Path) ->
         await request.done.wait()
         async with asyncio.timeout(PATIENCE):  # the request's client is not asked afterwards
             assert (await shared.approver.ask(question)).choice is Choice.DENY
+
+
+async def test_a_request_that_waits_for_a_command_can_be_withdrawn(tmp_path: Path) -> None:
+    backend = ScriptedBackend(parse_script("text: one"))
+    conversation = HeldConversation(Session(), tmp_path, backend)
+    may_end = asyncio.Event()
+
+    async def command(text: str) -> str:
+        await may_end.wait()
+        return text
+
+    actions = SessionActions(conversation.tool_runner, command)
+    async with SharedSession(conversation, actions, backend) as shared:
+        running = asyncio.create_task(shared.command("/undo"))
+        await asyncio.sleep(0)
+        request = shared.submit("hello", "me")
+        for _ in range(10):  # the worker looks at the queue
+            await asyncio.sleep(0)
+        assert shared.cancel(request.id) is request
+        may_end.set()
+        await running
+        await shared.submit("and now?", "me").done.wait()
+    assert request.finish_reason is FinishReason.CANCELLED
+    assert [m.content for m in conversation.session.messages] == ["and now?", "one"]

@@ -31,8 +31,7 @@ class PromptRequest:
     """A prompt of a client and its result.
 
     `answer` is the text of the model's last message. `cost` is in US dollars, None if no price is
-    known. `error` is the error that ended the turn, if
-    it failed.
+    known. `error` is the error that ended the turn, if it failed.
     """
 
     prompt: str
@@ -105,13 +104,17 @@ class RequestQueue:
         """A request by its id, if it is still kept."""
         return self._known.get(id)
 
-    async def next(self) -> PromptRequest:
-        """Wait for a request and make it the running one."""
+    async def arrival(self) -> None:
+        """Return as soon as a request waits."""
         while not self.waiting:
             self._arrived.clear()
             await self._arrived.wait()
-        self.running = self.waiting.pop(0)
-        self.running.state = State.RUNNING
+
+    def begin(self) -> PromptRequest | None:
+        """Make the next request the running one; None if it was withdrawn meanwhile."""
+        self.running = self.waiting.pop(0) if self.waiting else None
+        if self.running is not None:
+            self.running.state = State.RUNNING
         return self.running
 
 

@@ -183,8 +183,8 @@ class SharedSession:
                 self.queue.waiting.remove(request)
                 self.publisher.complete(request, self.session.ledger, FinishReason.CANCELLED)
                 self.publisher.tell_positions()
-            case State.RUNNING if self._turn is not None:
-                if not self._turn.cancelling():
+            case State.RUNNING if self._turn is not None:  # each running request has a turn
+                if not self._turn.cancelling():  # a second cancellation would end its clean-up
                     self._turn.cancel()
             case _:
                 message = "The request has ended already."
@@ -264,11 +264,14 @@ class SharedSession:
             self.log.close()
 
     async def _work(self) -> None:
+        """Answer one request after another: the task that runs until the session is left."""
         while True:
-            request = await self.queue.next()
+            await self.queue.arrival()
             try:
-                async with self._changing:
-                    await self._answer(request)
+                async with self._changing:  # a command can hold it: until then, requests wait
+                    request = self.queue.begin()
+                    if request is not None:
+                        await self._answer(request)
             finally:
                 self.queue.running = None
                 if self._draining:
@@ -289,6 +292,7 @@ class SharedSession:
             self._submit_unused(request.client)
 
     async def _run(self, request: PromptRequest) -> TurnOutcome:
+        """The turn of a request: a task that ends with the answer, or when it is cancelled."""
         if not self.backend.alive:
             self.publisher.receive(Notice(RELOADING, Topic.WARNING))
             try:

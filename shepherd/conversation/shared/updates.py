@@ -2,9 +2,11 @@
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Protocol
 
 from shepherd.errors import ShepherdError
@@ -115,7 +117,6 @@ MAX_BYTES = 16 * 1024 * 1024
 """The maximum memory of the kept updates."""
 
 _OVERHEAD = 400
-_MAX_DROPPED = 1024
 _MAX_DIGITS = 18
 
 
@@ -154,8 +155,7 @@ class UpdateLog:
         self.closed = False
         self._max_updates = max_updates
         self._max_bytes = max_bytes
-        self._kept: list[Update] = []
-        self._begin = 0
+        self._kept: deque[Update] = deque()
         self._bytes = 0
         self._changed = asyncio.Event()
 
@@ -176,17 +176,18 @@ class UpdateLog:
         update = Update(self.last, kind, text, request, author, addressee)
         self._kept.append(update)
         self._bytes += _size(text)
-        self._forget()
+        while len(self._kept) > 1 and self._is_over():
+            self._bytes -= _size(self._kept.popleft().frame)
         self._wake()
         return update
 
     def since(self, number: int, limit: int = MAX_UPDATES) -> list[Update] | None:
         """The first `limit` updates after `number`; None if some of them are no longer kept."""
         missed = self.last - number
-        if not 0 <= missed <= len(self._kept) - self._begin:
+        if not 0 <= missed <= len(self._kept):
             return None
-        first = len(self._kept) - missed
-        return self._kept[first : first + limit]
+        newest_first = list(islice(reversed(self._kept), missed))  # the log can be long
+        return newest_first[::-1][:limit]
 
     async def beyond(self, number: int) -> bool:
         """Wait for an update after `number`; False if none can follow."""
@@ -212,15 +213,8 @@ class UpdateLog:
             return None
         return int(digits) if len(digits) <= _MAX_DIGITS else None
 
-    def _forget(self) -> None:
-        while self._begin < len(self._kept) - 1 and (
-            len(self._kept) - self._begin > self._max_updates or self._bytes > self._max_bytes
-        ):
-            self._bytes -= _size(self._kept[self._begin].frame)
-            self._begin += 1
-        if self._begin > min(_MAX_DROPPED, len(self._kept) // 2):
-            del self._kept[: self._begin]
-            self._begin = 0
+    def _is_over(self) -> bool:
+        return len(self._kept) > self._max_updates or self._bytes > self._max_bytes
 
     def _wake(self) -> None:
         self._changed.set()
