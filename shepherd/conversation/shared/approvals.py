@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from shepherd.conversation.shared.requests import PromptRequest
 from shepherd.conversation.shared.updates import (
@@ -19,7 +18,6 @@ from shepherd.conversation.shared.updates import (
 )
 from shepherd.messages import JsonObject
 from shepherd.tasks import end_tasks
-from shepherd.tools.base import Access
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.rules import Rule
 
@@ -30,37 +28,33 @@ NOT_LISTENING = "denied: approval needed, and the client that sent the request d
 CANCELLED = "cancelled"
 
 
-def _new_id() -> str:
-    return f"approval_{secrets.token_hex(8)}"
-
-
-def _new_answer() -> asyncio.Future[Approval]:
-    return asyncio.get_running_loop().create_future()
-
-
 @dataclass(slots=True, eq=False)
 class OpenQuestion:
     """A question without an answer so far; made on the loop that waits for it."""
 
     question: ApprovalRequest
-    id: str = field(default_factory=_new_id, init=False)
-    answer: asyncio.Future[Approval] = field(default_factory=_new_answer, init=False)
+    id: str = field(default_factory=lambda: f"approval_{secrets.token_hex(8)}", init=False)
+    answer: asyncio.Future[Approval] = field(default_factory=asyncio.Future[Approval], init=False)
 
     def to_json(self) -> JsonObject:
         """The question in the form for its client."""
+        question = self.question
         return {
             "id": self.id,
-            "tool": self.question.call.name,
-            "call_id": self.question.call.id,
-            "arguments": self.question.call.arguments,
-            "preview": self.question.preview,
-            "accesses": [_access_to_json(access) for access in self.question.accesses],
-            "cause": self.question.cause,
-            "asker": self.question.caller,
-            "sandbox": self.question.sandbox,
-            "session": [_rule_to_json(rule) for rule in self.question.session],
-            "always": [_rule_to_json(rule) for rule in self.question.always],
-            "fields": [*self.question.fields],
+            "tool": question.call.name,
+            "call_id": question.call.id,
+            "arguments": question.call.arguments,
+            "preview": question.preview,
+            "accesses": [
+                {"kind": access.kind.value, "target": access.target, "claim": access.claim.value}
+                for access in question.accesses
+            ],
+            "cause": question.cause,
+            "asker": question.caller,
+            "sandbox": question.sandbox,
+            "session": [_rule_to_json(rule) for rule in question.session],
+            "always": [_rule_to_json(rule) for rule in question.always],
+            "fields": [*question.fields],
         }
 
     def decide(self, approval: Approval) -> None:
@@ -83,10 +77,6 @@ def question_is_over() -> SharedSessionError:
     return SharedSessionError(RefusalCode.APPROVAL_NOT_FOUND, message)
 
 
-def _access_to_json(access: Access) -> JsonObject:
-    return {"kind": access.kind.value, "target": access.target, "claim": access.claim.value}
-
-
 def _rule_to_json(rule: Rule) -> JsonObject:
     return {
         "tool": rule.tool,
@@ -101,19 +91,11 @@ def _rule_to_json(rule: Rule) -> JsonObject:
 MAX_REMEMBERED = 1000
 
 
-class Clock(Protocol):
-    """Returns the time in seconds from an arbitrary moment, and waits."""
-
-    def now(self) -> float: ...
-
-    async def sleep(self, seconds: float) -> None: ...
-
-
-class SystemClock:
-    """The real time."""
+class Clock:
+    """The time in seconds from an arbitrary moment; tests wind on one of their own."""
 
     def now(self) -> float:
-        """Seconds since an arbitrary moment."""
+        """The time."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
@@ -125,7 +107,7 @@ class Presence:
     """Tracks for each client whether a stream is open, or when the client was last present."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
+        self._clock = clock or Clock()
         self._streams: Counter[str] = Counter()
         self._last_seen: dict[str, float] = {}
         self._left = asyncio.Event()
@@ -146,7 +128,7 @@ class Presence:
 
     def seen(self, client: str) -> None:
         """Note that the client is present."""
-        self._last_seen.pop(client, None)
+        self._last_seen.pop(client, None)  # the newest come last
         self._last_seen[client] = self._clock.now()
         if len(self._last_seen) > MAX_REMEMBERED:
             del self._last_seen[next(iter(self._last_seen))]
@@ -212,12 +194,8 @@ class ClientApprover:
             reason = approval.feedback or ("" if pending.answer.done() else approval.reason)
         finally:
             del self._pending[pending.id]
-            data = {
-                "id": pending.id,
-                "tool": request.call.name,
-                "decision": decision,
-                "reason": reason,
-            }
+            data = {"id": pending.id, "tool": request.call.name}
+            data |= {"decision": decision, "reason": reason}
             self._tell(UpdateKind.APPROVAL_DECIDED, pending, data)
         return approval
 
@@ -232,6 +210,7 @@ class ClientApprover:
         pending.decide(approval)
 
     async def _wait(self, pending: PendingApproval) -> Approval:
+        """The answer, or a denial once the client has been away for too long."""
         away = asyncio.create_task(self._presence.until_away(pending.request.client, AWAY_SECONDS))
         try:
             await asyncio.wait({pending.answer, away}, return_when=asyncio.FIRST_COMPLETED)

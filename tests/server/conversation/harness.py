@@ -14,6 +14,7 @@ import httpx
 from shepherd.backends.base import Backend
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
+from shepherd.conversation.shared.approvals import Clock
 from shepherd.conversation.shared.session import SessionActions, SharedSession
 from shepherd.conversation.shared.updates import UpdateLog
 from shepherd.errors import SessionError
@@ -37,7 +38,7 @@ from shepherd.turn import TurnLimits
 from tests.patience import PATIENCE
 
 
-class ManualClock:
+class ManualClock(Clock):
     """A clock that a test winds on."""
 
     def __init__(self) -> None:
