@@ -178,17 +178,19 @@ class AskProvider(Tool[AskArguments]):
         session.tools = self._asking.offer(runner.tools, backend.info)
         session.deferred = SearchResults(runner.tools)
         progress = Progress(self.provider, context.on_event)
-        limits = self._limits()
+        limits = self._asking.limits()
+        limits = replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
         tools = LastRoundExecutor(runner, progress, limits.max_rounds)
         try:
             outcome = await run_turn(session, arguments.question, backend, tools, progress, limits)
         except ShepherdError as error:
             if session.messages and session.messages[-1].role is Role.USER:
-                session.pop_last()
+                session.pop_last()  # the next question must not follow one without an answer
             raise ToolError(f"{caller} failed: {error}") from error
         return answer_of(caller, session, outcome.finish_reason, progress.error)
 
     def _session(self, arguments: AskArguments, context: ToolContext) -> Session:
+        """The session with the provider, with the conversation's settings of now."""
         conversation = self._asking.session()
         if arguments.fresh:
             self._asking.sessions.pop(self.provider, None)
@@ -200,7 +202,3 @@ class AskProvider(Tool[AskArguments]):
         session.archive = conversation.archive
         session.sampling, session.thinking = conversation.sampling, conversation.thinking
         return session
-
-    def _limits(self) -> TurnLimits:
-        limits = self._asking.limits()
-        return replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))

@@ -145,63 +145,53 @@ class RunTask(Tool[TaskAtArguments]):
         progress = Progress(label, context.on_event, Topic.TASK, arguments.model or TASK)
         progress.line("waiting" if tasks.slots.locked() else "starting")
         async with tasks.slots:
-            result = await _Work(tasks).run(
-                arguments, context.runner.on_behalf_of(caller), progress
-            )
+            result = await _report(tasks, arguments, context.runner.on_behalf_of(caller), progress)
         if len(result.content.encode()) <= context.output_bytes:
             return result
         text = cap_text(result.content, context.output_bytes, context.spill_dir)
         return replace(result, content=text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """Does one task."""
+async def _report(
+    tasks: Tasks, arguments: TaskAtArguments, runner: CallRunner, progress: Progress
+) -> ToolResult:
+    """Let a model do the task in a session of its own."""
+    session = _session(tasks.session(), progress.label)
+    try:
+        if arguments.model:
+            backend = await tasks.backends.get(arguments.model)
+            session.tools = tasks.offer(runner.tools, backend.info)
+        else:
+            backend = await tasks.backend()
+        limits = tasks.limits()
+        limits = replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
+        tools = _OwnTools(runner, progress, limits.max_rounds, tasks.client_tools)
+        prompt = PROMPT.format(prompt=arguments.prompt)
+        outcome = await run_turn(session, prompt, backend, tools, progress, limits)
+    except ShepherdError as error:
+        raise ToolError(f"{progress.label} failed: {error}") from error
+    return answer_of(progress.label, session, outcome.finish_reason, progress.error)
 
-    tasks: Tasks
 
-    async def run(
-        self, arguments: TaskAtArguments, runner: CallRunner, progress: Progress
-    ) -> ToolResult:
-        session = self._session(progress.label)
-        try:
-            if arguments.model:
-                backend = await self.tasks.backends.get(arguments.model)
-                session.tools = self.tasks.offer(runner.tools, backend.info)
-            else:
-                backend = await self.tasks.backend()
-            limits = self.tasks.limits()
-            limits = replace(limits, max_rounds=min(MAX_ROUNDS, limits.max_rounds))
-            executor = LastRoundExecutor(runner, progress, limits.max_rounds)
-            tools = _OwnTools(executor, runner, self.tasks.client_tools)
-            prompt = PROMPT.format(prompt=arguments.prompt)
-            outcome = await run_turn(session, prompt, backend, tools, progress, limits)
-        except ShepherdError as error:
-            raise ToolError(f"{progress.label} failed: {error}") from error
-        return answer_of(progress.label, session, outcome.finish_reason, progress.error)
-
-    def _session(self, label: str) -> Session:
-        """A new session that begins with the tokens of the conversation."""
-        parent = self.tasks.session()
-        return Session(
-            parent.system_message,
-            tools=[*parent.tools],
-            deferred=parent.deferred,
-            sampling=parent.sampling,
-            thinking=parent.thinking,
-            template_values=parent.template_values,
-            id=f"{parent.id}-{label.partition(' (')[0].replace(' ', '-')}",
-            began=parent.began,
-            archive=parent.archive,
-        )
+def _session(parent: Session, label: str) -> Session:
+    """A new session that begins with the tokens of the conversation, so they stay in the cache."""
+    return Session(
+        parent.system_message,
+        tools=[*parent.tools],
+        deferred=parent.deferred,
+        sampling=parent.sampling,
+        thinking=parent.thinking,
+        template_values=parent.template_values,
+        id=f"{parent.id}-{label.partition(' (')[0].replace(' ', '-')}",
+        began=parent.began,
+        archive=parent.archive,
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _OwnTools:
+class _OwnTools(LastRoundExecutor):
     """Runs the calls of a sub-agent, which sees tools that it may not use."""
 
-    inner: LastRoundExecutor
-    runner: CallRunner
     client_tools: Collection[str] = ()
 
     async def run(
@@ -213,4 +203,4 @@ class _OwnTools:
         known = any(tool.name == call.name for tool in self.runner.tools)
         if not known or call.name in self.client_tools:
             return ToolResult(f"Error: a sub-agent has no tool {call.name}", ok=False)
-        return await self.inner.run(call, output_bytes, on_event)
+        return await LastRoundExecutor.run(self, call, output_bytes, on_event)
