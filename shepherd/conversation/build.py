@@ -12,7 +12,6 @@ from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
 from shepherd.conversation.conversation import Conversation
-from shepherd.conversation.history import build_keeper
 from shepherd.conversation.model_slot import BackendOpener, ModelSlot
 from shepherd.conversation.session_start import (
     CurrentSession,
@@ -20,11 +19,7 @@ from shepherd.conversation.session_start import (
     SessionStart,
     begin_session,
 )
-from shepherd.conversation.toolbox import (
-    archive_of,
-    build_workspace,
-    offered_tools,
-)
+from shepherd.conversation.toolbox import archive_of, build_workspace, offered_tools
 from shepherd.memory import Place
 from shepherd.tools.deferred import SearchResults
 from shepherd.transcript import SessionStore
@@ -115,8 +110,6 @@ def _build(
     workspace = build_workspace(config, paths, cwd, notices, current)
     for warning in (*config.warnings, *providers.warnings()):
         notices.tell(warning)
-    keeper = build_keeper(config, paths, workspace.policy, notices.tell)
-    workspace = replace(workspace, undo=keeper)
     session.archive = archive_of(session, workspace.memory, Place.of(cwd))
     session.tools = offered_tools(workspace.registry, config, None)
     session.deferred = SearchResults(workspace.registry)

@@ -133,10 +133,6 @@ class Conversation:
         """The backend, once it is loaded; raises the error that kept it from loading."""
         return await self.slot.backend()
 
-    async def live_backend(self) -> Backend:
-        """The backend for a turn: as `backend`, but opened again if it has failed for good."""
-        return await self.slot.live_backend()
-
     async def reload(self) -> Backend:
         """Open the same model again, after it has failed for good; see `ModelSlot.reload`."""
         return await self.slot.reload()

@@ -4,21 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
-from pathlib import Path
 
-from shepherd.config.paths import Paths
-from shepherd.config.settings import Config
 from shepherd.conversation.additions import Additions
 from shepherd.errors import SessionError, UndoError
 from shepherd.messages import Message, Role
 from shepherd.session import Branch, Session
-from shepherd.tools.base import READ_FILE, Access, AccessKind
-from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.undo.keeper import UndoKeeper
 from shepherd.undo.log import MoveResult
-from shepherd.undo.store import UndoLimits
 
-MIB = 1 << 20
 OFF = "No files are kept: undo.enabled or terminal.save_sessions is off."
 FILES_STAY = (
     "The user went back to an earlier message. The files stay as the messages after it left them."
@@ -161,28 +154,3 @@ def _shared(branch: Branch, present: Branch) -> int:
 
 def _last(branch: Branch) -> datetime | None:
     return branch.times[-1] if branch.times else None
-
-
-def build_keeper(
-    config: Config, paths: Paths, policy: PermissionPolicy, warn: Callable[[str], None]
-) -> UndoKeeper | None:
-    """The keeper of the settings, None if files are not kept.
-
-    A file is a secret by the default rules, whatever the user allowed, or by a rule of the user.
-    """
-    section = config.undo
-    if not (section.enabled and config.terminal.save_sessions and config.model.tools):
-        return None
-    limits = UndoLimits(
-        section.max_mib * MIB,
-        section.max_days,
-        section.file_mib * MIB,
-        section.command_mib * MIB,
-    )
-    strict = PermissionPolicy(policy.cwd)
-
-    def protects(path: Path) -> bool:
-        access = Access(AccessKind.READ, str(path))
-        return any(rules.denies(READ_FILE, access) for rules in (strict, policy))
-
-    return UndoKeeper(paths.undo_file, policy.cwd, limits, protects, warn)

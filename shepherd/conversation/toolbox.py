@@ -23,7 +23,7 @@ from shepherd.messages import ToolSpec
 from shepherd.models import BUILTIN_TOOLS
 from shepherd.plugins import Group, Plugins
 from shepherd.session import Session
-from shepherd.tools.base import AnyTool, ToolContext
+from shepherd.tools.base import READ_FILE, Access, AccessKind, AnyTool, ToolContext
 from shepherd.tools.consent import CallStep
 from shepherd.tools.deferred import FIND_TOOLS, RESERVED_NAMES, FindTools, listed_tools
 from shepherd.tools.function import add_extensions
@@ -37,9 +37,9 @@ from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.shell.background import BackgroundCommands
 from shepherd.undo.keeper import UndoKeeper
+from shepherd.undo.store import UndoLimits
 
 if TYPE_CHECKING:
-    from shepherd.hooks import Hooks
     from shepherd.mcp.hub import ServerHub
 
 
@@ -57,7 +57,7 @@ class Workspace:
     steps: tuple[CallStep, ...] = ()
     knowledge: Knowledge = NO_KNOWLEDGE
     undo: UndoKeeper | None = None
-    hooks: "Hooks | None" = None
+    hooks: Hooks | None = None
     background: BackgroundCommands = field(default_factory=BackgroundCommands)
 
     async def aclose(self) -> None:
@@ -112,19 +112,28 @@ def build_workspace(
     servers = build_servers(config, paths, policy, sandbox, notices)
     add_tool_search(registry, config, more=servers is not None)
     hooks = build_hooks(config, paths, cwd, notices, session)
-    steps = tuple(step for step in (hooks, knowledge.step) if step is not None)
-    workspace = Workspace(paths, cwd, policy, sandbox, registry, memory, servers, steps, knowledge)
-    return replace(workspace, hooks=hooks)
+    return Workspace(
+        paths,
+        cwd,
+        policy,
+        sandbox,
+        registry,
+        memory,
+        servers,
+        steps=tuple(step for step in (hooks, knowledge.step) if step is not None),
+        knowledge=knowledge,
+        undo=build_keeper(config, paths, policy, notices.tell),
+        hooks=hooks,
+    )
 
 
 def build_hooks(
     config: Config, paths: Paths, cwd: Path, notices: Notices, session: Callable[[], Session]
-) -> "Hooks | None":
+) -> Hooks | None:
     """The hooks of the user and the accepted ones of the project, None if there are none."""
     section = config.hooks
     if section == NO_HOOKS and project_hooks_file(cwd) is None:
         return None
-
     accepted, problem = accepted_hooks(cwd, AcceptanceStore(paths.accepted_file))
     if problem:
         notices.tell(problem)
@@ -142,8 +151,32 @@ def build_servers(
         return None
     if not paths.mcp_file.exists() and not project_mcp_files(policy.cwd):
         return None
-
     return build_hub(paths, policy, sandbox, notices.tell)
+
+
+def build_keeper(
+    config: Config, paths: Paths, policy: PermissionPolicy, warn: Callable[[str], None]
+) -> UndoKeeper | None:
+    """The keeper of the settings, None if files are not kept.
+
+    A file is a secret by the default rules, whatever the user allowed, or by a rule of the user.
+    """
+    section = config.undo
+    if not (section.enabled and config.terminal.save_sessions and config.model.tools):
+        return None
+    limits = UndoLimits(
+        section.max_mib * MIB,
+        section.max_days,
+        section.file_mib * MIB,
+        section.command_mib * MIB,
+    )
+    strict = PermissionPolicy(policy.cwd)
+
+    def protects(path: Path) -> bool:
+        access = Access(AccessKind.READ, str(path))
+        return any(rules.denies(READ_FILE, access) for rules in (strict, policy))
+
+    return UndoKeeper(paths.undo_file, policy.cwd, limits, protects, warn)
 
 
 def _add_tools(registry: ToolRegistry, config: Config, tools: Iterable[AnyTool]) -> None:
@@ -199,7 +232,6 @@ def build_registry(config: Config) -> ToolRegistry:
     """The tools that are switched on."""
     if not config.model.tools:
         return ToolRegistry()
-
     tools = [*builtin_tools(), UpdatePlan(), PresentPlan()]
     return ToolRegistry(t for t in tools if t.name not in config.tools.disabled)
 

@@ -125,8 +125,8 @@ async def test_one_that_has_failed_for_good_is_closed_before_it_is_opened_again(
 
     conversation = build(tmp_path, opener)
     assert not (await conversation.backend()).alive
-    assert (await conversation.live_backend()).alive
-    assert await conversation.live_backend() is conversation.slot.loaded_backend
+    assert (await conversation.slot.live_backend()).alive
+    assert await conversation.slot.live_backend() is conversation.slot.loaded_backend
     assert (await conversation.backend(), conversation.slot.model_name) == (
         conversation.slot.loaded_backend,
         "new",

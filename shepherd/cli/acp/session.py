@@ -272,7 +272,7 @@ class EditorSession:
             self.updates.answer(await output_of(command[0], self.conversation, command[1]))
             return schema.PromptResponse(stop_reason="end_turn")
         conversation, updates = self.conversation, self.updates
-        backend = await conversation.live_backend()
+        backend = await conversation.slot.live_backend()
         message = await build_message(prompt, conversation, self._approver, backend)
         backend, message = await conversation.prepare(message)
         updates.end_turn()  # calls that read attached files, and questions about servers

@@ -94,7 +94,7 @@ class ServedAgent:
         if request.fresh:
             conversation.clear()
         images = await self._images(request.images, approver)
-        backend = await conversation.live_backend()
+        backend = await conversation.slot.live_backend()
         label = one_line(backend.info.id)
         progress = Progress(label, call.on_event)
         tools = conversation.tool_runner(approver)
