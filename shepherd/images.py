@@ -5,7 +5,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from shepherd.errors import ImageError
 
@@ -123,20 +122,6 @@ def check_count(images: Sequence[object]) -> None:
             f"{len(images)} images are too many for one message, which can have {MAX_IMAGES}; "
             "send the others with the next one."
         )
-
-
-def image_to_json(image: Image) -> dict[str, Any]:
-    """The image as a JSON object; `image_from_json` is the inverse."""
-    data = {"media_type": image.media_type, "data": image.base64}
-    return data | ({"name": image.name} if image.name else {})
-
-
-def image_from_json(data: Mapping[str, Any]) -> Image:
-    """The image that `image_to_json` wrote; raises ValueError, TypeError or KeyError."""
-    media_type = str(data["media_type"])
-    if media_type not in MEDIA_TYPES:
-        raise ValueError(f"unknown type of image: {media_type!r}")
-    return Image(media_type, b64decode(data["data"], validate=True), str(data.get("name", "")))
 
 
 def _sniffed(data: bytes) -> str:

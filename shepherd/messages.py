@@ -4,9 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
-from shepherd.images import Image, image_from_json, image_to_json
+import msgspec
+
+from shepherd.images import MEDIA_TYPES, Image
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -125,50 +127,26 @@ def with_notes(message: Message, notes: Sequence[str]) -> Message:
 
 def message_to_json(message: Message) -> JsonObject:
     """The message as a JSON object without empty fields; `message_from_json` is the inverse."""
-    data: JsonObject = {"role": message.role.value, "content": message.content}
-    if message.reasoning:
-        data["reasoning"] = message.reasoning
+    data = _without_empty(msgspec.to_builtins(message), "role", "content")
     if message.tool_calls:
-        data["tool_calls"] = [_call_to_json(call) for call in message.tool_calls]
-    if message.tool_call_id:
-        data["tool_call_id"] = message.tool_call_id
-    if message.name:
-        data["name"] = message.name
-    if message.extra:
-        data["extra"] = dict(message.extra)
+        calls = data["tool_calls"]
+        data["tool_calls"] = [_without_empty(call, "id", "name", "arguments") for call in calls]
     if message.images:
-        data["images"] = [image_to_json(image) for image in message.images]
+        data["images"] = [_without_empty(image, "data") for image in data["images"]]
     return data
 
 
-def _call_to_json(call: ToolCall) -> JsonObject:
-    data: JsonObject = {"id": call.id, "name": call.name, "arguments": call.arguments}
-    return data | ({"extra": dict(call.extra)} if call.extra else {})
-
-
-def _call_from_json(data: JsonObject) -> ToolCall:
-    arguments = dict(cast(JsonObject, data["arguments"]))
-    return ToolCall(str(data["id"]), str(data["name"]), arguments, _extra(data))
-
-
-def _extra(data: JsonObject) -> dict[str, JsonObject]:
-    extra = cast(dict[str, JsonObject], data.get("extra", {}))
-    return {str(wire): dict(value) for wire, value in extra.items()}
+def _without_empty(data: JsonObject, *always: str) -> JsonObject:
+    """The fields that have a value, and those that are always written."""
+    return {name: value for name, value in data.items() if value or name in always}
 
 
 def message_from_json(data: JsonObject) -> Message:
-    """The message that `message_to_json` wrote.
-
-    Raises ValueError, TypeError or KeyError if `data` is not such an object.
-    """
-    calls = tuple(_call_from_json(c) for c in cast(list[JsonObject], data.get("tool_calls", [])))
-    return Message(
-        role=Role(data["role"]),
-        content=str(data["content"]),
-        reasoning=str(data.get("reasoning", "")),
-        tool_calls=calls,
-        tool_call_id=str(data.get("tool_call_id", "")),
-        name=str(data.get("name", "")),
-        extra=_extra(data),
-        images=tuple(map(image_from_json, cast(list[JsonObject], data.get("images", [])))),
-    )
+    """The message that `message_to_json` wrote; raises ValueError for any other object."""
+    if "content" not in data:
+        raise ValueError("a message has a content")
+    message = msgspec.convert(data, Message)
+    for image in message.images:
+        if image.media_type not in MEDIA_TYPES:
+            raise ValueError(f"unknown type of image: {image.media_type!r}")
+    return message

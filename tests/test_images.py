@@ -22,12 +22,11 @@ from shepherd.images import (
     Image,
     check_count,
     decode_image,
-    image_from_json,
     load_image,
     read_image,
 )
 from shepherd.memory.store import archived_text
-from shepherd.messages import Message, ToolCall
+from shepherd.messages import Message, ToolCall, message_from_json
 from shepherd.session import Session
 from shepherd.tools.files.read import ReadImage
 from shepherd.tools.registry import ToolRegistry
@@ -96,7 +95,7 @@ def test_long_padding_ends() -> None:
 )
 def test_damaged_json_is_refused(data: dict[str, object]) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
-        image_from_json(data)
+        message_from_json({"role": "user", "content": "", "images": [data]})
 
 
 def test_text_shows_a_label_and_never_the_bytes() -> None:
