@@ -85,6 +85,7 @@ class _RequestWatch(Observer):
             generation = await backend.generate_from_prefilled(prompt, listen, max_tokens)
             answer.note_answer(generation)
         stats = generation.stats
+        # a text that nobody reads as it grows can come at once, so its tokens have a mean only
         if not prompt.wants_pieces and stats.completion_tokens > 1 and stats.decode_seconds:
             mean = stats.decode_seconds / stats.completion_tokens
             self._metrics.observe_next_token(self._record.model, mean)
@@ -93,18 +94,18 @@ class _RequestWatch(Observer):
     def _listener(self, callback: EventCallback, prefilled: Prefilled) -> EventCallback:
         """The callback, before which the times of texts are noted."""
         metrics, record, model = self._metrics, self._record, self._record.model
-        last: float | None = None
+        last_text_at: float | None = None
 
         def listen(event: Event) -> bool:
-            nonlocal last
+            nonlocal last_text_at
             if isinstance(event, TextEvent) and event.text:
                 now = time.perf_counter()
                 if record.first_token is None:
                     record.first_token = now - record.started
                     metrics.observe_first_token(record.wire, model, record.first_token)
-                elif last is not None and prefilled.wants_pieces:
-                    metrics.observe_next_token(model, now - last)
-                last = now
+                elif last_text_at is not None and prefilled.wants_pieces:
+                    metrics.observe_next_token(model, now - last_text_at)
+                last_text_at = now
             return callback(event)
 
         return listen

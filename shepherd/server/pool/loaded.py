@@ -154,11 +154,6 @@ class LoadedModels:
         slots = sorted(self._held, key=lambda slot: slot.model.key)
         return [(s.model.key, s.backend, s.needs) for s in slots if s.backend is not None]
 
-    def state(self, key: str) -> ModelState:
-        """The state of a model."""
-        slot = self._slots.get(key)
-        return ModelState.UNLOADED if slot is None else slot.state
-
     async def unload(self, key: str) -> None:
         """Unload a model if it is loaded; raises BusyError while requests use it."""
         slot = self._slots.get(key)
@@ -188,17 +183,13 @@ class LoadedModels:
         if slot is not None and slot.backend is not None and not slot.backend.alive:
             self._retire(slot)
             slot = None
-        if slot is None or slot.backend is None:
-            self._check_queue()
+        if (slot is None or slot.backend is None) and self._waiting >= self.limits.waiting:
+            raise BusyError("Too many requests wait for models that are not loaded yet.")
         if slot is None:
             slot = self._slots[model.key] = Slot(model)
             slot.loading = asyncio.create_task(self._load(slot))
             slot.loading.add_done_callback(_retrieve)
         return slot
-
-    def _check_queue(self) -> None:
-        if self._waiting >= self.limits.waiting:
-            raise BusyError("Too many requests wait for models that are not loaded yet.")
 
     async def _loaded(self, slot: Slot) -> Backend:
         """The backend, once it is loaded; a request that leaves does not stop the loading."""
@@ -237,12 +228,12 @@ class LoadedModels:
 
     async def _make_room(self, slot: Slot) -> None:
         """Unload idle models until `slot` fits; raises ModelLoadError if it never will."""
-        if not slot.model.essential:
+        if not slot.model.essential:  # what it needs is an estimate, and without it nothing works
             _check_size(slot.needs, self._memory)
         try:
             async with asyncio.timeout(self.limits.patience):
                 while not self._fits(slot, self._held):
-                    if not self._unload_for(slot):
+                    if not self._unload_for(slot):  # it clears the event before it looks
                         await self._changed.wait()
         except TimeoutError:
             raise BusyError(
@@ -250,14 +241,19 @@ class LoadedModels:
             ) from None
 
     def _unload_for(self, slot: Slot) -> bool:
-        """Begin to unload one more model if that is needed and possible."""
+        """Begin to unload one more model if that is needed and possible.
+
+        Models that are closing need no other to leave. `_changed` then tells what happens after
+        this look.
+        """
         remaining = {other for other in self._held if other.closing is None}
         self._changed.clear()
         if self._fits(slot, remaining):
             return False
         short = self._shortage(slot, remaining)
         idle = [other for other in remaining if other.is_idle and other.is_local]
-        idle = [other for other in idle if short == _NONE or _share_memory(other.needs, short)]
+        if short != _NONE:  # else it is the number of models that is too high
+            idle = [other for other in idle if _share_memory(other.needs, short)]
         if not idle:
             return False
         self._close(min(idle, key=lambda other: other.used))
@@ -267,7 +263,7 @@ class LoadedModels:
         """Whether `slot` can be loaded beside those of `held`."""
         others = [other for other in held if other.is_local and other is not slot]
         if any(other.model.key == slot.model.key and other.closing for other in others):
-            return False
+            return False  # two instances of one file at a time would need its memory twice
         if self.limits.models and len(others) >= self.limits.models:
             return False
         return self._shortage(slot, held) == _NONE
@@ -275,15 +271,10 @@ class LoadedModels:
     def _shortage(self, slot: Slot, held: set[Slot]) -> Memory:
         """What is missing to load `slot` beside those of `held`; nothing if it is alone."""
         others = [other.needs for other in held if other.is_local and other is not slot]
-        used = sum(others, _NONE)
-        ram, vram = (
-            max(0, taken + more - limit) if limit and taken and more else 0
-            for taken, more, limit in (
-                (used.ram, slot.needs.ram, self._memory.ram),
-                (used.vram, slot.needs.vram, self._memory.vram),
-            )
+        used, needs, limit = sum(others, _NONE), slot.needs, self._memory
+        return Memory(
+            _missing(used.ram, needs.ram, limit.ram), _missing(used.vram, needs.vram, limit.vram)
         )
-        return Memory(ram, vram)
 
     def _settle(self, slot: Slot) -> None:
         """Close or keep a model that may have become idle."""
@@ -341,6 +332,11 @@ def _check_size(needs: Memory, limit: Memory) -> None:
                 f"The model takes about {size / _GIB:.1f} GiB, and there are "
                 f"{most / _GIB:.1f} GiB {place}."
             )
+
+
+def _missing(used: int, needed: int, limit: int) -> int:
+    """The bytes that are missing of a memory; none if only one side uses it, or without a limit."""
+    return max(0, used + needed - limit) if limit and used and needed else 0
 
 
 def _share_memory(one: Memory, other: Memory) -> bool:

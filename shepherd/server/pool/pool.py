@@ -36,7 +36,7 @@ from shepherd.server.models import (
     unknown_model,
 )
 from shepherd.server.pool.catalog import Catalog, Entry, MachineMemory
-from shepherd.server.pool.loaded import Limits, LoadedModels, OpenableModel
+from shepherd.server.pool.loaded import Limits, LoadedModels, OpenableModel, Slot
 from shepherd.session import Session
 
 logger = logging.getLogger(__name__)
@@ -106,13 +106,19 @@ class UnloadedBackend(Backend):
 
 
 class ModelPool(Models):
-    """The models of a server; use `prepared`, and then `load_default`.
+    """The models of a server, of which none is loaded before `load_default`.
 
     With `any_model`, the default model answers requests for unknown ones.
     """
 
     def __init__(
-        self, catalog: Catalog, loaded: LoadedModels, aliases: Aliases, *, any_model: bool
+        self,
+        catalog: Catalog,
+        default: OpenableModel,
+        loaded: LoadedModels,
+        aliases: Aliases,
+        *,
+        any_model: bool,
     ) -> None:
         self._catalog = catalog
         self._loaded = loaded
@@ -120,18 +126,8 @@ class ModelPool(Models):
         self._any_model = any_model
         self._logged: set[str] = set()
         self._failed: dict[str, float] = {}
-        self._model = OpenableModel("", None, _not_open)
-        self._info = ModelInfo("", "", 0)
-
-    @classmethod
-    async def prepared(
-        cls, catalog: Catalog, loaded: LoadedModels, aliases: Aliases, *, any_model: bool = False
-    ) -> "ModelPool":
-        """The models of the settings; loads none, and raises ConfigError for a wrong setting."""
-        pool = cls(catalog, loaded, aliases, any_model=any_model)
-        pool._model = await asyncio.to_thread(catalog.default)
-        pool._info = catalog.default_info
-        return pool
+        self._model = default
+        self._info = catalog.default_info
 
     async def load_default(self) -> None:
         """Load the default model; raises ConfigError and the errors from loading it."""
@@ -160,12 +156,13 @@ class ModelPool(Models):
         async with self._loaded.lease(model) as backend:
             info = backend.info
         old = self._model.key
-        self._loaded.retire(
-            lambda slot: (
-                (slot.model.key == old != model.key)
-                or not (slot.is_local or slot.model.key == model.key)
-            )
-        )
+
+        def leaves(slot: Slot) -> bool:
+            """The earlier default model, and connections, which may have other settings now."""
+            key = slot.model.key
+            return key != model.key and (key == old or not slot.is_local)
+
+        self._loaded.retire(leaves)
         self._loaded.limits = replace(
             self._loaded.limits,
             models=config.server.max_models,
@@ -329,15 +326,11 @@ async def open_pool(config: Config, providers: ProviderBook, opener: BackendOpen
         waiting=config.llamacpp.max_queue,
     )
     catalog = Catalog(config, providers, opener, memory)
-    aliases = Aliases(section.aliases)
-    loaded = LoadedModels(limits)
-    return await ModelPool.prepared(catalog, loaded, aliases, any_model=section.any_model)
+    default = await asyncio.to_thread(catalog.default)
+    loaded, aliases = LoadedModels(limits), Aliases(section.aliases)
+    return ModelPool(catalog, default, loaded, aliases, any_model=section.any_model)
 
 
 def _is_failure(error: ShepherdError) -> bool:
     """Whether another model may succeed: the error is not the request's own."""
     return not isinstance(error, InvalidRequestError | ContextFullError)
-
-
-async def _not_open() -> Backend:
-    raise BusyError("The server is starting.")

@@ -93,7 +93,9 @@ async def test_a_busy_model_is_waited_for() -> None:
         waiting = asyncio.create_task(use(models, machine.model("b")))
         await asyncio.sleep(0.05)
         assert first.alive
-        assert models.state("b") is ModelState.LOADING
+        slot = models.slot("b")
+        assert slot is not None
+        assert slot.state is ModelState.LOADING
     await waiting
     assert machine.opened == ["a", "b"]
     await models.aclose()
@@ -178,7 +180,7 @@ async def test_an_idle_model_expires_and_a_busy_one_does_not() -> None:
     async with asyncio.timeout(PATIENCE):
         while machine.taken:
             await asyncio.sleep(0.005)
-    assert models.state("a") is ModelState.UNLOADED
+    assert models.slot("a") is None
 
 
 async def test_unloading_by_hand() -> None:
