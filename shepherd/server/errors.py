@@ -10,17 +10,9 @@ from typing import Protocol
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
+from shepherd import errors
 from shepherd.backends.api.http.failures import FAILED, relay_code
 from shepherd.conversation.shared.updates import RefusalCode, SharedSessionError
-from shepherd.errors import (
-    BackendError,
-    BusyError,
-    ContextFullError,
-    InvalidRequestError,
-    ModelLoadError,
-    SessionStorageError,
-    ShepherdError,
-)
 from shepherd.messages import JsonObject
 from shepherd.server.seal import SealKeyError
 from shepherd.validation import describe_problem, key_of
@@ -115,12 +107,12 @@ def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:
     match error:
         case ApiError():
             return error
-        case ContextFullError():
+        case errors.ContextFullError():
             return _context_error(error, context_size)
         case SharedSessionError():
             param = "decision" if error.code is RefusalCode.INVALID_DECISION else None
             return ApiError(_REFUSAL_STATUS[error.code], str(error), error.code.value, param)
-        case ShepherdError():
+        case errors.ShepherdError():
             return _shepherd_error(error)
         case HTTPException():
             return _http_error(error)
@@ -129,18 +121,18 @@ def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:
             return ApiError(500, message, INTERNAL_ERROR)
 
 
-def _shepherd_error(error: ShepherdError) -> ApiError:
-    code = relay_code(error) if isinstance(error, BackendError) else ""
+def _shepherd_error(error: errors.ShepherdError) -> ApiError:
+    code = relay_code(error) if isinstance(error, errors.BackendError) else ""
     match error:
-        case InvalidRequestError():
+        case errors.InvalidRequestError():
             return ApiError(400, str(error), code or "invalid_value", error.param)
-        case BusyError():
+        case errors.BusyError():
             headers = {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
             code = code or "server_busy"
             return ApiError(503, str(error), code, headers=headers)
-        case ModelLoadError():
+        case errors.ModelLoadError():
             return ApiError(503, str(error), "model_not_loaded")
-        case SessionStorageError():
+        case errors.SessionStorageError():
             message = "Saved sessions can't be used at the moment; the server's log says why."
             return ApiError(503, message, STORE_UNAVAILABLE)
         case SealKeyError():
@@ -157,7 +149,7 @@ def _shepherd_error(error: ShepherdError) -> ApiError:
 def log_failure(error: BaseException, reported: ApiError) -> None:
     """Log a failure of the server; a defect with its traceback."""
     failed = reported.status in (500, 502) or reported.code == STORE_UNAVAILABLE
-    if failed and isinstance(error, ShepherdError):
+    if failed and isinstance(error, errors.ShepherdError):
         logger.error("A request failed: %s", error)
     elif reported.code == INTERNAL_ERROR:
         logger.error("A request failed", exc_info=error)
@@ -174,7 +166,7 @@ def invalid_body(error: ValidationError) -> ApiError:
     return ApiError(400, describe_problem(first, param), code, param or None)
 
 
-def _context_error(error: ContextFullError, context_size: int) -> ApiError:
+def _context_error(error: errors.ContextFullError, context_size: int) -> ApiError:
     prompt = error.prompt_tokens
     if prompt is None and error.tokens_over is not None:
         prompt = context_size + error.tokens_over

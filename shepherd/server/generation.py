@@ -12,20 +12,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from shepherd import events
 from shepherd.backends.base import Backend, Generation, Observer, Prefilled
-from shepherd.events import (
-    KINDS,
-    CallbackEvent,
-    Event,
-    EventCallback,
-    FinishReason,
-    Notice,
-    PrefillProgress,
-    Stats,
-    TextEvent,
-    Thinking,
-    Topic,
-)
 from shepherd.messages import Message
 from shepherd.sampling import TokenLogprob
 from shepherd.server.errors import answer_cut
@@ -61,19 +49,19 @@ class ChoicePiece(NamedTuple):
     """
 
     choice: int
-    event: CallbackEvent | None
+    event: events.CallbackEvent | None
     text: str = ""
     logprobs: tuple[TokenLogprob, ...] = ()
 
     @property
     def is_reasoning(self) -> bool:
         """Whether the text is part of the reasoning, and not of the content."""
-        return self.event is CallbackEvent.THINKING
+        return self.event is events.CallbackEvent.THINKING
 
 
-def log_warnings(event: Event) -> bool:
+def log_warnings(event: events.Event) -> bool:
     """An event callback that only passes a backend's warnings to the log."""
-    if isinstance(event, Notice) and event.topic == Topic.WARNING:
+    if isinstance(event, events.Notice) and event.topic == events.Topic.WARNING:
         logger.warning("%s", event.text)
     return True
 
@@ -116,10 +104,10 @@ class Choices:
                 self._start(index, self._generate(index, handle))
 
     @property
-    def prompt(self) -> Stats:
+    def prompt(self) -> events.Stats:
         """The measures of the prompt, before anything was generated."""
         first = self._handles[0]
-        return Stats(first.prompt_tokens, first.cached_tokens)
+        return events.Stats(first.prompt_tokens, first.cached_tokens)
 
     def handle(self, index: int) -> Prefilled:
         """The prompt of a choice that has begun."""
@@ -156,7 +144,7 @@ class Choices:
         self.start()
         return self._alone or await self._tasks[index]
 
-    def stats(self) -> list[Stats]:
+    def stats(self) -> list[events.Stats]:
         """The measures of all choices so far; those of a running answer are an estimate."""
         return [self._stats(index) for index in range(self._count)]
 
@@ -184,7 +172,7 @@ class Choices:
     async def _generate(self, index: int, handle: Prefilled) -> Generation:
         answering = self._answering
         if answering.max_tokens == NO_TOKENS:
-            return Generation(Message.assistant(""), FinishReason.LENGTH, handle.stats())
+            return Generation(Message.assistant(""), events.FinishReason.LENGTH, handle.stats())
         handle.wants_pieces = self._wants_pieces
         listen = partial(self._listen, index)
         try:
@@ -203,17 +191,17 @@ class Choices:
             self._handles[index] = handle
             return await self._generate(index, handle)
 
-    def _listen(self, index: int, event: Event) -> bool:
-        kind = KINDS[type(event)]
-        if isinstance(event, TextEvent) and event.text:
+    def _listen(self, index: int, event: events.Event) -> bool:
+        kind = events.KINDS[type(event)]
+        if isinstance(event, events.TextEvent) and event.text:
             self._characters[index] += len(event.text)
-            logprobs = () if isinstance(event, Thinking) else self._fresh_logprobs(index)
+            logprobs = () if isinstance(event, events.Thinking) else self._fresh_logprobs(index)
             self._queue.put_nowait(ChoicePiece(index, kind, event.text, logprobs))
-        if kind not in (CallbackEvent.SYSTEM, CallbackEvent.ERROR):
+        if kind not in (events.CallbackEvent.SYSTEM, events.CallbackEvent.ERROR):
             self._begun.set()
         return log_warnings(event)
 
-    def _stats(self, index: int) -> Stats:
+    def _stats(self, index: int) -> events.Stats:
         handle = self._handles.get(index)
         if self._alone is not None:
             return self._alone.stats
@@ -221,7 +209,7 @@ class Choices:
         if task and task.done() and not task.cancelled() and task.exception() is None:
             return task.result().stats
         if handle is None:
-            return Stats()
+            return events.Stats()
         return stats_so_far(handle, self._characters[index])
 
     def _fresh_logprobs(self, index: int) -> tuple[TokenLogprob, ...]:
@@ -237,7 +225,7 @@ class Choices:
             self._begun.set()
 
 
-def stats_so_far(prompt: Prefilled, characters: int) -> Stats:
+def stats_so_far(prompt: Prefilled, characters: int) -> events.Stats:
     """The measures of an answer that has not ended; `characters` is the length of its text."""
     stats, estimate = prompt.stats(), -(-characters // CHARACTERS_PER_TOKEN)
     written = max(stats.completion_tokens, len(prompt.generated), estimate)
@@ -259,7 +247,7 @@ async def open_choices(
     answering: Answering,
     session: Session,
     count: int = 1,
-    callback: EventCallback = log_warnings,
+    callback: events.EventCallback = log_warnings,
     later: Sequence[Session] = (),
 ) -> AsyncGenerator[Choices]:
     """Prefill, then generate `count` answers in the background until the context ends.
@@ -278,7 +266,7 @@ async def open_choices(
 
 def check_whole(generation: Generation) -> None:
     """Raise ApiError for an answer that broke off, which must not look like a whole one."""
-    if generation.finish_reason is FinishReason.ERROR:
+    if generation.finish_reason is events.FinishReason.ERROR:
         raise answer_cut(generation.broken)
 
 
@@ -301,9 +289,9 @@ class ProgressStream:
         self._reports: asyncio.Queue[PromptProgress | None] = asyncio.Queue()
         self._done = -1
 
-    def listen(self, event: Event) -> bool:
+    def listen(self, event: events.Event) -> bool:
         """The callback for the prompt."""
-        if isinstance(event, PrefillProgress):
+        if isinstance(event, events.PrefillProgress):
             self._reports.put_nowait(self._report(event.total, event.cached, event.done))
         return log_warnings(event)
 

@@ -11,19 +11,13 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
+from shepherd import errors
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.failover import Candidate, FallbackBackend
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.server import AliasTargets
 from shepherd.config.settings import Config
 from shepherd.conversation.model_slot import BackendOpener
-from shepherd.errors import (
-    BusyError,
-    ContextFullError,
-    InvalidRequestError,
-    ModelLoadError,
-    ShepherdError,
-)
 from shepherd.events import EventCallback
 from shepherd.messages import Message
 from shepherd.server.errors import ApiError
@@ -102,7 +96,7 @@ class UnloadedBackend(Backend):
         """There is nothing to close."""
 
     def _refuse(self) -> NoReturn:
-        raise ModelLoadError(f"The model {self._info.id} is not loaded.")
+        raise errors.ModelLoadError(f"The model {self._info.id} is not loaded.")
 
 
 class ModelPool(Models):
@@ -239,7 +233,7 @@ class ModelPool(Models):
         model = await self._find(name)
         try:
             await self._loaded.unload(model.key)
-        except BusyError as error:
+        except errors.BusyError as error:
             raise ApiError(409, str(error), "model_in_use", "model") from error
 
     async def aclose(self) -> None:
@@ -270,8 +264,8 @@ class ModelPool(Models):
             self._failed[failed.key] = time.monotonic()
         try:
             return await leases.enter_async_context(self._loaded.lease(models[index], keep))
-        except InvalidRequestError as error:  # the provider lacks the model
-            raise ModelLoadError(str(error)) from error
+        except errors.InvalidRequestError as error:  # the provider lacks the model
+            raise errors.ModelLoadError(str(error)) from error
 
     def _has_failed(self, key: str) -> bool:
         return time.monotonic() - self._failed.get(key, float("-inf")) < RETRY_SECONDS
@@ -331,6 +325,6 @@ async def open_pool(config: Config, providers: ProviderBook, opener: BackendOpen
     return ModelPool(catalog, default, loaded, aliases, any_model=section.any_model)
 
 
-def _is_failure(error: ShepherdError) -> bool:
+def _is_failure(error: errors.ShepherdError) -> bool:
     """Whether another model may succeed: the error is not the request's own."""
-    return not isinstance(error, InvalidRequestError | ContextFullError)
+    return not isinstance(error, errors.InvalidRequestError | errors.ContextFullError)
