@@ -212,11 +212,14 @@ class ClientDisconnectedError(Exception):
     """The client disconnected, so no response can be sent."""
 
 
-async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+async def while_connected(receive: Receive | None, work: Coroutine[Any, Any, T]) -> T:
     """Await `work`, and cancel it if the client disconnects (ClientDisconnectedError).
 
-    The request's body must have been read. In every case, `work` has ended afterwards.
+    The request's body must have been read. In every case, `work` has ended afterwards. Without
+    `receive` there is no client that waits.
     """
+    if receive is None:
+        return await work
     # a time limit that ends at the hang-up: it knows if only that has cancelled this task
     limit = asyncio.timeout(None)
     watch = asyncio.create_task(_hung_up(receive))

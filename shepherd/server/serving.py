@@ -76,7 +76,7 @@ class Serving:
         """
         leasing = self._context.monitor.leased(self._context.models, name, keep_alive)
         opening = self._held.enter_async_context(leasing)
-        return await (while_connected(self._receive, opening) if self._receive else opening)
+        return await while_connected(self._receive, opening)
 
     async def translate(
         self, parts: Sized, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -96,8 +96,7 @@ class Serving:
         """
         headers = self._options.response_headers
         if stream is None:
-            work = self.whole(model, exchange)
-            body = await (while_connected(self._receive, work) if self._receive else work)
+            body = await while_connected(self._receive, self.whole(model, exchange))
             return JsonResponse(body, headers=headers)
         keepalive = self._context.settings.keepalive
         return EventStreamResponse(
@@ -134,7 +133,7 @@ class Serving:
         await self._context.meter.check_tokens()
         counting = model.count_session_tokens(exchange.session)
         try:
-            return await (while_connected(self._receive, counting) if self._receive else counting)
+            return await while_connected(self._receive, counting)
         except ContextFullError as error:
             raise to_api_error(error, model.info.context_size) from error
 
