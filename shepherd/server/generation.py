@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from shepherd import events
@@ -83,11 +82,11 @@ class Choices:
         self._queue: asyncio.Queue[ChoicePiece] = asyncio.Queue()
         self._running: set[int] = set()
         self._tasks: list[asyncio.Task[Generation]] = []
-        self._alone: Generation | None = None
+        self._alone: Generation | None = None  # of the only choice, if it needed no task
         self._answering = answering
-        self._turns = asyncio.Semaphore(MAX_PROMPTS_AT_ONCE)
+        self._later_slots = asyncio.Semaphore(MAX_PROMPTS_AT_ONCE)
         self._handles = dict(enumerate(handles))
-        self._sent: defaultdict[int, int] = defaultdict(int)
+        self._sent_logprobs: defaultdict[int, int] = defaultdict(int)
         self._characters: defaultdict[int, int] = defaultdict(int)
         self._begun = asyncio.Event()
         self._wants_pieces = True
@@ -125,14 +124,17 @@ class Choices:
             pieces = [await self._queue.get()]
             while not self._queue.empty():  # the reader is slower than the model, so join more text
                 pieces.append(self._queue.get_nowait())
-            pieces.sort(key=itemgetter(0))
-            for _, run in groupby(pieces, key=itemgetter(0, 1)):
+            pieces.sort(key=lambda piece: piece.choice)  # within a choice the order stays
+            for _, run in groupby(pieces, key=lambda piece: (piece.choice, piece.event)):
                 piece = _joined(run)
                 running -= piece.event is None
                 yield piece
 
     async def begun(self) -> None:
-        """Wait for the first text or call; raises the error of a choice that failed before it."""
+        """Wait for the first text or call; raises the error of a choice that failed before it.
+
+        Until then nothing was sent, so the caller can shorten the prompt and begin again.
+        """
         self.start()
         await self._begun.wait()
         for task in self._tasks:
@@ -185,7 +187,7 @@ class Choices:
     async def _prefill(self, index: int, session: Session) -> Generation:
         backend, observer = self._answering.backend, self._answering.observer
         async with (
-            self._turns,
+            self._later_slots,
             observer.prefilled(backend, session, log_warnings) as (handle,),
         ):
             self._handles[index] = handle
@@ -214,7 +216,7 @@ class Choices:
 
     def _fresh_logprobs(self, index: int) -> tuple[TokenLogprob, ...]:
         logprobs = self._handles[index].logprobs or []
-        sent, self._sent[index] = self._sent[index], len(logprobs)
+        sent, self._sent_logprobs[index] = self._sent_logprobs[index], len(logprobs)
         return tuple(logprobs[sent:])
 
     def _note_end(self, index: int) -> None:

@@ -17,6 +17,7 @@ from shepherd.server.record import current_key
 from shepherd.session import Session
 
 _ALL = 2**62
+"""The tokens of an answer whose model has a context of unknown size."""
 
 
 @dataclass(slots=True)
@@ -150,7 +151,7 @@ class Budget:
             used = work.used(backend.info.id, key.name)
             tokens = used.prompt_tokens + used.completion_tokens
             if work.stats is None and cancelled:
-                tokens = prompt
+                tokens = prompt  # it may have been read before the client left
             self._limits.settle_tokens(key, self._held, tokens)
             if self._store is not None:
                 self._store.add(used)
@@ -168,11 +169,12 @@ class Budget:
         context = backend.info.context_size
         room = max(1, context - prompt) if context else _ALL
         answer = min(room, self._wished - done.completion_tokens) if self._wished else room
-        left = self._held - done.prompt_tokens - done.completion_tokens
+        used = done.prompt_tokens + done.completion_tokens
+        left = self._held - used  # what earlier rounds held and have not used
         needed = max(0, prompt + 1 - left)
         wished = max(needed, prompt + answer - left)
         self._held += await self._limits.reserve_tokens(key, needed, wished)
-        return self._held - done.prompt_tokens - done.completion_tokens - prompt
+        return self._held - used - prompt
 
     def give_back(self, done: Stats) -> None:
         """Release the held tokens that the rounds in `done` have not used."""
@@ -182,6 +184,11 @@ class Budget:
             self._limits.settle_tokens(self._limited_by, unused, 0)
 
     async def _reserve(self, key: ApiKey, context: int, prompt: int, work: Work) -> int:
+        """Hold the tokens of all prompts and answers.
+
+        With a limit for an answer, all of them must be left. Without one, the answers share what
+        is left, and get that as their limit.
+        """
         answers = work.answers + len(work.prompts) - 1
         if work.max_tokens == NO_TOKENS:
             return await self._limits.reserve_tokens(key, prompt, prompt)

@@ -26,7 +26,7 @@ from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.server.access.audit import AuditedTools, AuditLog
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.agent.rounds import HiddenRounds
-from shepherd.server.agent.tasks import Accounts, TaskRounds, sub_agents
+from shepherd.server.agent.tasks import Accounts, TaskRounds, smaller_limit, sub_agents
 from shepherd.server.agent.text import AnswerText
 from shepherd.server.errors import ApiError
 from shepherd.session import Session, TokenLedger
@@ -206,8 +206,8 @@ class TurnPrompt(Prefilled):
         self.generations: list[Generation] = []
         self.current = first
         self._held: AsyncExitStack | None = held
-        self._copied = 0
-        self._runs = True
+        self._copied_logprobs = 0  # those of the current round that the answer has already
+        self._is_running = True
 
     def take_first(self) -> AsyncExitStack | None:
         """What the first round holds, once; who takes it gives it back."""
@@ -217,20 +217,20 @@ class TurnPrompt(Prefilled):
     def begin_round(self, prefilled: Prefilled) -> None:
         """Continue with the prompt of another round."""
         self.update_logprobs()
-        self.current, self._copied, self._runs = prefilled, 0, True
+        self.current, self._copied_logprobs, self._is_running = prefilled, 0, True
 
     def end_round(self, generation: Generation) -> None:
         """Note the result of the round."""
         self.generations.append(generation)
-        self._runs = False
+        self._is_running = False
 
     def update_logprobs(self) -> None:
         """Take over the log probabilities that are new."""
-        new = (self.current.logprobs or [])[self._copied :]
+        new = (self.current.logprobs or [])[self._copied_logprobs :]
         if new:
             self.logprobs = self.logprobs or []
             self.logprobs += new
-            self._copied += len(new)
+            self._copied_logprobs += len(new)
 
     def done(self) -> Stats:
         """The measures of the rounds that have ended."""
@@ -238,7 +238,7 @@ class TurnPrompt(Prefilled):
 
     def stats(self) -> Stats:
         stats = [generation.stats for generation in self.generations]
-        return total([*stats, self.current.stats()] if self._runs else stats)
+        return total([*stats, self.current.stats()] if self._is_running else stats)
 
     @property
     def generated(self) -> Sequence[int]:
@@ -280,7 +280,7 @@ class TurnRounds(Observer):
     async def generate(
         self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
-        limit = min(filter(None, (max_tokens, self._max_tokens)), default=0)
+        limit = smaller_limit(max_tokens, self._max_tokens)
         generation = await self._watch.generate(backend, prompt, callback, limit)
         self._prompt.end_round(generation)
         self._text.end_generation(generation.message)

@@ -121,15 +121,16 @@ class TaskRounds:
                 self._accounts.monitor.note_usage(work.stats or (), 1)
 
     async def _hold(self, held: AsyncExitStack, backend: Backend, work: Work) -> None:
+        """Hold the tokens of a round until the stack is closed; raises ToolError."""
         while True:
-            ended = self._ended
+            ended = self._ended  # of this moment: a round that ends from now on is not missed
             self._give_back()
             measuring = self._accounts.meter.budget().measured(backend, work)
             try:
                 await measuring.__aenter__()
             except ApiError as error:
-                others_hold = error.status == LIMIT_REACHED and (self._running or ended.is_set())
-                if not others_hold:
+                others_hold = self._running > 0 or ended.is_set()
+                if error.status != LIMIT_REACHED or not others_hold:
                     raise ToolError(error.message) from error
                 await ended.wait()
                 continue
@@ -140,7 +141,7 @@ class TaskRounds:
 
     def _end_round(self) -> None:
         self._running -= 1
-        self._ended.set()
+        self._ended.set()  # for all that wait now; the next ones wait for the next end
         self._ended = asyncio.Event()
 
 
@@ -176,10 +177,15 @@ class _TaskObserver(Observer):
                 self._characters += len(event.text)
             return callback(event)
 
-        limit = min(filter(None, (max_tokens, self._max_tokens)), default=0)
+        limit = smaller_limit(max_tokens, self._max_tokens)
         generation = await backend.generate_from_prefilled(prompt, listen, limit)
         self._final = generation.stats
         return generation
+
+
+def smaller_limit(one: int, other: int) -> int:
+    """The smaller of two limits of tokens, of which 0 is none."""
+    return min(one, other) or max(one, other)
 
 
 @asynccontextmanager
