@@ -4,10 +4,17 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 T = TypeVar("T")
 Stopped: TypeAlias = Callable[[], bool]
+
+
+def first_error(error: BaseException) -> BaseException:
+    """The error itself, or the first one in a group that is not a group again."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
+    return error
 
 
 async def end_tasks(*tasks: asyncio.Task[Any]) -> None:

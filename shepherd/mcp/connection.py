@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -18,8 +18,8 @@ from pydantic import ValidationError
 
 from shepherd.errors import ConfigError, ToolError
 from shepherd.mcp.questions import Questions
-from shepherd.mcp.servers import Server, ServerState
-from shepherd.tasks import end_tasks
+from shepherd.mcp.servers import ServerState, ServerStatus
+from shepherd.tasks import end_tasks, first_error
 from shepherd.version import __version__
 
 MAX_TOOLS = 500
@@ -52,23 +52,24 @@ P = TypeVar("P", bound=_Page)
 async def read_catalogue(client: Client, patterns: list[str]) -> Catalogue:
     """List everything; `patterns` choose the tools, and none chooses all."""
     able, notes = client.server_capabilities, list[str]()
-    tools: list[types.Tool] = []
-    prompts: list[types.Prompt] = []
-    resources: list[types.Resource] = []
-    templates: list[types.ResourceTemplate] = []
+    tools, prompts = list[types.Tool](), list[types.Prompt]()
+    resources, templates = list[types.Resource](), list[types.ResourceTemplate]()
     if able.tools is not None:
-        tools, more = await _all(client.list_tools, lambda page: page.tools, MAX_TOOLS)
-        notes += _note("tools", MAX_TOOLS, more=more)
+        tools = await _all(client.list_tools, lambda p: p.tools, "tools", MAX_TOOLS, notes)
     if able.prompts is not None:
-        prompts, more = await _all(client.list_prompts, lambda page: page.prompts, MAX_PROMPTS)
-        notes += _note("prompts", MAX_PROMPTS, more=more)
-    if able.resources is not None:
-        resources, more = await _all(
-            client.list_resources, lambda page: page.resources, MAX_RESOURCES
+        prompts = await _all(
+            client.list_prompts, lambda p: p.prompts, "prompts", MAX_PROMPTS, notes
         )
-        notes += _note("resources", MAX_RESOURCES, more=more)
-        templates, _ = await _all(
-            client.list_resource_templates, lambda page: page.resource_templates, MAX_RESOURCES
+    if able.resources is not None:
+        resources = await _all(
+            client.list_resources, lambda p: p.resources, "resources", MAX_RESOURCES, notes
+        )
+        templates = await _all(
+            client.list_resource_templates,
+            lambda p: p.resource_templates,
+            "templates of resources",
+            MAX_RESOURCES,
+            notes,
         )
     chosen = [t for t in tools if not patterns or any(fnmatchcase(t.name, p) for p in patterns)]
     return Catalogue(
@@ -77,9 +78,13 @@ async def read_catalogue(client: Client, patterns: list[str]) -> Catalogue:
 
 
 async def _all(
-    fetch: Callable[..., Awaitable[P]], items: Callable[[P], list[T]], limit: int
-) -> tuple[list[T], bool]:
-    """The items of all pages, and whether there are more than `limit`."""
+    fetch: Callable[..., Awaitable[P]],
+    items: Callable[[P], list[T]],
+    noun: str,
+    limit: int,
+    notes: list[str],
+) -> list[T]:
+    """The items of all pages; `notes` gets a sentence if there are more than `limit`."""
     result: list[T] = []
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
@@ -88,11 +93,9 @@ async def _all(
         cursor = page.next_cursor
         if cursor is None or len(result) > limit:
             break
-    return result[:limit], cursor is not None or len(result) > limit
-
-
-def _note(noun: str, limit: int, *, more: bool) -> list[str]:
-    return [f"offers more than {limit} {noun}; the rest is left out."] if more else []
+    if cursor is not None or len(result) > limit:
+        notes.append(f"offers more than {limit} {noun}; the rest is left out.")
+    return result[:limit]
 
 
 # the SDK's type of the second stream is private
@@ -145,11 +148,13 @@ class Connection:
     """
 
     def __init__(
-        self, server: Server, link: Callable[[], AbstractAsyncContextManager[Link]], host: Host
+        self,
+        status: ServerStatus,
+        link: Callable[[], AbstractAsyncContextManager[Link]],
+        host: Host,
     ) -> None:
-        self.server = server
-        self.state = ServerState.OFF
-        self.problem = ""
+        self.server = status.server
+        self._status = status
         self.catalogue = Catalogue()
         self.instructions = ""
         self.questions = host.questions
@@ -159,14 +164,17 @@ class Connection:
         self._client: Client | None = None
         self._link_closed: asyncio.Event | None = None
         self._settled = asyncio.Event()
+        """The first attempt has succeeded or failed."""
         self._news = asyncio.Event()
+        """The state is another one since `client` began to wait."""
         self._relist = asyncio.Event()
+        """The server has changed what it offers."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Connect in the background, and go on until `stop`."""
         if self._task is None or self._task.done():
-            self.state, self.problem = ServerState.STARTING, ""
+            self._status.state, self._status.problem = ServerState.STARTING, ""
             self._settled.clear()
             self._task = asyncio.create_task(self._supervise(), name=f"mcp {self.server.name}")
 
@@ -175,7 +183,7 @@ class Connection:
         if self._task is not None:
             await end_tasks(self._task)
             self._task = None
-        self.state = ServerState.OFF
+        self._status.state = ServerState.OFF
         self._announce()
         self._offer(Catalogue())
 
@@ -190,12 +198,12 @@ class Connection:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(min(_WAIT_SECONDS, self.server.definition.start_timeout)):
-                while self._client is None and self.state in _CHANGING:
+                while self._client is None and self._status.state in _CHANGING:
                     self._news.clear()
                     await self._news.wait()
         if self._client is None:
-            reason = f": {self.problem}" if self.problem else ""
-            raise ToolError(f"the MCP server {self.server.name} is {self.state}{reason}")
+            reason = f": {self._status.problem}" if self._status.problem else ""
+            raise ToolError(f"the MCP server {self.server.name} is {self._status.state}{reason}")
         return self._client
 
     def note_failure(self, error: MCPError) -> None:
@@ -207,9 +215,9 @@ class Connection:
         failures = 0
         while True:
             began = asyncio.get_running_loop().time()
-            self.problem = ""
+            self._status.problem = ""
             try:
-                self.problem = await self._attend()
+                self._status.problem = await self._attend()
             except OtherTransportError:
                 continue
             except ConfigError as error:
@@ -218,22 +226,24 @@ class Connection:
             except BaseExceptionGroup as group:
                 if group.split(asyncio.CancelledError)[0] is not None:
                     raise
-                self.problem = self.problem or _reason(_leaf(group))
+                self._status.problem = self._status.problem or _reason(first_error(group))
             except Exception as error:  # noqa: BLE001 - also a defect must not end it silently
-                self.problem = self.problem or _reason(error)
+                self._status.problem = self._status.problem or _reason(error)
             lived = asyncio.get_running_loop().time() - began
             failures = 1 if lived > STABLE_SECONDS else failures + 1
             if failures > MAX_RESTARTS:
-                self._give_up(f"{self.problem}. `/mcp reconnect {self.server.name}` tries again")
+                self._give_up(
+                    f"{self._status.problem}. `/mcp reconnect {self.server.name}` tries again"
+                )
                 return
             if failures == 1:
-                self._host.warn(f"ended: {self.problem}; it is started again.")
-            self.state = ServerState.RESTARTING
+                self._host.warn(f"ended: {self._status.problem}; it is started again.")
+            self._status.state = ServerState.RESTARTING
             self._announce()
             await asyncio.sleep(min(_FIRST_DELAY * 2 ** (failures - 1), MAX_DELAY))
 
     def _give_up(self, problem: str) -> None:
-        self.state, self.problem = ServerState.FAILED, problem
+        self._status.state, self._status.problem = ServerState.FAILED, problem
         self._offer(Catalogue())
         self._announce()
         self._host.warn(f"is not running: {problem}.")
@@ -247,17 +257,17 @@ class Connection:
                 async with asyncio.timeout(seconds) as start, self._new_client(link) as client:
                     await self._read(client)
                     start.reschedule(None)
-                    self._client, self.state = client, ServerState.READY
+                    self._client, self._status.state = client, ServerState.READY
                     self._announce()
                     try:
                         await self._watch(client, link)
                     finally:
-                        self._client, self.state = None, ServerState.RESTARTING
+                        self._client, self._status.state = None, ServerState.RESTARTING
             except TimeoutError:
-                self.problem = f"it did not answer within {seconds:g} s"
+                self._status.problem = f"it did not answer within {seconds:g} s"
                 raise
             except Exception:
-                self.problem = link.problem()
+                self._status.problem = link.problem()
                 raise
             return link.problem() or "its connection was closed"
 
@@ -330,16 +340,6 @@ class Connection:
         if catalogue != self.catalogue:
             self.catalogue = catalogue
             self._host.changed()
-
-
-def _leaf(group: BaseExceptionGroup[Any]) -> BaseException:
-    """The first error of a group that is not a group itself."""
-    first: BaseException = group.exceptions[0]
-    return _leaf(cast(BaseExceptionGroup[Any], first)) if _is_group(first) else first
-
-
-def _is_group(error: BaseException) -> bool:
-    return isinstance(error, BaseExceptionGroup)
 
 
 def _reason(error: BaseException) -> str:

@@ -18,24 +18,26 @@ from shepherd.config.secrets import ENVIRONMENT, Secrets
 from shepherd.errors import ConfigError
 from shepherd.mcp.process import Launcher
 from shepherd.mcp.secrets import ServerSecrets
-from shepherd.mcp.servers import Consents, Server, ServerState, all_servers, description
+from shepherd.mcp.servers import (
+    Consents,
+    Server,
+    ServerState,
+    ServerStatus,
+    all_servers,
+    description,
+    others,
+)
 from shepherd.messages import ToolCall
 from shepherd.tasks import end_tasks
 from shepherd.tools.base import AnyTool
-from shepherd.tools.permissions.approval import (
-    NO_TERMINAL,
-    ApprovalRequest,
-    Approver,
-    Choice,
-    DenyingApprover,
-)
+from shepherd.tools.permissions import approval
+from shepherd.tools.permissions.approval import Approver
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.sandbox.sandbox import Sandbox
-from shepherd.validation import did_you_mean
 
 if TYPE_CHECKING:
-    from shepherd.mcp.connection import Connection
+    from shepherd.mcp.connection import Catalogue, Connection
     from shepherd.mcp.questions import Sampler
 
 
@@ -48,12 +50,9 @@ Warn = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Entry:
-    """A server, with its connection once it was started."""
+class Entry(ServerStatus):
+    """A server, with its connection once it was started, which keeps the state from then on."""
 
-    server: Server
-    state: ServerState = ServerState.OFF
-    problem: str = ""
     connection: "Connection | None" = field(default=None, repr=False)
 
     @property
@@ -62,14 +61,9 @@ class Entry:
         return self.server.name
 
     @property
-    def reason(self) -> str:
-        """Why the server is in its state, "" if there is nothing to say."""
-        return self.problem or (self.connection.problem if self.connection else "")
-
-    @property
-    def current(self) -> ServerState:
-        """The state now."""
-        return self.connection.state if self.connection else self.state
+    def catalogue(self) -> "Catalogue | None":
+        """What the server offers; None if it was not started."""
+        return self.connection.catalogue if self.connection else None
 
 
 class ServerHub:
@@ -86,8 +80,11 @@ class ServerHub:
         self._warn = warn
         self._beginning: asyncio.Task[None] | None = None
         self._changed = False
+        """Whether the servers offer other tools than the last `update` has seen."""
         self._followed: ToolRegistry | None = None
+        """The registry that gets later changes at once."""
         self._late: set[str] = set()
+        """The servers that the user knows to start slowly."""
 
     def add(self, servers: Iterable[Server]) -> None:
         """Use further servers; call it before `begin`. The name of another server is ignored."""
@@ -140,9 +137,8 @@ class ServerHub:
         if entry.connection is None:
             warn = partial(self._tell, entry.name)
             entry.connection = new_connection(
-                entry.server, self.launcher, warn, self._note_change, lambda: self._sampler
+                entry, self.launcher, warn, self._note_change, lambda: self._sampler
             )
-        entry.problem = ""
         entry.connection.start()
 
     async def restart(self, entry: Entry, approver: Approver) -> None:
@@ -159,7 +155,7 @@ class ServerHub:
         """Stop a server for this session."""
         if entry.connection is not None:
             await entry.connection.stop()
-        entry.state = ServerState.OFF
+        entry.state, entry.problem = ServerState.OFF, ""
 
     def find(self, name: str) -> Entry:
         """The server of this name; raises ConfigError."""
@@ -174,22 +170,22 @@ class ServerHub:
             return
         await asyncio.shield(self._beginning)  # an interrupted turn must not end the start
         for entry in self.entries:
-            if entry.current is ServerState.WAITING:
+            if entry.state is ServerState.WAITING:
                 await self.ask_for(entry, approver)
 
     async def ask_for(self, entry: Entry, approver: Approver) -> None:
         """Ask for consent to one server; without it, the server stays off."""
         server = entry.server
-        request = ApprovalRequest(
+        request = approval.ApprovalRequest(
             ToolCall(f"mcp-{server.name}", START, {"server": server.name}),
             (),
             preview=description(server),
             cause=f"{server.file.name} of this project starts the MCP server {server.name}",
         )
-        approval = await approver.ask(request)
-        if approval.choice is Choice.DENY:
-            entry.state, entry.problem = ServerState.OFF, approval.reason
-            if approval.reason == NO_TERMINAL:
+        answer = await approver.ask(request)
+        if answer.choice is approval.Choice.DENY:
+            entry.state, entry.problem = ServerState.OFF, answer.reason
+            if answer.reason == approval.NO_TERMINAL:
                 self._tell(
                     server.name,
                     f"of {server.file} is not started: it needs your consent, and there is no "
@@ -203,7 +199,7 @@ class ServerHub:
     @property
     def is_starting(self) -> bool:
         """Whether a server has not answered yet; its tools are unknown."""
-        return any(entry.current is ServerState.STARTING for entry in self.entries)
+        return any(entry.state is ServerState.STARTING for entry in self.entries)
 
     async def settled(self, seconds: float = START_SECONDS) -> None:
         """Wait until the first start of each server has succeeded or failed, up to a time."""
@@ -216,7 +212,7 @@ class ServerHub:
                 await asyncio.gather(*(connection.settled() for connection in connections))
         except TimeoutError:
             for entry in self.entries:
-                if entry.current is ServerState.STARTING and entry.name not in self._late:
+                if entry.state is ServerState.STARTING and entry.name not in self._late:
                     self._late.add(entry.name)
                     self._tell(entry.name, "is still starting; its tools come with a later turn.")
 
@@ -226,7 +222,7 @@ class ServerHub:
         Later changes come into `registry` at once, also those of servers that start slowly.
         """
         self.begin(None, disabled)
-        await self.ask(DenyingApprover())
+        await self.ask(approval.DenyingApprover())
         await self.settled()
         self.update(registry)
         self._followed = registry
@@ -293,9 +289,8 @@ def find_server(paths: Paths, cwd: Path, name: str) -> Server:
     problems: list[str] = []
     servers = {server.name: server for server in all_servers(paths, cwd, problems.append)}
     if name not in servers:
-        known = f"; there are {', '.join(servers)}" if servers else "; there is none yet"
         about = [problem for problem in problems if name in problem]
-        missing = f"There is no MCP server {name}{did_you_mean(name, servers) or known}."
+        missing = f"There is no MCP server {name}{others(name, servers)}."
         raise ConfigError("\n".join(about) or missing)
     return servers[name]
 

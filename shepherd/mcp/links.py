@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -15,15 +14,13 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCResponse
 
 from shepherd.errors import ConfigError
 from shepherd.mcp.connection import Connection, Host, Link, OtherTransportError, Streams
 from shepherd.mcp.login import Login
 from shepherd.mcp.process import MAX_MESSAGE_BYTES, Launcher, ServerProcess
 from shepherd.mcp.questions import Questions, Sampler
-from shepherd.mcp.secrets import ServerSecrets
-from shepherd.mcp.servers import Server
+from shepherd.mcp.servers import Server, ServerStatus
 from shepherd.tools.invisible import reveal
 from shepherd.tools.text import one_line, plain_text
 
@@ -43,50 +40,87 @@ Warn = Callable[[str], None]
 
 
 def new_connection(
-    server: Server,
+    status: ServerStatus,
     launcher: Launcher,
     warn: Warn,
     changed: Callable[[], None],
     sampler: Callable[[], Sampler | None],
 ) -> Connection:
-    """A connection to a server, which is not started yet."""
+    """A connection to a server, which is not started yet and keeps `status`."""
     silence_sdk()
-    link = partial(_link, server, launcher, warn, _Remote(server.definition.type == "sse"))
+    server = status.server
     questions = Questions(server.name, sampler)
     secrets = partial(launcher.secrets.values, server)
     roots = (launcher.root.as_uri(),)
-    return Connection(server, link, Host(warn, changed, questions, secrets, roots))
+    links = _Links(server, launcher, warn)
+    return Connection(status, links.open, Host(warn, changed, questions, secrets, roots))
 
 
-@dataclass(slots=True)
-class _Remote:
-    """The transport of a server that speaks HTTP: the older HTTP+SSE, or streamable HTTP."""
+def silence_sdk() -> None:
+    """Keep the SDK's log out of the terminal, unless a handler is set up for it."""
+    logger = logging.getLogger("mcp")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
 
-    sse: bool
 
+class _Links:
+    """Opens connections to one server, one after the other."""
 
-@asynccontextmanager
-async def _link(
-    server: Server, launcher: Launcher, warn: Warn, remote: _Remote
-) -> AsyncGenerator[Link]:
-    if server.definition.url:
-        login = Login(server, launcher.secrets)
-        try:
-            async with http_link(server, launcher.secrets, login, sse=remote.sse) as link:
-                yield link
-        except OtherTransportError:
-            remote.sse = True
-            raise
-        return
-    async with launcher.started(server, warn) as process:
-        wire = Wire(process, warn)
+    def __init__(self, server: Server, launcher: Launcher, warn: Warn) -> None:
+        self._server = server
+        self._launcher = launcher
+        self._warn = warn
+        self._uses_sse = server.definition.type == "sse"
+        """Whether it speaks the older HTTP+SSE; a server of streamable HTTP may refuse once."""
 
-        def problem() -> str:
-            last = reveal(plain_text(process.last_words))[:200]
-            words = f"its last words: {last}" if last else ""
-            return "; ".join(filter(None, [wire.problem, words])) or "its process has ended"
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Link]:
+        """One connection.
 
-        yield Link(wire.streams(), wire.closed, problem)
+        Raises ConfigError if it must not or can't be opened, and OtherTransportError if the next
+        attempt uses another transport.
+        """
+        if self._server.definition.url:
+            login = Login(self._server, self._launcher.secrets)
+            try:
+                async with self._http_link(login) as link:
+                    yield link
+            except OtherTransportError:
+                self._uses_sse = True
+                raise
+            return
+        async with self._launcher.started(self._server, self._warn) as process:
+            wire = _PipeWire(process, self._warn)
+
+            def problem() -> str:
+                last = reveal(plain_text(process.last_words))[:200]
+                words = f"its last words: {last}" if last else ""
+                return "; ".join(filter(None, [wire.problem, words])) or "its process has ended"
+
+            yield Link(wire.streams(), wire.closed, problem)
+
+    @asynccontextmanager
+    async def _http_link(self, login: Login) -> AsyncGenerator[Link]:
+        headers = await asyncio.to_thread(self._launcher.secrets.headers, self._server)
+        has_token = any(name.lower() == "authorization" for name in headers)
+        transport = _CappedTransport()
+        http = httpx2.AsyncClient(
+            headers=headers,
+            timeout=httpx2.Timeout(_CONNECT_SECONDS, read=_STREAM_SECONDS),
+            auth=None if has_token else await login.provider(),
+            transport=transport,
+        )
+        sse = self._uses_sse
+        async with nullcontext() if sse else http:  # the SDK's HTTP+SSE opens and closes the client
+            wire = _HttpWire(self._server.definition.url, http, sse=sse)
+            try:
+                yield Link(wire.streams(), wire.closed, lambda: wire.problem or login.problem)
+            except Exception as error:
+                if login.problem:
+                    raise ConfigError(login.problem) from error
+                if transport.refuses_posts and not sse and not wire.has_received:
+                    raise OtherTransportError from error
+                raise
 
 
 class Quota:
@@ -106,73 +140,108 @@ class Quota:
         return self._left >= 0
 
 
-class Wire:
-    """One connection's messages; `problem` is set when it breaks, and then `closed`."""
+Messages = AsyncIterator[SessionMessage | Exception]
 
-    def __init__(self, process: ServerProcess, warn: Warn) -> None:
+
+class _Wire:
+    """The messages of one connection; `problem` is set when it breaks, and then `closed`."""
+
+    def __init__(self) -> None:
         self.closed = asyncio.Event()
         self.problem = ""
-        self._process = process
-        self._warn = warn
-        self._malformed = 0
-        self._quota = Quota(asyncio.get_running_loop().time)
+        self.has_received = False
+        """Whether the server has answered a request."""
+
+    def _transport(self) -> AbstractAsyncContextManager[tuple[Messages, Any]]:
+        """What the server sends, and the SDK's stream for what is sent to it."""
+        raise NotImplementedError
 
     @asynccontextmanager
     async def streams(self) -> AsyncGenerator[Streams]:
         """The streams that the SDK reads and writes."""
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._receive, incoming)
-                tasks.start_soon(self._send, outgoing)
+            async with (
+                self._transport() as (messages, write),
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(self._pass_on, messages, incoming)
                 try:
                     yield read, write
                 finally:
                     tasks.cancel_scope.cancel()
         finally:
-            for stream in (incoming, read, write, outgoing):
-                stream.close()
+            incoming.close()
+            read.close()
             self.closed.set()
 
-    async def _receive(self, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    async def _pass_on(
+        self, messages: Messages, incoming: MemoryObjectSendStream[SessionMessage | Exception]
+    ) -> None:
+        """Pass messages to the SDK until they end; a flood of them ends the connection."""
+        quota = Quota(asyncio.get_running_loop().time)
         try:
-            while line := await self._process.read_line():
-                message = self._parsed(line)
-                if self.problem:
+            async for message in messages:
+                if not quota.take():
+                    self.problem = f"it floods: more than {MESSAGES_PER_SECOND} messages per second"
+                if self.problem:  # also one that sending had
                     break
-                if message is not None:
-                    await incoming.send(SessionMessage(message))
-        except ValueError:
-            self.problem = f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB"
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+                if isinstance(message, SessionMessage):
+                    self.has_received |= isinstance(message.message, types.JSONRPCResponse)
+                    drop_output_schemas(message.message)
+                await incoming.send(message)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass  # the connection ends
         finally:
             incoming.close()
             self.closed.set()
 
-    def _parsed(self, line: bytes) -> types.JSONRPCMessage | None:
-        """The message in a line; None for an empty or wrong line."""
-        if not line.strip():
-            return None
-        if not self._quota.take():
-            self.problem = f"it floods: more than {MESSAGES_PER_SECOND} messages per second"
-            return None
-        try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
-            self._count_malformed(line)
-            return None
-        drop_output_schemas(message)
-        return message
 
-    def _count_malformed(self, line: bytes) -> None:
-        self._malformed += 1
-        if self._malformed == 1:
-            text = one_line(line[: 4 * _SHOWN].decode("utf-8", "replace").strip())[:_SHOWN]
-            self._warn(f"wrote a line that is not a message, which is ignored: {text}")
-        if self._malformed > MAX_MALFORMED:
-            self.problem = f"more than {MAX_MALFORMED} of its lines are not messages"
+class _PipeWire(_Wire):
+    """Messages over the pipes of a process, one in each line."""
+
+    def __init__(self, process: ServerProcess, warn: Warn) -> None:
+        super().__init__()
+        self._process = process
+        self._warn = warn
+
+    @asynccontextmanager
+    async def _transport(self) -> AsyncGenerator[tuple[Messages, Any]]:
+        write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._send, outgoing)
+            try:
+                yield self._messages(), write
+            finally:
+                tasks.cancel_scope.cancel()
+                write.close()
+                outgoing.close()
+
+    async def _messages(self) -> AsyncGenerator[SessionMessage]:
+        malformed = 0
+        try:
+            while line := await self._process.read_line():
+                if not line.strip():
+                    continue
+                try:
+                    message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    malformed += 1
+                    if malformed == 1:
+                        self._warn_of(line)
+                    if malformed > MAX_MALFORMED:
+                        self.problem = f"more than {MAX_MALFORMED} of its lines are not messages"
+                        return
+                else:
+                    yield SessionMessage(message)
+        except ValueError:
+            self.problem = f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB"
+        except OSError:
+            pass  # the connection ends
+
+    def _warn_of(self, line: bytes) -> None:
+        text = one_line(line[: 4 * _SHOWN].decode("utf-8", "replace").strip())[:_SHOWN]
+        self._warn(f"wrote a line that is not a message, which is ignored: {text}")
 
     async def _send(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
         try:
@@ -187,6 +256,35 @@ class Wire:
             outgoing.close()
 
 
+class _HttpWire(_Wire):
+    """Messages over HTTP+SSE or streamable HTTP."""
+
+    def __init__(self, url: str, http: httpx2.AsyncClient, *, sse: bool) -> None:
+        super().__init__()
+        self._sse = sse
+        self._url = url
+        self._http = http
+
+    @asynccontextmanager
+    async def _transport(self) -> AsyncGenerator[tuple[Messages, Any]]:
+        transport: AbstractAsyncContextManager[Any] = (
+            sse_client(self._url, httpx_client_factory=self._own_client)
+            if self._sse
+            else streamable_http_client(
+                self._url, http_client=self._http, max_sse_event_size=MAX_MESSAGE_BYTES
+            )
+        )
+        async with transport as (messages, write):
+            try:
+                yield messages, write
+            finally:
+                self._http.timeout = httpx2.Timeout(_CLOSE_SECONDS)
+
+    def _own_client(self, *_options: object, **_more: object) -> httpx2.AsyncClient:
+        """The client of this connection in place of the SDK's own."""
+        return self._http
+
+
 def drop_output_schemas(message: types.JSONRPCMessage) -> None:
     """Remove the schemas of results: the SDK would run their regular expressions."""
     if not isinstance(message, types.JSONRPCResponse):
@@ -195,13 +293,6 @@ def drop_output_schemas(message: types.JSONRPCMessage) -> None:
     for tool in cast(list[Any], tools) if isinstance(tools, list) else []:
         if isinstance(tool, dict):
             cast(dict[str, Any], tool).pop("outputSchema", None)
-
-
-def silence_sdk() -> None:
-    """Keep the SDK's log out of the terminal, unless a handler is set up for it."""
-    logger = logging.getLogger("mcp")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
 
 
 class _CappedTransport(httpx2.AsyncHTTPTransport):
@@ -239,97 +330,3 @@ class _Capped(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._body.aclose()
-
-
-@asynccontextmanager
-async def http_link(
-    server: Server, secrets: ServerSecrets, login: Login, *, sse: bool
-) -> AsyncGenerator[Link]:
-    """A connection to a server, over HTTP+SSE or streamable HTTP.
-
-    Raises ConfigError if it needs a login, and OtherTransportError if it needs HTTP+SSE.
-    """
-    headers = await asyncio.to_thread(secrets.headers, server)
-    has_token = any(name.lower() == "authorization" for name in headers)
-    timeout = httpx2.Timeout(_CONNECT_SECONDS, read=_STREAM_SECONDS)
-    transport = _CappedTransport()
-    http = httpx2.AsyncClient(
-        headers=headers,
-        timeout=timeout,
-        auth=None if has_token else await login.provider(),
-        transport=transport,
-    )
-    async with nullcontext() if sse else http:  # the SDK's HTTP+SSE opens and closes the client
-        wire = _HttpWire(server.definition.url, http, sse=sse)
-        try:
-            yield Link(wire.streams(), wire.closed, lambda: wire.problem or login.problem)
-        except Exception as error:
-            if login.problem:
-                raise ConfigError(login.problem) from error
-            if transport.refuses_posts and not sse and not wire.has_received:
-                raise OtherTransportError from error
-            raise
-
-
-class _HttpWire:
-    """The messages of one connection; a flood of them ends it."""
-
-    def __init__(self, url: str, http: httpx2.AsyncClient, *, sse: bool) -> None:
-        self.closed = asyncio.Event()
-        self.problem = ""
-        self.has_received = False
-        self._sse = sse
-        self._url = url
-        self._http = http
-
-    @asynccontextmanager
-    async def streams(self) -> AsyncGenerator[Streams]:
-        incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        try:
-            async with (
-                self._transport() as (source, write),
-                anyio.create_task_group() as tasks,
-            ):
-                tasks.start_soon(self._pass_on, source, incoming)
-                try:
-                    yield read, write
-                finally:
-                    self._http.timeout = httpx2.Timeout(_CLOSE_SECONDS)
-                    tasks.cancel_scope.cancel()
-        finally:
-            incoming.close()
-            read.close()
-            self.closed.set()
-
-    def _transport(self) -> AbstractAsyncContextManager[Any]:
-        if not self._sse:
-            return streamable_http_client(
-                self._url, http_client=self._http, max_sse_event_size=MAX_MESSAGE_BYTES
-            )
-
-        return sse_client(self._url, httpx_client_factory=self._own_client)
-
-    def _own_client(self, *_options: object, **_more: object) -> httpx2.AsyncClient:
-        """The client of this connection in place of the SDK's own."""
-        return self._http
-
-    async def _pass_on(
-        self,
-        source: AsyncIterator[SessionMessage | Exception],
-        incoming: MemoryObjectSendStream[SessionMessage | Exception],
-    ) -> None:
-        quota = Quota(asyncio.get_running_loop().time)
-        try:
-            async for message in source:
-                if not quota.take():
-                    self.problem = "it floods"
-                    break
-                if isinstance(message, SessionMessage):
-                    self.has_received |= isinstance(message.message, JSONRPCResponse)
-                    drop_output_schemas(message.message)
-                await incoming.send(message)
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            pass  # the connection ends
-        finally:
-            incoming.close()
-            self.closed.set()

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -19,6 +19,7 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 from shepherd.errors import ConfigError
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Server
+from shepherd.tasks import first_error
 
 TOKENS, CLIENT = "oauth-tokens", "oauth-client"
 """The names under which a login is kept among the secrets of a server."""
@@ -157,7 +158,9 @@ class Login:
             ):
                 return len((await client.list_tools()).tools)
         except* (MCPError, OAuthFlowError, httpx2.HTTPError, RuntimeError) as group:
-            raise ConfigError(f"The login failed: {_first(group)}.") from group
+            raise ConfigError(
+                f"The login failed: {str(first_error(group)) or 'no reason'}."
+            ) from group
 
     def _provider(
         self,
@@ -183,14 +186,6 @@ class Login:
 
     async def _no_code(self) -> auth.AuthorizationCodeResult:
         raise ConfigError(self.problem)
-
-
-def _first(error: BaseException) -> str:
-    """The text of the first error of a group."""
-    while isinstance(error, BaseExceptionGroup):
-        group = cast(BaseExceptionGroup[BaseException], error)
-        error = group.exceptions[0]
-    return str(error) or "no reason"
 
 
 async def _receive(

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, n
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 from shepherd.config.files import make_private_directory
@@ -47,7 +46,7 @@ class ServerLog:
         self.last_line = ""
         self._last_error = ""
 
-    def feed(self, data: bytes) -> bool:
+    def feed(self, data: bytes) -> None:
         """Take more output; whole lines are written."""
         *lines, self._pending = (self._pending + data).split(b"\n")
         if len(self._pending) > _MAX_LINE:
@@ -55,7 +54,6 @@ class ServerLog:
             self._pending = b""
         if lines:
             self._write(lines)
-        return True
 
     def close(self) -> None:
         """Write the rest."""
@@ -64,7 +62,9 @@ class ServerLog:
             self._pending = b""
 
     def _write(self, lines: list[bytes]) -> None:
-        hidden = [self._hidden(line) for line in lines]
+        hidden = lines
+        for secret in self._secrets:
+            hidden = [line.replace(secret, b"***") for line in hidden]
         texts = [line.decode("utf-8", "replace").strip() for line in hidden]
         self._note_last(texts)
         with contextlib.suppress(OSError):
@@ -83,11 +83,6 @@ class ServerLog:
             self._last_error = named[-1]
         words = [line for line in lines if any(map(str.isalnum, line))]
         self.last_line = self._last_error or (words[-1] if words else self.last_line)
-
-    def _hidden(self, line: bytes) -> bytes:
-        for secret in self._secrets:
-            line = line.replace(secret, b"***")
-        return line
 
 
 MAX_MESSAGE_BYTES = 16 << 20
@@ -124,11 +119,6 @@ class ServerProcess:
         self._writer: asyncio.StreamWriter | None = None
 
     @property
-    def pid(self) -> int:
-        """The number of the process, and of its group."""
-        return self._popen.pid
-
-    @property
     def last_words(self) -> str:
         """The last line that it wrote to stderr."""
         return self._log.last_line
@@ -145,16 +135,11 @@ class ServerProcess:
         self._transports = [out, err, writing]
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         try:
             await self._end()
         finally:
-            self._kill()
+            self._signal(signal.SIGKILL)  # the rest of the group, also after its leader has ended
             for transport in self._transports:
                 transport.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -171,30 +156,6 @@ class ServerProcess:
         self._writer.write(data + b"\n")
         await self._writer.drain()
 
-    async def exited(self) -> None:
-        """Wait until the leader of the group has ended."""
-        if hasattr(os, "pidfd_open"):
-            await self._exited_by_descriptor()
-            return
-        while True:
-            if self._popen.poll() is not None:
-                return
-            await asyncio.sleep(0.5)
-
-    async def _exited_by_descriptor(self) -> None:
-        loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
-        try:
-            descriptor = os.pidfd_open(self._popen.pid)
-        except ProcessLookupError:
-            return
-        loop.add_reader(descriptor, ended.set)
-        try:
-            await ended.wait()
-        finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
-
     async def _end(self) -> None:
         """Close its stdin, then ask it to end."""
         if self._writer is not None and not self._writer.is_closing():
@@ -205,6 +166,7 @@ class ServerProcess:
         await self._has_ended(_TERM_SECONDS)
 
     async def _has_ended(self, seconds: float) -> bool:
+        """Whether the process ends within this time; it is asked for more and more rarely."""
         loop = asyncio.get_running_loop()
         deadline, nap = loop.time() + seconds, 0.001
         while self._popen.poll() is None:
@@ -213,10 +175,6 @@ class ServerProcess:
             await asyncio.sleep(nap)
             nap = min(nap * 1.5, _MAX_NAP)
         return True
-
-    def _kill(self) -> None:
-        """End the rest of the group, also after its leader has ended."""
-        self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -284,7 +242,8 @@ class Launcher:
             resources.enter_context(Guard(popen.pid))
         except (OSError, ToolError) as error:
             os.close(ours)
-            raise ConfigError(f"{argv[0]} can't be started: {_reason(error)}") from error
+            reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
+            raise ConfigError(f"{argv[0]} can't be started: {reason}") from error
         except BaseException:
             os.close(ours)
             raise
@@ -367,7 +326,3 @@ async def _finished(work: Callable[[], T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait([task])
         raise
-
-
-def _reason(error: OSError | ToolError) -> str:
-    return (error.strerror if isinstance(error, OSError) else "") or str(error)

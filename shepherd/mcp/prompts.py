@@ -52,8 +52,7 @@ def completions(hub: ServerHub) -> tuple[list[tuple[str, str]], list[str]]:
     prompts: list[tuple[str, str]] = []
     resources: list[str] = []
     for entry in hub.entries:
-        offer = entry.connection.catalogue if entry.connection else None
-        if offer is not None:
+        if (offer := entry.catalogue) is not None:
             prompts += [(f"{entry.name}:{prompt.name}", _usage(prompt)) for prompt in offer.prompts]
             resources += [f"{entry.name}:{resource.uri}" for resource in offer.resources]
     return prompts, resources
@@ -61,9 +60,9 @@ def completions(hub: ServerHub) -> tuple[list[tuple[str, str]], list[str]]:
 
 def offer_lines(entry: Entry) -> list[str]:
     """The state of a server and its offer, in lines."""
-    if entry.current is not ServerState.READY or entry.connection is None:
-        return [": ".join(filter(None, [entry.name, entry.current, entry.reason]))]
-    offer = entry.connection.catalogue
+    offer = entry.catalogue
+    if entry.state is not ServerState.READY or offer is None:
+        return [": ".join(filter(None, [entry.name, entry.state, entry.problem]))]
     names = tool_names(entry.name, [tool.name for tool in offer.tools])
     lines = [f"{entry.name}: ready"]
     for noun, texts in (
@@ -82,8 +81,8 @@ async def _with_prompt(message: Message, hub: ServerHub, spill_dir: Path) -> Mes
         return message
     name, prompt_name, argument = match[1], match[2], (match[3] or "").strip()
     client = await _client(hub, name)
-    connection = hub.find(name).connection
-    offered = connection.catalogue.prompts if connection else ()
+    offer = hub.find(name).catalogue
+    offered = offer.prompts if offer else ()
     prompt = next((prompt for prompt in offered if prompt.name == prompt_name), None)
     if prompt is None:
         known = ", ".join(f"/{name}:{prompt.name}" for prompt in offered) or "none"
@@ -152,7 +151,7 @@ async def _client(hub: ServerHub, name: str) -> Client:
     entry = hub.find(name)
     try:
         if entry.connection is None:
-            raise ToolError(f"the MCP server {name} is {entry.current}")
+            raise ToolError(f"the MCP server {name} is {entry.state}")
         return await entry.connection.client()
     except ToolError as error:
         raise InvalidRequestError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error

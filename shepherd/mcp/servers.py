@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
@@ -144,6 +144,15 @@ class ServerState(StrEnum):
     READY = "ready"
     RESTARTING = "restarting"
     FAILED = "failed"
+
+
+@dataclass(slots=True)
+class ServerStatus:
+    """The state of a server now, and why it is in it, "" if there is nothing to say."""
+
+    server: Server
+    state: ServerState = ServerState.OFF
+    problem: str = ""
 
 
 def make_server(name: str, values: Mapping[str, object], origin: Origin, file: Path) -> Server:
@@ -303,8 +312,7 @@ class ServerStore:
         """The server of this name; raises ConfigError that lists the existing ones."""
         servers = {server.name: server for server in self.all()}
         if name not in servers:
-            known = f"; there are {', '.join(servers)}" if servers else "; there is none yet"
-            raise ConfigError(f"There is no server {name}{did_you_mean(name, servers) or known}.")
+            raise ConfigError(f"There is no server {name}{others(name, servers)}.")
         return servers[name]
 
     def save(self, server: Server) -> None:
@@ -320,6 +328,12 @@ class ServerStore:
         server = self.get(name)
         remove_table(self.path, name)
         return server
+
+
+def others(name: str, servers: Collection[str]) -> str:
+    """What to say after a name that no server has: a similar one, or all that there are."""
+    known = f"; there are {', '.join(servers)}" if servers else "; there is none yet"
+    return did_you_mean(name, servers) or known
 
 
 class Consents:

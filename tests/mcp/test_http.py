@@ -172,7 +172,7 @@ async def test_a_login_is_kept_and_used(tmp_path: Path) -> None:
     async with serving(authority) as url:
         definition = server("web", url=url)
         async with open_office(tmp_path, [definition]) as office:
-            assert office.entry("web").current is ServerState.FAILED
+            assert office.entry("web").state is ServerState.FAILED
             assert "it needs a login: `shepherd mcp login web`" in office.notices[0]
 
         visits: list[asyncio.Task[httpx.Response]] = []

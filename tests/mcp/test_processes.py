@@ -53,7 +53,7 @@ async def test_a_killed_server_is_started_again(tmp_path: Path) -> None:
     async with open_office(tmp_path, [script("one", program(tell))]) as office:
         before = int((await office.call("one__do")).content)
         os.kill(before, signal.SIGKILL)
-        await until(lambda: office.entry("one").current is not ServerState.READY)
+        await until(lambda: office.entry("one").state is not ServerState.READY)
         after = int((await office.call("one__do")).content)
         assert after != before
         [notice] = office.notices
@@ -84,7 +84,7 @@ async def test_a_server_that_never_answers_does_not_delay_the_others(tmp_path: P
     mute = script("mute", "import time\nwhile True: time.sleep(60)", start_timeout=0.5)
     async with open_office(tmp_path, [mute, script("one", program())]) as office:
         assert (await office.call("one__do")).content == "done"
-        assert office.entry("mute").current is not ServerState.READY
+        assert office.entry("mute").state is not ServerState.READY
 
 
 async def test_floods_and_malformed_lines_end_a_connection_with_one_notice(
@@ -143,7 +143,7 @@ def do(id):
         assert variables["HEADER"] == "Bearer the-secret"
         assert not {"OPENAI_API_KEY", "OTHER"} & variables.keys()
         assert "the-secret" not in line
-        assert "may not get Shepherd's own OPENAI_API_KEY" in office.entry("leak").reason
+        assert "may not get Shepherd's own OPENAI_API_KEY" in office.entry("leak").problem
 
 
 async def test_the_sandbox_keeps_a_server_in_its_place(tmp_path: Path) -> None:
@@ -199,18 +199,18 @@ async def test_a_server_of_a_project_needs_consent_to_exactly_itself(tmp_path: P
 
     denying = ScriptedApprover([Approval(Choice.DENY), Approval(Choice.ONCE)])
     async with open_office(tmp_path, [project(program())], approver=denying) as office:
-        assert office.entry("one").current is ServerState.WAITING
+        assert office.entry("one").state is ServerState.WAITING
         await office.hub.ask(denying)
-        assert office.entry("one").current is ServerState.OFF
+        assert office.entry("one").state is ServerState.OFF
         [request] = denying.requests
         assert request.preview.startswith(sys.executable)
         await office.hub.ask_for(office.entry("one"), denying)
         await office.hub.settled()
         assert (await office.call("one__do")).content == "done"
     async with open_office(tmp_path, [project(program())]) as office:
-        assert office.entry("one").current is ServerState.READY
+        assert office.entry("one").state is ServerState.READY
     async with open_office(tmp_path, [project(program() + "#")]) as office:
-        assert office.entry("one").current is ServerState.WAITING
+        assert office.entry("one").state is ServerState.WAITING
 
 
 def test_servers_end_with_a_killed_shepherd(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ async def working_with(base: Path, *servers: Server) -> AsyncGenerator[Office]:
     env = {name: os.environ[name] for name in ("PATH", "HOME")}
     opened = open_office(base, servers, sandbox=SandboxMode.AUTO, env=env)
     async with opened as office:
-        assert [entry.current for entry in office.hub.entries] == [ServerState.READY] * len(servers)
+        assert [entry.state for entry in office.hub.entries] == [ServerState.READY] * len(servers)
         yield office
 
 

@@ -29,7 +29,7 @@ async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Off
 
 
 async def test_calls_give_text_and_structured_results(office: Office) -> None:
-    assert office.entry("all").current is ServerState.READY
+    assert office.entry("all").state is ServerState.READY
     assert json.loads((await office.call("all__add", a=2, b=3)).content) == {"total": 5}
     wrong = await office.call("all__add", a="two", b=3)
     assert not wrong.ok

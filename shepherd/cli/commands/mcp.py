@@ -304,6 +304,6 @@ async def _probe(config: Config, cwd: Path, name: str) -> int:
         [entry] = hub.entries
         for line in offer_lines(entry):
             show(line)
-        return 0 if entry.current is ServerState.READY else 1
+        return 0 if entry.state is ServerState.READY else 1
     finally:
         await hub.aclose()

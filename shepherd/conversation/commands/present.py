@@ -112,12 +112,12 @@ async def _mcp(conversation: Conversation, argument: str) -> Lines:
 
 
 def _server_row(entry: "Entry") -> Row:
-    offer = entry.connection.catalogue if entry.connection else None
+    """`web  ready, 3 tools, 1 prompt`."""
     counts = list[str]()
-    if offer is not None:
+    if (offer := entry.catalogue) is not None:
         lists = {"tool": offer.tools, "prompt": offer.prompts, "resource": offer.resources}
         counts = [pluralize(len(items), noun) for noun, items in lists.items() if items]
-    parts = [entry.current, *counts, entry.reason]
+    parts = [entry.state, *counts, entry.problem]
     return Row(entry.name, one_line(", ".join(part for part in parts if part)))
 
 
