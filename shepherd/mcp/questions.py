@@ -62,6 +62,7 @@ class _Caller:
     context: ToolContext
     deadline: asyncio.Timeout
     questions: int = 0
+    """How many the server has had the user answer during the call."""
 
 
 class Questions:
@@ -134,12 +135,12 @@ class Questions:
         caller.questions += 1
         loop, end = asyncio.get_running_loop(), caller.deadline.when()
         left = (end or loop.time()) - loop.time()
-        caller.deadline.reschedule(None)
+        caller.deadline.reschedule(None)  # the user may think for as long as they like
         try:
             title = f"the MCP server {self._server} asks you to {purpose}"
             return await caller.context.ask_user(title, text, tuple(fields), choices)
         finally:
-            if caller in self._callers:
+            if caller in self._callers:  # the call has not ended meanwhile
                 caller.deadline.reschedule(loop.time() + max(left, 1.0))
 
 
@@ -170,10 +171,8 @@ def _properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _label(name: str, part: Mapping[str, Any]) -> str:
     """The question for one field: `age (integer, empty = 7)`."""
-    choices = part.get("enum")
-    kind = part.get("type", "text")
-    about = ", ".join(map(str, cast(list[Any], choices))) if isinstance(choices, list) else kind
-    if kind == "boolean":
+    about = ", ".join(_choices(part)) or part.get("type", "text")
+    if part.get("type") == "boolean":
         about = "yes or no"
     default = f", empty = {part['default']}" if "default" in part else ""
     return plain_text(f"{part.get('title') or name} ({about}{default})")[:200]

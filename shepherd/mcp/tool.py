@@ -70,12 +70,13 @@ class _Reduction:
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
-        self._parts = 2000
+        self._parts_left = 2000
+        """More parts allow everything: references can make a small schema endless."""
 
     def of(self, node: object, depth: int) -> JsonObject:
         """The reduced part; one that is too deep, or one of too many, allows everything."""
-        self._parts -= 1
-        if not isinstance(node, Mapping) or depth > _MAX_DEPTH or self._parts < 0:
+        self._parts_left -= 1
+        if not isinstance(node, Mapping) or depth > _MAX_DEPTH or self._parts_left < 0:
             return {}
         part = cast(Mapping[str, Any], node)
         if isinstance(reference := part.get("$ref"), str):
@@ -115,7 +116,7 @@ class _Reduction:
 
 
 class JsonArguments(Arguments):
-    """Arguments of a server's tool, checked against its schema; see `arguments_model`."""
+    """Arguments of a server's tool; a subclass for each tool has the schema that checks them."""
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
     checked_schema: ClassVar[JsonObject] = {}
@@ -263,24 +264,22 @@ def _kept(noun: str, data: str, media_type: str | None, spill_dir: Path) -> str:
 
 
 def _repeats(blocks: Sequence[types.ContentBlock], structured: object) -> bool:
-    """Whether the text of a result is the structured content once more, as servers do."""
+    """Whether the text of a result is the structured content once more, as servers do.
+
+    The structured content may also wrap that text: `{"result": ...}`, `{"content": ...}`.
+    """
+    accepted = [structured]
+    if isinstance(structured, dict) and len(cast(dict[str, object], structured)) == 1:
+        accepted += cast(dict[str, object], structured).values()
     texts = [block.text for block in blocks if isinstance(block, types.TextContent)]
     for candidate in (*texts, "".join(texts)):
         try:
             value: object = json.loads(candidate)
         except (ValueError, RecursionError):
             value = candidate
-        if value == structured or _is_only_value(structured, value):
+        if value in accepted:
             return True
     return False
-
-
-def _is_only_value(structured: object, value: object) -> bool:
-    """Whether the structured content only wraps the text: `{"result": ...}`, `{"content": ...}`."""
-    if not isinstance(structured, dict):
-        return False
-    values = [*cast(dict[str, object], structured).values()]
-    return len(values) == 1 and values[0] == value
 
 
 MAX_DESCRIPTION = 1024
@@ -288,12 +287,12 @@ MAX_DESCRIPTION = 1024
 
 _NO_LIMIT = 86_400.0
 """Seconds of the SDK's own limit, which would count the time for answers of the user."""
-_HINTS = (
-    ("read_only_hint", True, "only reads"),
-    ("destructive_hint", True, "may destroy"),
-    ("idempotent_hint", True, "can be repeated"),
-    ("open_world_hint", True, "reaches other systems"),
-)
+_HINTS = {
+    "read_only_hint": "only reads",
+    "destructive_hint": "may destroy",
+    "idempotent_hint": "can be repeated",
+    "open_world_hint": "reaches other systems",
+}
 
 
 class ServerTool(Tool[JsonArguments]):
@@ -379,8 +378,4 @@ def _described(tool: types.Tool) -> str:
 
 def _claims(annotations: types.ToolAnnotations | None) -> str:
     """The annotations of a server, in words."""
-    if annotations is None:
-        return ""
-    return ", ".join(
-        text for name, value, text in _HINTS if getattr(annotations, name, None) is value
-    )
+    return ", ".join(text for name, text in _HINTS.items() if getattr(annotations, name, None))
