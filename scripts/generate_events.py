@@ -1,7 +1,8 @@
 """Writes docs/reference/events.md from the definitions of the events."""
 
-from dataclasses import fields
 from inspect import getdoc
+
+from msgspec.structs import fields
 
 from shepherd.events import KINDS, MEASURES, Event, FinishReason, Topic
 

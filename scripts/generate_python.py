@@ -3,10 +3,11 @@
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from enum import EnumType
 from types import ModuleType
 from typing import Any, get_origin
+
+from msgspec import Struct
 
 import shepherd
 from shepherd.sdk.opening import Options
@@ -47,8 +48,8 @@ def _members(value: Any) -> Iterator[str]:
         return
     if not inspect.isclass(value) or issubclass(value, Exception):
         return
-    if is_dataclass(value):
-        yield from (f"- `{field.name}`" for field in fields(value))
+    if issubclass(value, Struct):
+        yield from (f"- `{name}`" for name in value.__struct_fields__)
     for name, member in vars(value).items():
         if name.startswith("_") or isinstance(member, ModuleType):
             continue

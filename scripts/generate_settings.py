@@ -2,9 +2,9 @@
 
 import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import cast
 
+from msgspec.structs import asdict
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 

@@ -6,9 +6,11 @@ Everything that happens in a turn travels as one stream of these classes. Consum
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TypeAlias, cast
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from shepherd.messages import JsonObject, ToolCall
 
@@ -58,29 +60,25 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A piece of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CodeBlock(Text):
+class CodeBlock(Text, frozen=True):
     """A piece of the answer that is fenced code, with its fences."""
 
     language: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Thinking:
+class Thinking(Struct, frozen=True):
     """A piece of the model's reasoning."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True):
     """The result of the call `id` of the tool `name`, as the model reads it."""
 
     id: str
@@ -93,15 +91,13 @@ class ToolResult:
         return not self.text.startswith("Error: ")
 
 
-@dataclass(frozen=True, slots=True)
-class UserPrompt:
+class UserPrompt(Struct, frozen=True):
     """The user's message, with which a turn begins."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """A sentence for the user; `topic` is one of `shepherd.events.Topic`.
 
     `id` is that of the call that it is about, "" for none.
@@ -112,8 +108,7 @@ class Notice:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillProgress:
+class PrefillProgress(Struct, frozen=True):
     """Of `total` tokens of a prompt `done` are in memory, and `cached` were there before."""
 
     done: int
@@ -140,16 +135,14 @@ class StepStatus(StrEnum):
     COMPLETED = "completed"
 
 
-@dataclass(frozen=True, slots=True)
-class PlanStep:
+class PlanStep(Struct, frozen=True):
     """One step of the model's plan."""
 
     step: str
     status: StepStatus = StepStatus.PENDING
 
 
-@dataclass(frozen=True, slots=True)
-class PlanUpdate:
+class PlanUpdate(Struct, frozen=True):
     """All steps of the model's plan from now on, or the text of a plan that the user may accept.
 
     `id` is that of the call.
@@ -182,23 +175,20 @@ class PlanUpdate:
         return cls(read, id=notice.id)
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """An error that ends the turn; `error` is the name of its class."""
 
     message: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """The end of a generation."""
 
     reason: FinishReason
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(Struct, frozen=True):
     """The measures of one generation: tokens, seconds, and the context after it.
 
     `restored_tokens` are cached tokens that came from host memory or disk. `drafted_tokens` were

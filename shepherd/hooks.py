@@ -5,10 +5,10 @@ import os
 import tempfile
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from msgspec import Struct, field
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shepherd.config.acceptance import AcceptanceStore, Proposal
@@ -48,8 +48,7 @@ class Outcome(BaseModel):
     context: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HookCommand:
+class HookCommand(Struct, frozen=True):
     """A hook in the directory `cwd`."""
 
     hook: Hook
@@ -128,8 +127,7 @@ MAX_RESULT = 32_768
 """Characters of a result, or of an answer, that a hook gets."""
 
 
-@dataclass(slots=True)
-class Hooks:
+class Hooks(Struct):
     """Runs the hooks of `section` in `cwd`.
 
     `session` returns the id of the session, and `tell` shows a sentence to the user. It is the
@@ -250,8 +248,7 @@ MAX_BYTES = 65_536
 HOW_TO_ACCEPT = "`shepherd hooks list` shows them, and `shepherd hooks accept` lets them run"
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectHooks:
+class ProjectHooks(Struct, frozen=True):
     """The hooks in a project's file."""
 
     file: Path

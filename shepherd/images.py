@@ -3,8 +3,9 @@
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.errors import ImageError
 
@@ -21,13 +22,15 @@ _HEAD_BYTES = 12
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(Struct, frozen=True):
     """An image as in its file; `media_type` is one of MEDIA_TYPES, and `name` is for display."""
 
     media_type: str
-    data: bytes = field(repr=False)
+    data: bytes
     name: str = ""
+
+    def __repr__(self) -> str:
+        return f"Image({self.media_type!r}, {self.name!r})"  # without megabytes of data
 
     @property
     def size(self) -> tuple[int, int]:

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.images import MEDIA_TYPES, Image
 
@@ -30,8 +31,7 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """A call that a model made; `arguments` is the parsed object, never its text.
 
     `extra` holds data that an API wants back with the call, under the API's name.
@@ -48,8 +48,7 @@ class ToolCall:
         return json.dumps(self.arguments, ensure_ascii=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(Struct, frozen=True):
     """A tool as a model sees it; `parameters` is a JSON schema of type object.
 
     `enforced`: a request is refused if the model can't be held to the schema. `parallel`: calls of
@@ -64,8 +63,7 @@ class ToolSpec:
     polls: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message; content, reasoning and tool calls are separate, and exactly as generated.
 
     Messages of role TOOL have `tool_call_id` and `name`, the tool's name. A hint is a message of

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable, Collection, Generator
 from concurrent.futures import wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache, partial
 from importlib.metadata import Distribution, EntryPoint, distributions
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from shepherd.errors import ShepherdError
 from shepherd.tasks import in_daemon_thread
@@ -34,8 +35,7 @@ class PluginError(ShepherdError):
     """A plugin can't be used; the message names the plugin and the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plugin:
+class Plugin(Struct, frozen=True):
     """One entry point of an installed package; `value` is `module:attribute`."""
 
     group: Group

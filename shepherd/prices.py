@@ -1,11 +1,11 @@
 """What tokens cost: the prices of models, and sums in US dollars."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """US dollars for a million tokens that are read, are written, and are read from a cache."""
 
     read: float

@@ -1,9 +1,12 @@
 """Sampling parameters of a request, and all that is known of each."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, get_type_hints
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.errors import InvalidRequestError
 
@@ -24,20 +27,19 @@ EXTRA_SAMPLERS = ("infill",)
 """Samplers that only act if a request names them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A number of `Sampling`: its inclusive range, its default in local backends, and its names.
 
     `help` describes it in the settings and in requests, which call it by one of `names`; `llamacpp`
-    is its name in llama.cpp's reports.
+    is its name in llama.cpp's reports. Both are the field's name, unless they are set here.
     """
 
     low: float
     high: float
     default: Any
     help: str
-    names: tuple[str, ...]
-    llamacpp: str
+    names: tuple[str, ...] = ()
+    llamacpp: str = ""
 
     @property
     def kind(self) -> type[int] | type[float]:
@@ -45,15 +47,7 @@ class Parameter:
         return type(self.low)
 
 
-def _number(
-    low: float, high: float, default: float | None, help: str, names: str = "", llamacpp: str = ""
-) -> Any:
-    """A field of `Sampling` that is a number; `names` are those that differ from the field's."""
-    return field(default=None, metadata={"number": (low, high, default, help, names, llamacpp)})
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
+class Sampling(Struct, frozen=True):
     """Sampling parameters of one request; None leaves a parameter to the backend's settings.
 
     `samplers` are applied in their order. `logit_bias` pairs a token's number, or a text, with a
@@ -61,90 +55,136 @@ class Sampling:
     alternatives. A parameter is added here: settings, requests, checks and reports follow.
     """
 
-    temperature: float | None = _number(
-        0.0, 10.0, 0.7, "Randomness; 0 = always the likeliest token."
-    )
-    top_p: float | None = _number(
-        0.0, 1.0, 0.9, "Keep the likeliest tokens up to this probability; 1 = off."
-    )
-    top_k: int | None = _number(0, 1_000_000, 40, "Keep the K likeliest tokens; 0 = all.")
-    min_p: float | None = _number(
-        0.0, 1.0, 0.0, "Drop tokens below this share of the likeliest; 0 = off."
-    )
-    min_keep: int | None = _number(0, 1_000_000, 1, "Minimum tokens that top_p and min_p keep.")
-    typical_p: float | None = _number(
-        *(0.0, 1.0, 1.0),
-        "Keep the most typical tokens up to this probability; 1 = off.",
-        "typical_p typ_p",
-    )
-    top_n_sigma: float | None = _number(
-        -1.0, 100.0, 0.0, "Drop tokens this many deviations below the best logit; 0 = off."
-    )
-    xtc_probability: float | None = _number(
-        0.0, 1.0, 0.0, "How often XTC drops the likeliest tokens; 0 = off."
-    )
-    xtc_threshold: float | None = _number(
-        0.0, 1.0, 0.1, "XTC drops tokens above this probability, except one; > 0.5 = off."
-    )
-    dynatemp_range: float | None = _number(
-        0.0, 10.0, 0.0, "Range in which the entropy moves the temperature; 0 = off."
-    )
-    dynatemp_exponent: float | None = _number(
-        0.0, 10.0, 1.0, "Dynamic temperature: the power of the entropy."
-    )
-    penalty_repeat: float | None = _number(
-        *(0.01, 10.0, 1.0),
-        "Repetition penalty; 1 = off.",
-        "repetition_penalty repeat_penalty",
-        "repeat_penalty",
-    )
-    penalty_freq: float | None = _number(
-        -10.0, 10.0, 0.0, "Frequency penalty; 0 = off.", "frequency_penalty"
-    )
-    penalty_present: float | None = _number(
-        -10.0, 10.0, 0.0, "Presence penalty; 0 = off.", "presence_penalty"
-    )
-    penalty_last_n: int | None = _number(
-        -1, 1_000_000, 64, "Last tokens that penalties count; -1 = the context.", "repeat_last_n"
-    )
-    dry_multiplier: float | None = _number(
-        0.0, 100.0, 0.0, "Strength of DRY, against repeated phrases; 0 = off."
-    )
-    dry_base: float | None = _number(1.0, 100.0, 1.75, "Growth of DRY with each repeated token.")
-    dry_allowed_length: int | None = _number(0, 1_000_000, 2, "Repeated tokens that DRY allows.")
-    dry_penalty_last_n: int | None = _number(
-        -1, 1_000_000, -1, "Last tokens that DRY checks; -1 = the context."
-    )
+    temperature: Annotated[
+        float | None, Parameter(0.0, 10.0, 0.7, "Randomness; 0 = always the likeliest token.")
+    ] = None
+    top_p: Annotated[
+        float | None,
+        Parameter(0.0, 1.0, 0.9, "Keep the likeliest tokens up to this probability; 1 = off."),
+    ] = None
+    top_k: Annotated[
+        int | None, Parameter(0, 1_000_000, 40, "Keep the K likeliest tokens; 0 = all.")
+    ] = None
+    min_p: Annotated[
+        float | None,
+        Parameter(0.0, 1.0, 0.0, "Drop tokens below this share of the likeliest; 0 = off."),
+    ] = None
+    min_keep: Annotated[
+        int | None, Parameter(0, 1_000_000, 1, "Minimum tokens that top_p and min_p keep.")
+    ] = None
+    typical_p: Annotated[
+        float | None,
+        Parameter(
+            0.0,
+            1.0,
+            1.0,
+            "Keep the most typical tokens up to this probability; 1 = off.",
+            ("typical_p", "typ_p"),
+        ),
+    ] = None
+    top_n_sigma: Annotated[
+        float | None,
+        Parameter(
+            -1.0, 100.0, 0.0, "Drop tokens this many deviations below the best logit; 0 = off."
+        ),
+    ] = None
+    xtc_probability: Annotated[
+        float | None, Parameter(0.0, 1.0, 0.0, "How often XTC drops the likeliest tokens; 0 = off.")
+    ] = None
+    xtc_threshold: Annotated[
+        float | None,
+        Parameter(
+            0.0, 1.0, 0.1, "XTC drops tokens above this probability, except one; > 0.5 = off."
+        ),
+    ] = None
+    dynatemp_range: Annotated[
+        float | None,
+        Parameter(0.0, 10.0, 0.0, "Range in which the entropy moves the temperature; 0 = off."),
+    ] = None
+    dynatemp_exponent: Annotated[
+        float | None, Parameter(0.0, 10.0, 1.0, "Dynamic temperature: the power of the entropy.")
+    ] = None
+    penalty_repeat: Annotated[
+        float | None,
+        Parameter(
+            0.01,
+            10.0,
+            1.0,
+            "Repetition penalty; 1 = off.",
+            ("repetition_penalty", "repeat_penalty"),
+            "repeat_penalty",
+        ),
+    ] = None
+    penalty_freq: Annotated[
+        float | None,
+        Parameter(-10.0, 10.0, 0.0, "Frequency penalty; 0 = off.", ("frequency_penalty",)),
+    ] = None
+    penalty_present: Annotated[
+        float | None,
+        Parameter(-10.0, 10.0, 0.0, "Presence penalty; 0 = off.", ("presence_penalty",)),
+    ] = None
+    penalty_last_n: Annotated[
+        int | None,
+        Parameter(
+            -1,
+            1_000_000,
+            64,
+            "Last tokens that penalties count; -1 = the context.",
+            ("repeat_last_n",),
+        ),
+    ] = None
+    dry_multiplier: Annotated[
+        float | None,
+        Parameter(0.0, 100.0, 0.0, "Strength of DRY, against repeated phrases; 0 = off."),
+    ] = None
+    dry_base: Annotated[
+        float | None, Parameter(1.0, 100.0, 1.75, "Growth of DRY with each repeated token.")
+    ] = None
+    dry_allowed_length: Annotated[
+        int | None, Parameter(0, 1_000_000, 2, "Repeated tokens that DRY allows.")
+    ] = None
+    dry_penalty_last_n: Annotated[
+        int | None, Parameter(-1, 1_000_000, -1, "Last tokens that DRY checks; -1 = the context.")
+    ] = None
     dry_sequence_breakers: tuple[str, ...] | None = None
-    mirostat: int | None = _number(
-        0, 2, 0, "Mirostat 1 or 2, instead of the other samplers; 0 = off."
-    )
-    mirostat_tau: float | None = _number(0.0, 100.0, 5.0, "Mirostat: the target surprise.")
-    mirostat_eta: float | None = _number(0.0, 10.0, 0.1, "Mirostat: how fast it learns.")
+    mirostat: Annotated[
+        int | None, Parameter(0, 2, 0, "Mirostat 1 or 2, instead of the other samplers; 0 = off.")
+    ] = None
+    mirostat_tau: Annotated[
+        float | None, Parameter(0.0, 100.0, 5.0, "Mirostat: the target surprise.")
+    ] = None
+    mirostat_eta: Annotated[
+        float | None, Parameter(0.0, 10.0, 0.1, "Mirostat: how fast it learns.")
+    ] = None
     samplers: tuple[str, ...] | None = None
-    seed: int | None = _number(0, 2**32 - 1, None, "Random seed; unset = a new one each time.")
+    seed: Annotated[
+        int | None, Parameter(0, 2**32 - 1, None, "Random seed; unset = a new one each time.")
+    ] = None
     stop: tuple[str, ...] | None = None
     logit_bias: tuple[tuple[int | str, float], ...] | None = None
     ignore_eos: bool | None = None
-    logprobs: int | None = _number(0, 20, None, "Tell so many of the likeliest tokens too.")
+    logprobs: Annotated[
+        int | None, Parameter(0, 20, None, "Tell so many of the likeliest tokens too.")
+    ] = None
 
     def over(self, defaults: "Sampling") -> "Sampling":
         """These parameters, with `defaults` where one is None."""
         parameters = {
-            f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None
+            name: value
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) is not None
         }
         return replace(defaults, **parameters)
 
 
-def _parameter(name: str, number: tuple[Any, ...]) -> Parameter:
-    low, high, default, text, names, llamacpp = number
-    requested = tuple(names.split()) or (name,)
-    return Parameter(low, high, default, text, requested, llamacpp or requested[0])
+def _parameters() -> Iterator[tuple[str, Parameter]]:
+    for name, hint in get_type_hints(Sampling, include_extras=True).items():
+        for parameter in getattr(hint, "__metadata__", ()):
+            names = parameter.names or (name,)
+            yield name, replace(parameter, names=names, llamacpp=parameter.llamacpp or names[0])
 
 
-PARAMETERS: Mapping[str, Parameter] = {
-    f.name: _parameter(f.name, f.metadata["number"]) for f in fields(Sampling) if f.metadata
-}
+PARAMETERS: Mapping[str, Parameter] = dict(_parameters())
 """The numbers of `Sampling` by its fields."""
 
 DEFAULT_SAMPLING = Sampling(

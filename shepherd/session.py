@@ -1,17 +1,18 @@
 """A conversation: its messages, its tools, and the number of tokens of each part."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, ToolSpec
 from shepherd.sampling import Sampling
 
 
-@dataclass(frozen=True, slots=True)
-class ToolChoice:
+class ToolChoice(Struct, frozen=True):
     """The answer must consist of tool calls; without a ToolChoice, the model decides.
 
     `name` requires exactly one call, of this tool. `single` allows at most one call.
@@ -21,8 +22,7 @@ class ToolChoice:
     single: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFormat:
+class OutputFormat(Struct, frozen=True):
     """The answer must be JSON that fits `schema`, or text that fits `grammar` (GBNF, from `root`).
 
     One of the two is set; the schema {"type": "object"} means any object. `strict` refuses a schema
@@ -37,8 +37,7 @@ class OutputFormat:
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class TokenLedger:
+class TokenLedger(Struct):
     """The backend's last token counts; None if it has not counted.
 
     `counts` runs parallel to `Session.messages`. `context_used` is the number of tokens that the
@@ -120,8 +119,7 @@ class DeferredTools(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """The messages of a conversation when the user left it for an earlier message.
 
     `end` is the number of the session's next message at that moment. `numbers` and `times` run
@@ -138,8 +136,7 @@ MEDIA_MARK = "<__media__>"
 """Where an image stands in a raw prompt; the name is llama.cpp's."""
 
 
-@dataclass(frozen=True, slots=True)
-class RawPrompt:
+class RawPrompt(Struct, frozen=True):
     """A prompt that the model continues directly, without a chat template.
 
     `parts` are texts, which may contain control tokens, and numbers of tokens. A prompt that begins
@@ -153,8 +150,7 @@ class RawPrompt:
     images: tuple[Image, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Infill:
+class Infill(Struct, frozen=True):
     """Two texts between which the model writes; `start` is the beginning of the text between them.
 
     `files` are pairs of a name and a text that come before the prompt.
@@ -166,8 +162,7 @@ class Infill:
     files: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(slots=True)
-class Session:
+class Session(Struct):
     """A conversation, with everything that a backend needs to answer it; owned by one frontend.
 
     Change `messages` through the methods, so that ledger and journal stay in step. Do not change

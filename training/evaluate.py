@@ -10,12 +10,13 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
+from msgspec.structs import replace
 
 from training import asked, lists
 from training.answers import BEYOND, MORE, NO_TOOL, SHOWN_LINES, report

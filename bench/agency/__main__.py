@@ -4,8 +4,9 @@ import argparse
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
+
+from msgspec.structs import asdict
 
 from bench.agency.run import VARIANTS, Agency, Outcome, Variant
 from bench.agency.tasks import Task, all_tasks

@@ -4,8 +4,11 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from bench.agency.added import added_tools
 from bench.agency.tasks import Task
@@ -64,8 +67,7 @@ VARIANTS = (
 )
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """One task; `read` counts the tokens of all its prompts, also those in the cache."""
 
     kind: str

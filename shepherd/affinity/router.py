@@ -2,9 +2,10 @@
 
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from shepherd.affinity.prefix import Prefix
 
@@ -137,8 +138,7 @@ class PrefixIndex(Generic[R]):
             bits ^= lowest
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
+class Balance(Struct, frozen=True):
     """How much busier than the least busy replica the one with the cache may be.
 
     At most `factor` times its load, plus `slack`. Loads are in requests, or in any other unit.
@@ -152,8 +152,7 @@ class Balance:
         return self.factor * least + self.slack
 
 
-@dataclass(frozen=True, slots=True)
-class Choice(Generic[R]):
+class Choice(Struct, Generic[R], frozen=True):
     """The chosen replica, and how much of the prompt it has read: in blocks and in characters."""
 
     replica: R

@@ -3,10 +3,11 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Annotated, Protocol
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import Field
 
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of
@@ -116,8 +117,7 @@ class AskArguments(Arguments):
     fresh: Annotated[bool, Field(description="It forgets earlier questions.")] = False
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(Struct, frozen=True):
     """The parts that the tools of one conversation share.
 
     `session` returns the conversation, and `limits` the guards of its turns. `offer` selects the

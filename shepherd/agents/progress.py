@@ -1,6 +1,7 @@
 """The turn of a model that a tool calls: its lines for the user, its last round, its answer."""
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.events import (
     Event,
@@ -43,8 +44,7 @@ def answer_of(caller: str, session: Session, reason: FinishReason, error: str) -
     return ToolResult(answer + CUT if reason is FinishReason.LENGTH else answer)
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """The callback of such a turn: it sends a line for each call, errors, and the usage.
 
     `label` begins each line, and `topic` is the topic of the lines about calls. A line of the topic
@@ -105,8 +105,7 @@ def shorten(text: str, limit: int = MAX_CHARACTERS) -> str:
     return line if len(line) <= limit else f"{line[:limit]}…"
 
 
-@dataclass(frozen=True, slots=True)
-class LastRoundExecutor:
+class LastRoundExecutor(Struct, frozen=True):
     """Runs calls, and tells the model if its next round is the last."""
 
     runner: CallRunner

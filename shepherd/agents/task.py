@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Annotated
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import Field
 
 from shepherd.agents.ask import OtherBackends
@@ -59,8 +60,7 @@ class TaskAtArguments(TaskArguments):
     ] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
+class Tasks(Struct, frozen=True):
     """The parts that the sub-agents of one conversation share.
 
     `session` returns the conversation, `limits` the guards of its turns, and `backend` its model.
@@ -188,8 +188,7 @@ def _session(parent: Session, label: str) -> Session:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _OwnTools(LastRoundExecutor):
+class _OwnTools(LastRoundExecutor, frozen=True):
     """Runs the calls of a sub-agent, which sees tools that it may not use."""
 
     client_tools: Collection[str] = ()

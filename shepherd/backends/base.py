@@ -3,9 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.backends.embedding import Embedder
 from shepherd.backends.text_model import TextModel
@@ -15,8 +17,7 @@ from shepherd.sampling import Sampling, TokenLogprob, choice_seed
 from shepherd.session import Session
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(Struct, frozen=True):
     """The result of a backend: the assistant's message exactly as it goes into history.
 
     `problems` tell the model why text that looks like a call is not valid. `logprobs` are those of
@@ -34,8 +35,7 @@ class Generation:
     stop_string: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheTier:
+class CacheTier(Struct, frozen=True):
     """One place where prompts are kept: its contents, and its counts since the model was loaded.
 
     `hits` prompts began with `tokens` tokens from here; `evictions` entries were removed.
@@ -57,8 +57,7 @@ class Health(StrEnum):
     DOWN = "down"
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamState:
+class UpstreamState(Struct, frozen=True):
     """One upstream: its health, and its counts since the provider was opened.
 
     `requests` includes the `failures`, and those that are `running`. `cached_tokens` of the
@@ -84,8 +83,7 @@ class UpstreamState:
         return f"{self.url} {self.health} ({counts}){reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class BackendStatus:
+class BackendStatus(Struct, frozen=True):
     """What status pages and metrics show of a backend, as far as it is known.
 
     `cache_tiers` are its caches of prompts, the fastest first. `upstreams` are the servers between
@@ -97,8 +95,7 @@ class BackendStatus:
     waiting_requests: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Concurrency:
+class Concurrency(Struct, frozen=True):
     """How many requests share a model's context: `initial`, and up to `maximum` on demand.
 
     A recurrent model needs memory for each request's state, so its context stays at `initial`.
@@ -119,8 +116,7 @@ class ModelKind(StrEnum):
     RERANKING = "rerank"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
+class ModelInfo(Struct, frozen=True):
     """The model behind a backend; `context_size` in tokens, 0 if unknown.
 
     `trained_tools` are the names of the only tools that it should be offered; None for all tools.
@@ -150,8 +146,7 @@ class ModelInfo:
     text_model: TextModel | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """Bytes of the CPU's memory and of the GPUs' own."""
 
     ram: int = 0

@@ -3,9 +3,10 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+from msgspec import Struct, field
 
 from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter
@@ -37,8 +38,7 @@ OpenBackend: TypeAlias = Callable[[Provider, str], Awaitable[object]]
 """The type of the entry point; it gets the provider and its key, or "" without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Examination:
+class Examination(Struct, frozen=True):
     """The provider's own data.
 
     `problem` says why there is no `model`, "" if there is one. If the server is not `listing` its

@@ -3,8 +3,9 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import mul
+
+from msgspec import Struct
 
 from shepherd.errors import InvalidRequestError
 
@@ -12,8 +13,7 @@ Parts = Sequence[str | int]
 """One input: texts and numbers of tokens, in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingInput:
+class EmbeddingInput(Struct, frozen=True):
     """What to make vectors of, one for each item of `inputs`.
 
     `dimensions` is the length of the vectors, 0 for the model's own. With `truncate`, an input
@@ -25,24 +25,21 @@ class EmbeddingInput:
     truncate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RankingInput:
+class RankingInput(Struct, frozen=True):
     """Documents that are compared with a query."""
 
     query: str
     documents: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Embeddings:
+class Embeddings(Struct, frozen=True):
     """Vectors of length 1, in the order of the inputs, and the number of tokens of all inputs."""
 
     vectors: Sequence[Sequence[float]]
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
+class Ranking(Struct, frozen=True):
     """A score for each document, higher for a better fit, and the number of tokens read."""
 
     scores: Sequence[float]

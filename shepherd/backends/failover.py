@@ -4,10 +4,12 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend, BackendStatus, Generation, ModelInfo, Prefilled
 from shepherd.errors import ShepherdError, UnreachableError
@@ -190,8 +192,7 @@ def _is_unreachable(error: ShepherdError) -> bool:
     return isinstance(error, UnreachableError)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A backend that may be opened; `label` is its name for the user."""
 
     label: str

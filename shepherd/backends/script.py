@@ -15,9 +15,10 @@ finish: length
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
+
+from msgspec import Struct
 
 from shepherd.errors import ConfigError
 from shepherd.events import FinishReason
@@ -26,59 +27,51 @@ from shepherd.messages import JsonObject
 DEFAULT_CONTEXT = 32_768
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(Struct, frozen=True):
     """Text of the answer or of the reasoning."""
 
     text: str
     thinking: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A tool call."""
 
     name: str
     arguments: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
+class Delay(Struct, frozen=True):
     """A pause, in seconds."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """Limits the characters of the following events."""
 
     characters: int
 
 
-@dataclass(frozen=True, slots=True)
-class Full:
+class Full(Struct, frozen=True):
     """ContextFullError by so many tokens."""
 
     tokens_over: int
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """The problem of a text that was meant as a call."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Struct, frozen=True):
     """BackendError with this message."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Struct, frozen=True):
     """The finish reason, if it is not the obvious one."""
 
     reason: FinishReason
@@ -87,8 +80,7 @@ class Finish:
 Step = Say | Call | Delay | Chunk | Full | Problem | Fail | Finish
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(Struct, frozen=True):
     """Generations in order, each a list of steps; `context_size` in tokens.
 
     `vision` is what `ModelInfo.vision` says.

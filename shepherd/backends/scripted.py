@@ -3,10 +3,12 @@
 import asyncio
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from operator import mul
 from time import perf_counter
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd import events
 from shepherd.backends import embedding
@@ -51,8 +53,7 @@ class ScriptedPrefilled(Prefilled):
         self.backend.active -= 1
 
 
-@dataclass(slots=True)
-class _Playback:
+class _Playback(Struct):
     """The output of one generation so far."""
 
     callback: events.EventCallback

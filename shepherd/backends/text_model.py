@@ -2,15 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shepherd.errors import InvalidRequestError
 from shepherd.sampling import Sampling
 from shepherd.session import Session
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFile:
+class ModelFile(Struct, frozen=True):
     """A model in this process: its file's name, sizes, and whether it can write between texts.
 
     `context_size` and `trained_context` are in tokens, `bytes` is the size of the weights.

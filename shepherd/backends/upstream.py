@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from shepherd.affinity import Choice, Prefix
 from shepherd.backends.api.backend import ApiBackend
@@ -17,8 +18,7 @@ MAX_BUSY_SECONDS = 60.0
 """A busy upstream gets requests again after this time, whatever it asks for."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckPolicy:
+class CheckPolicy(Struct, frozen=True):
     """Seconds: the pause after a failure, doubled up to `max_pause`, and between other checks.
 
     An upstream whose last answer or check is younger than `interval` is not checked; 0 = never.

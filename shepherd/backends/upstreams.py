@@ -4,12 +4,12 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from typing import TypeVar
 
 import httpx
+from msgspec.structs import replace
 
 from shepherd.affinity import AffinityRouter, Balance, Prefix, prefix_of
 from shepherd.affinity.prefix import canonical

@@ -5,12 +5,13 @@ import ipaddress
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from shlex import quote
 from typing import TypeAlias, cast
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from shepherd.catalog.model_files import ModelFile, model_files
 from shepherd.config.provider import vendors_with_key
@@ -29,8 +30,7 @@ LLAMA_PORT = 8080
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 
-@dataclass(frozen=True, slots=True)
-class Discovery:
+class Discovery(Struct, frozen=True):
     """A possible provider or model; `command` connects it."""
 
     description: str

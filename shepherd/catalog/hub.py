@@ -7,12 +7,12 @@ import re
 import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from time import sleep
 from typing import Any, BinaryIO, cast
 
 import httpx
+from msgspec import Struct
 
 from shepherd.catalog.model_files import is_model_name, is_projector_name, model_name
 from shepherd.errors import ModelLoadError
@@ -36,8 +36,7 @@ class DownloadError(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The location of a file; `size` in bytes, 0 = unknown. `version` changes with its content."""
 
     url: str
@@ -144,8 +143,7 @@ _UNREACHABLE = (
 Notify = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class HubFile:
+class HubFile(Struct, frozen=True):
     """A file of a repository; `size` in bytes, 0 = unknown; `sha256` is "" if unknown."""
 
     name: str
@@ -153,8 +151,7 @@ class HubFile:
     sha256: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSelection:
+class ModelSelection(Struct, frozen=True):
     """The model to download: a file of `repo`, a quantisation, or the default."""
 
     repo: str

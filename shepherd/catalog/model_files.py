@@ -11,10 +11,11 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from stat import S_ISREG
+
+from msgspec import Struct
 
 MIN_BYTES = 1_048_576
 """Smaller files in other programs' directories are vocabularies and tests."""
@@ -33,8 +34,7 @@ _NOT_A_MODEL = re.compile(r"mmproj|imatrix|(^|-)vocab(?![a-z])", re.IGNORECASE)
 _NOT_A_PLACE = re.compile(r"\.|blobs$|refs$|datasets--|spaces--|node_modules$|__pycache__$")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFile:
+class ModelFile(Struct, frozen=True):
     """A model's first file; `size` is the size of all its parts in bytes."""
 
     path: Path

@@ -1,11 +1,11 @@
 """The options of `shepherd` itself, one group for each panel of its help."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import typer
+from msgspec import Struct
 
 from shepherd.cli.commands.arguments import FieldOption, FieldOptions
 from shepherd.config.settings import find_field
@@ -27,8 +27,7 @@ def _show_version(value: bool) -> None:  # noqa: FBT001 - Typer calls it by posi
         raise typer.Exit
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions:
+class ModelOptions(Struct, frozen=True, kw_only=True):
     """The options for the model."""
 
     panel: ClassVar = "Model"
@@ -80,8 +79,7 @@ class ModelOptions:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConversationOptions:
+class ConversationOptions(Struct, frozen=True, kw_only=True):
     """The options for the prompt, the session, and the permissions of tools."""
 
     panel: ClassVar = "Conversation"
@@ -145,8 +143,7 @@ class ConversationOptions:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerOptions:
+class ServerOptions(Struct, frozen=True, kw_only=True):
     """The options for servers."""
 
     panel: ClassVar = "Server"
@@ -181,8 +178,7 @@ class ServerOptions:
     insecure: Annotated[bool, typer.Option("--insecure", help=INSECURE)] = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True, kw_only=True):
     """Options for any setting, and for the program itself."""
 
     settings: Annotated[

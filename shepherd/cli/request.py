@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+
+from msgspec import Struct, field
 
 from shepherd.cli.commands.output import warn
 from shepherd.config.layers import flag_layer
@@ -22,8 +23,7 @@ PROVIDER = "shepherd.provider"
 """The name in the context's `meta` of the provider that only this run knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """The frontend to start and its options; `overrides` are settings by `section.key`.
 
     `provider` is one that only this run knows. `connect` is the URL of a shared conversation,

@@ -9,9 +9,9 @@ import hashlib
 import json
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from shepherd.config.files import exclusive, read_text, write_private
@@ -21,8 +21,7 @@ from shepherd.errors import ConfigError
 MAX_BYTES = 1_048_576
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """Something that a project's file wants to run: a `kind` such as `hook`, and all its settings.
 
     `directory` is the project's. `content` must hold everything that decides what runs.

@@ -12,9 +12,10 @@ import stat
 import tomllib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+from msgspec import Struct
 
 from shepherd.errors import ConfigError
 
@@ -34,8 +35,7 @@ MAX_PARSES = 300
 Key = str | int
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(Struct, frozen=True):
     """Mode and owner of the new file; without a mode it gets 0666 minus the umask."""
 
     mode: int | None = None

@@ -1,10 +1,10 @@
 """The layers of settings: a TOML file, the environment, flags."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast, get_args
 
+from msgspec import Struct, field
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
@@ -32,8 +32,7 @@ MAX_PROBLEMS = 10
 Table = dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """The values from one source, as `section.key`; `text` is the file's text, for line numbers."""
 
     name: LayerName

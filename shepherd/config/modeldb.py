@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from msgspec import Struct, field
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -44,8 +44,7 @@ class ModelEntry(Section):
     """The API's parameter for the maximum answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(Struct, frozen=True):
     """The known facts about a model; unknown ones are 0, False or "", and None for `vision`.
 
     `context_source` tells the user where the context size is from.
@@ -60,8 +59,7 @@ class ModelFacts:
     context_source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelDatabase:
+class ModelDatabase(Struct, frozen=True):
     """Entries by pattern, in files; later files override earlier ones."""
 
     layers: Sequence[tuple[str, Sequence[ModelEntry]]] = field(default_factory=tuple)

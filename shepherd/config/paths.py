@@ -1,8 +1,9 @@
 """The locations of Shepherd's files, in the XDG base directories."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 PROJECT_FILE = ".shepherd.toml"
 PROJECT_HOOKS_FILE = ".shepherd/hooks.toml"
@@ -10,8 +11,7 @@ PROJECT_MCP_FILES = (".shepherd/mcp.toml", ".mcp.json")
 """The files with a project's MCP servers; other agents read the second one, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Paths:
+class Paths(Struct, frozen=True):
     """Shepherd's directories; none of them need exist."""
 
     config: Path

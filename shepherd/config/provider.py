@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -259,8 +259,7 @@ def missing_type(provider: Provider) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Vendor:
+class Vendor(Struct, frozen=True):
     """One service; `variables` are the usual names of its key, in order of preference.
 
     `base_url` is "" for the type's own address. `model` is a suggestion.

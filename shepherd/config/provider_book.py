@@ -1,9 +1,11 @@
 """All providers of one run: their file, their keys and the facts about their models."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.config.files import MAX_FILE_BYTES, line_of, parse_toml, read_text
 from shepherd.config.modeldb import ModelDatabase, ModelFacts
@@ -75,8 +77,7 @@ def unknown_provider(name: str, names: list[str]) -> str:
     return f"There is no provider {name!r}; there are {', '.join(names)}.{meant}"
 
 
-@dataclass(frozen=True, slots=True)
-class Ephemeral:
+class Ephemeral(Struct, frozen=True):
     """A provider from the command line; it is never stored."""
 
     provider: Provider

@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Literal, cast, get_args, get_origin
 
 from annotated_types import Ge, Le, MinLen
+from msgspec import Struct
 from pydantic import AliasChoices, Field, PrivateAttr
 from pydantic.fields import FieldInfo
 
@@ -46,8 +47,7 @@ class LayerName(StrEnum):
     FLAG = "flag"
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The source of a value: `origin` is a variable's or flag's name, `path` is the file."""
 
     layer: LayerName

@@ -1,8 +1,9 @@
 """The messages that join a conversation during a turn."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from shepherd.config.section import ApproveMode
 from shepherd.messages import Message, ToolSpec, with_notes
@@ -22,8 +23,7 @@ TurnEnd: TypeAlias = Callable[[str, int], Awaitable[str]]
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Steering:
+class Steering(Struct, frozen=True):
     """A message of the user for the running turn; `text` is the message as it was typed."""
 
     message: Message
@@ -117,8 +117,7 @@ WITHOUT_TOOL = "answer with a plan"
 END = "Plan mode is off: you may make changes."
 
 
-@dataclass(slots=True)
-class PlanNotes:
+class PlanNotes(Struct):
     """A `Preface`: the note on the mode that goes with a prompt; `tools` are the model's."""
 
     policy: PermissionPolicy

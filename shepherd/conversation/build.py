@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from shepherd.backends import opening
 from shepherd.backends.base import Backend, Concurrency

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend
 from shepherd.errors import ContextFullError, InvalidRequestError, MemoryStoreError
@@ -57,16 +59,14 @@ _FACT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SuggestedFact:
+class SuggestedFact(Struct, frozen=True):
     """A fact that the model would keep; nothing is stored unless the user agrees."""
 
     name: str
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Struct, frozen=True):
     """The result: how many messages and tokens became a summary of how many tokens.
 
     The end of the summary is missing if it was `cut` at its limit.
@@ -138,8 +138,7 @@ async def compact(
     return Compaction(len(span), tokens, text, size, facts, summariser.cut)
 
 
-@dataclass(slots=True)
-class _Summariser:
+class _Summariser(Struct):
     """Asks for summaries in requests of their own; the session is only read.
 
     The last answer was `cut` if it reached its limit of tokens.

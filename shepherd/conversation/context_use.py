@@ -1,7 +1,9 @@
 """The tokens of a session's next prompt, part by part."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend, CacheTier
 from shepherd.errors import ContextFullError, ShepherdError
@@ -16,16 +18,14 @@ ROLES = {Role.USER: "your messages", Role.ASSISTANT: "answers", Role.TOOL: "tool
 MAX_NAME = 60
 
 
-@dataclass(frozen=True, slots=True)
-class ContextPart:
+class ContextPart(Struct, frozen=True):
     """A part of the prompt."""
 
     name: str
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class ContextUse:
+class ContextUse(Struct, frozen=True):
     """The parts, their sum `used`, the tokens that the model has `read`, and its `size`.
 
     `read` also counts while a prompt is being read. `size` is 0 if it is unknown. `error`: see

@@ -3,8 +3,9 @@
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend
 from shepherd.config.provider_book import ProviderBook

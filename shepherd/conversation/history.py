@@ -1,9 +1,10 @@
 """The way back in a conversation: undo, redo, earlier messages and branches."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
+
+from msgspec import Struct
 
 from shepherd.conversation.additions import Additions
 from shepherd.errors import SessionError, UndoError
@@ -18,8 +19,7 @@ FILES_STAY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierPrompt:
+class EarlierPrompt(Struct, frozen=True):
     """A message of the user; `number` counts them from 1, `index` is that in the session."""
 
     number: int
@@ -28,8 +28,7 @@ class EarlierPrompt:
     time: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class BranchView:
+class BranchView(Struct, frozen=True):
     """A branch; `number` names it, 0 for the present one.
 
     `shared` is the number of its messages that the present branch has too.

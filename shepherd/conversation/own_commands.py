@@ -5,9 +5,12 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback
@@ -44,8 +47,7 @@ HELD_BACK = "(held back: it holds a private key)"
 INTERRUPTED = "was interrupted by the user"
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCommand:
+class OwnCommand(Struct, frozen=True):
     """A command that has ended; `end` says how, such as `ended with exit code 1`."""
 
     line: str

@@ -2,8 +2,9 @@
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
@@ -25,8 +26,7 @@ SYSTEM_MESSAGE_WITHOUT_TOOLS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStart:
+class SessionStart(Struct, frozen=True):
     """The conversation to continue: the latest of this directory, one by id, or none.
 
     `store` has the saved ones, by default the user's files. With `or_new`, a new one begins if the

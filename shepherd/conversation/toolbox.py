@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.backends.base import ModelInfo
 from shepherd.config.acceptance import AcceptanceStore
@@ -43,8 +45,7 @@ if TYPE_CHECKING:
     from shepherd.mcp.hub import ServerHub
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
+class Workspace(Struct, frozen=True):
     """The environment of a conversation: its directory, tools, rules, sandbox and memory."""
 
     paths: Paths

@@ -4,8 +4,9 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.errors import InvalidRequestError, ToolError
 from shepherd.knowledge.files import Document, KnowledgeFiles, split_front_matter
@@ -55,8 +56,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _PLACE = re.compile(r"\\(\$(?:ARGUMENTS|[1-9]))\b|\$(ARGUMENTS|[1-9])\b")
 
 
-@dataclass(frozen=True, slots=True)
-class CustomCommand:
+class CustomCommand(Struct, frozen=True):
     """A command; `hint` names its arguments, and `place` is its file."""
 
     name: str

@@ -2,10 +2,11 @@
 
 import os
 import re
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import cast
+
+from msgspec import Struct, field
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import READ_FILE, Access, AccessKind, ToolContext
@@ -23,8 +24,7 @@ _BLOCK = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MUL
 _LINE = re.compile(r"^([A-Za-z][\w-]*):[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """A text, and the values of its front matter that are texts or numbers."""
 
     body: str
@@ -63,8 +63,7 @@ _HIDDEN = re.compile("[\u200b\u2060\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U
 """Characters with which a file could say something to a model that no reader sees."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileText:
+class FileText(Struct, frozen=True):
     """A file's text without hidden characters, and the number of bytes that were not read."""
 
     path: Path

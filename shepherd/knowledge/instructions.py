@@ -3,8 +3,11 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.errors import ToolError
 from shepherd.knowledge.files import FileText, KnowledgeFiles
@@ -19,8 +22,7 @@ _FENCE = re.compile(r"^[ \t]*(```|~~~)")
 _IMPORT = re.compile(r"^[ \t]*@(\S+)[ \t]*$")
 
 
-@dataclass(frozen=True, slots=True)
-class Instructions:
+class Instructions(Struct, frozen=True):
     """One file: its `name` for readers, its text with imports, and the bytes that were not read."""
 
     name: str
@@ -30,8 +32,7 @@ class Instructions:
     of_user: bool = False
 
 
-@dataclass(slots=True)
-class InstructionReader:
+class InstructionReader(Struct):
     """Reads files of instructions; `warn` gets a sentence for each that is refused."""
 
     project: Project
@@ -150,8 +151,7 @@ _FILE = re.compile(
 _SKILLS = re.compile(r"^<skills>\n.*?\n</skills>$", re.DOTALL | re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A part of a system message: a file by its name, or the list of skills."""
 
     name: str

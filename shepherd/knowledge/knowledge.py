@@ -3,9 +3,11 @@
 import asyncio
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.config.paths import Paths
 from shepherd.config.sections import KnowledgeSection
@@ -48,8 +50,7 @@ _FOREIGN = frozenset({".git", ".venv", "venv", "node_modules", "site-packages", 
 """Directories of dependencies; their instructions are for their own developers."""
 
 
-@dataclass(slots=True)
-class SubdirectoryInstructions:
+class SubdirectoryInstructions(Struct):
     """A `CallStep` for the project's directories whose files were not read at the start.
 
     Instructions come again only after the message with them has left the conversation, whose
@@ -135,8 +136,7 @@ SKILL_BYTES, MAX_LISTING = 8, 4096
 MAX_WARNINGS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Knowledge:
+class Knowledge(Struct, frozen=True):
     """Instructions, skills and custom commands; `problems` has a sentence per unusable file."""
 
     instructions: tuple[Instructions, ...] = ()

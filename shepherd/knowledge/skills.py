@@ -3,10 +3,10 @@
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from msgspec import Struct
 from pydantic import Field
 
 from shepherd.errors import ToolError
@@ -27,8 +27,7 @@ LISTED_CHARACTERS = 160
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
+class Skill(Struct, frozen=True):
     """A skill; its files lie in `folder`, and links in it may not lead out of `root`."""
 
     name: str

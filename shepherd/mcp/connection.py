@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +13,7 @@ from mcp.client.session import IncomingMessage
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
+from msgspec import Struct
 from pydantic import ValidationError
 
 from shepherd.errors import ConfigError, ToolError
@@ -31,8 +31,7 @@ _MAX_PAGES = 50
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Catalogue:
+class Catalogue(Struct, frozen=True):
     """What one server offers; `notes` are sentences about what is left out."""
 
     tools: tuple[types.Tool, ...] = ()
@@ -117,8 +116,7 @@ _CHANGING = (ServerState.STARTING, ServerState.RESTARTING)
 _Failure = (MCPError, ValidationError, RuntimeError, TimeoutError, OSError, ConfigError)
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """An open connection: `closed` is set at its end, and `problem` says why."""
 
     streams: AbstractAsyncContextManager[Streams]
@@ -126,8 +124,7 @@ class Link:
     problem: Callable[[], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """What a connection reports to, and what answers the server's own requests."""
 
     warn: Callable[[str], None]

@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
@@ -49,11 +48,10 @@ START = "start_mcp_server"
 Warn = Callable[[str], None]
 
 
-@dataclass(slots=True)
 class Entry(ServerStatus):
     """A server, with its connection once it was started, which keeps the state from then on."""
 
-    connection: "Connection | None" = field(default=None, repr=False)
+    connection: "Connection | None" = None
 
     @property
     def name(self) -> str:

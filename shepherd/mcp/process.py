@@ -9,10 +9,11 @@ import signal
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
+
+from msgspec.structs import replace
 
 from shepherd.config.files import make_private_directory
 from shepherd.config.section import SandboxMode

@@ -4,12 +4,12 @@ import asyncio
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import mcp_types as types
 from mcp import Client
 from mcp.shared.exceptions import MCPError
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from shepherd.errors import InvalidRequestError, ToolError

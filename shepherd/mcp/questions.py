@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, cast
 
 import mcp_types as types
 from mcp.client.session import ClientRequestContext
+from msgspec import Struct
 
 from shepherd.backends.base import Backend
 from shepherd.errors import InvalidRequestError, ShepherdError
@@ -19,8 +19,7 @@ from shepherd.tools.text import plain_text
 from shepherd.turn import ToolExecutor, TurnLimits, run_turn
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingRequest:
+class SamplingRequest(Struct, frozen=True):
     """A conversation that a server wants the model to continue."""
 
     system_message: str
@@ -55,8 +54,7 @@ _DECLINED = types.ElicitResult(action="decline")
 Values = dict[str, str | int | float | bool | list[str] | None]
 
 
-@dataclass(slots=True)
-class _Caller:
+class _Caller(Struct):
     """A running call; its time stands still while the user is asked."""
 
     context: ToolContext

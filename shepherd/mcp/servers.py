@@ -7,13 +7,13 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import parse_qsl, urlsplit
 
+from msgspec import Struct
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from shepherd.config.acceptance import AcceptanceStore, Proposal
@@ -125,8 +125,7 @@ class Origin(StrEnum):
     PROJECT = "project"
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(Struct, frozen=True):
     """A named definition; `file` is where it was read."""
 
     name: str
@@ -146,8 +145,7 @@ class ServerState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(slots=True)
-class ServerStatus:
+class ServerStatus(Struct):
     """The state of a server now, and why it is in it, "" if there is nothing to say."""
 
     server: Server

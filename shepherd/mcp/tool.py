@@ -8,13 +8,13 @@ import os
 import re
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
+from msgspec.structs import replace
 from pydantic import ConfigDict, ValidationError, model_validator
 
 from shepherd.errors import ImageError, ToolError

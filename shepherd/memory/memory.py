@@ -6,11 +6,12 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from shepherd.database import DatabaseFile
 from shepherd.errors import MemoryStoreError
@@ -218,8 +219,7 @@ def search_facts(facts: Sequence[store.Fact], query: str, limit: int) -> list[st
     return [fact for score, fact in scored if score == best and score > 0][:limit]
 
 
-@dataclass(frozen=True, slots=True)
-class _Hit:
+class _Hit(Struct, frozen=True):
     """A match; `here` if it is of this project."""
 
     match: store.MemoryMatch

@@ -3,7 +3,6 @@
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -29,8 +28,7 @@ OWN_TOOLS = frozenset({"search_memory", "set_fact", "get_fact", "clear_fact"})
 """Results of these tools are not stored again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The working directory of a conversation, and its project."""
 
     directory: str
@@ -43,8 +41,7 @@ class Place:
         return cls(str(cwd), str(root))
 
 
-@dataclass(frozen=True, slots=True)
-class ArchivedMessage:
+class ArchivedMessage(Struct, frozen=True):
     """An evicted message; `tool` is the name of a result's tool, else ""."""
 
     session: str
@@ -55,8 +52,7 @@ class ArchivedMessage:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryMatch:
+class MemoryMatch(Struct, frozen=True):
     """A match of a search; `text` is a short message, or a part of a long one.
 
     `directory` is the working directory of the message, "" if it belongs to this project.
@@ -69,8 +65,7 @@ class MemoryMatch:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """A fact; `everywhere` if it applies to all projects."""
 
     key: str
@@ -78,8 +73,7 @@ class Fact:
     everywhere: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Numbers of stored items; `text_bytes` is the size of all messages, `oldest` is a time."""
 
     messages: int

@@ -3,8 +3,9 @@
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
+
+from msgspec import Struct
 
 from shepherd import events
 from shepherd.events import (
@@ -25,8 +26,7 @@ from shepherd.messages import ToolCall
 from shepherd.turn import TurnOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The result of a turn: the text and the reasoning after the last result of a tool.
 
     `problem` says why the turn was stopped, "" if it was not.
@@ -43,8 +43,7 @@ class Answer:
         return self.text
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """The last event of a turn."""
 
     answer: Answer

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
+from msgspec import Struct
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -18,8 +18,7 @@ RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
 """Headers as ASGI has them: names in lower case."""
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(Struct, frozen=True):
     """One API; `shepherd.server.app.APIS` lists the served ones.
 
     `paths` are the paths that belong to it, each with all paths below it; they decide the shape of

@@ -3,9 +3,10 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, FastAPI
+from msgspec import Struct
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -73,8 +74,7 @@ MIB = 1024 * 1024
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """What a server offers beside plain answers of its models.
 
     With `tools` it has endpoints that run them; their approver must never ask. With an `agent`,
@@ -86,8 +86,7 @@ class Offer:
     apis: Sequence[Api] = APIS
 
 
-@dataclass(frozen=True, slots=True)
-class ServerApp:
+class ServerApp(Struct, frozen=True):
     """An ASGI application, and what the process around it needs of it."""
 
     api: FastAPI

@@ -3,10 +3,10 @@
 import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from fastapi import Depends
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
@@ -72,8 +72,7 @@ class BodyLimits(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class JsonBody:
+class JsonBody(Struct, frozen=True):
     """A dependency of FastAPI: the body of a request as a `model`."""
 
     bodies: "BodyReader"

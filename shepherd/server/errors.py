@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Protocol
 
+from msgspec import Struct
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
@@ -63,13 +64,12 @@ class ApiError(Exception):
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorReply:
+class ErrorReply(Struct, frozen=True):
     """An error as an HTTP response with a body in JSON."""
 
     status: int
     body: JsonObject
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = {}
 
 
 class ErrorShape(Protocol):

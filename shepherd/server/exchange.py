@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shepherd.backends.base import Generation, Observer
 from shepherd.messages import JsonObject, Message
@@ -66,8 +67,7 @@ class Answer(ABC):
         yield from ()
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Struct, frozen=True):
     """A request as a session to continue, and the shape of its answer.
 
     `count` answers are generated, each of at most `max_tokens` tokens; 0 means as many as fit, and

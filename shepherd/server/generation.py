@@ -6,10 +6,12 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd import events
 from shepherd.backends.base import Backend, Generation, Observer, Prefilled
@@ -32,8 +34,7 @@ NO_TOKENS = -1
 """The limit for a prompt that is only read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answering:
+class Answering(Struct, frozen=True):
     """How answers are generated: by `backend`, through `observer`, each of at most `max_tokens`."""
 
     backend: Backend
@@ -272,8 +273,7 @@ def check_whole(generation: Generation) -> None:
         raise answer_cut(generation.broken)
 
 
-@dataclass(frozen=True, slots=True)
-class PromptProgress:
+class PromptProgress(Struct, frozen=True):
     """Of `total` tokens, `done` are in memory; `cached` were there before. Times in seconds."""
 
     total: int

@@ -8,12 +8,12 @@ import asyncio
 import ipaddress
 import logging
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
+from msgspec import Struct, field
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
@@ -43,8 +43,7 @@ CHECK_SECONDS = 1.0
 """The interval of checks whether a running request's key still exists; mostly one `stat`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Doors:
+class Doors(Struct, frozen=True):
     """Who may come in: without `keys` programs of this machine; `meter` keeps keys to limits.
 
     Unless the server `counts_tokens`, keys whose tokens or models are limited are refused. `pages`

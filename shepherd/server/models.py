@@ -3,8 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from shepherd.backends.base import Backend, Memory, ModelInfo
 from shepherd.server.errors import ApiError
@@ -24,8 +25,7 @@ class ModelState(StrEnum):
     UNLOADED = "unloaded"
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
+class ServedModel(Struct, frozen=True):
     """A model on offer; of one that is not loaded, `info` has what is known of it.
 
     `size` is that of its files in bytes, 0 if unknown. `expires` is the Unix time at which it is
@@ -39,8 +39,7 @@ class ServedModel:
     memory: Memory = field(default_factory=Memory)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
+class LoadedModel(Struct, frozen=True):
     """A loaded model by its name in lists; `memory` is an estimate, nothing for elsewhere."""
 
     name: str

@@ -9,9 +9,10 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import cast
 
+from msgspec import Struct, field
 from starlette.requests import Request
 from starlette.types import Scope
 
@@ -38,8 +39,7 @@ EVICTED_HEADER = "x-shepherd-evicted"
 _KEY = "record"
 
 
-@dataclass(slots=True, eq=False)
-class RequestRecord:
+class RequestRecord(Struct, eq=False):
     """One request; times are those of `time.perf_counter`.
 
     `shape` is that of the errors of its API, and `wire` the name of that API. `model` is the name
@@ -134,8 +134,7 @@ def key_has(scope: KeyScope) -> bool:
     return key is None or scope in key.scopes
 
 
-@dataclass(frozen=True, slots=True)
-class CallOrigin:
+class CallOrigin(Struct, frozen=True):
     """The request behind a call of a tool: its id, its path, the name of its key, and the model."""
 
     request: str = ""
@@ -160,8 +159,7 @@ def calling_for(model: str) -> Generator[None]:
         _calling.reset(token)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOptions:
+class RequestOptions(Struct, frozen=True):
     """What the headers of a request say on every API.
 
     `owner` is the name of its key, "" without keys. `response_headers` grow until the response

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from msgspec import Struct
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -44,8 +44,7 @@ class ErrorResponse(Response):
 Frames: TypeAlias = AsyncIterator[str]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamFormat:
+class StreamFormat(Struct, frozen=True):
     """How frames are sent: their media type, and the text that fills silence, "" for none."""
 
     media_type: str

@@ -5,9 +5,11 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend
 from shepherd.server.access.keys import Keys
@@ -37,8 +39,7 @@ AGENT_IS_OPEN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """The process around an application.
 
     `tell` hears of the states of the server, and `tls` is its certificate. `stop_advice` is that of
@@ -51,8 +52,7 @@ class Host:
     stop_advice: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """An application to serve, and the path of its base URL.
 
     `load` makes it ready while the port is open already, and returns the name to announce. `drain`

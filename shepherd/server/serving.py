@@ -10,10 +10,10 @@ a request that fails before.
 import itertools
 from collections.abc import AsyncGenerator, Callable, Sequence, Sized
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 from fastapi import Depends
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive

@@ -1,8 +1,8 @@
 """The settings of a server, and the parts that its routes share."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct, field
 from pydantic import ConfigDict
 
 from shepherd.backends.base import Backend
@@ -63,8 +63,7 @@ class ServerSettings(ServerSection):
         return Path(self.socket).expanduser().absolute() if self.socket else None
 
 
-@dataclass(frozen=True, slots=True)
-class ServerContext:
+class ServerContext(Struct, frozen=True):
     """The parts that requests are served with; `started` is a Unix time.
 
     All routes read bodies through `bodies`, and sign with `seal`. With an `agent`, answers are

@@ -5,10 +5,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, LiteralString, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
+
+from msgspec import Struct
 
 from shepherd.errors import ConfigError, ShepherdError
 from shepherd.storage.rows import Cursor, Rows, Values, one_line, storable, translated
@@ -60,12 +61,14 @@ class DatabaseError(ShepherdError):
     """The database can't be reached or used; the message never holds the password."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """Where the database is; `password` is "" if libpq finds one itself, or none is needed."""
 
     url: str
-    password: str = field(default="", repr=False)
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return f"Address({str(self)!r})"  # without the password
 
     def __str__(self) -> str:
         """The host and the name of the database, for messages."""

@@ -2,11 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
+from msgspec import Struct, field
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from shepherd.errors import ToolError
@@ -83,8 +83,7 @@ class Claim(StrEnum):
     UNIGNORED_TREE = "unignored_tree"  # ... except files that git ignores
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """One target that a call touches.
 
     `target` is a resolved absolute path, a command in canonical shell quoting, a URL, the name of
@@ -98,8 +97,7 @@ class Access:
     named: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True):
     """The result of a call: `content` is for the model, `display` (such as a diff) for the user.
 
     `images` reach models that can see. `refusal` describes
@@ -132,8 +130,7 @@ Returns the typed values; None if the user refuses or there is no user to ask.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class FileChange:
+class FileChange(Struct, frozen=True):
     """The text of one file before and after a call; `before` is None for a new file."""
 
     path: Path
@@ -158,8 +155,7 @@ async def ask_nobody(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolContext:
+class ToolContext(Struct, frozen=True):
     """Where and under which limits a tool runs.
 
     `timeout` is in seconds. `output_bytes` caps a result's text; `spill_dir` takes the rest of it.
@@ -183,7 +179,7 @@ class ToolContext:
     output_bytes: int = 32_768
     allow_private_hosts: bool = False
     environment: dict[str, str] = field(default_factory=dict[str, str])
-    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str])
     denies: Callable[[Access], bool] = allow_all
     grants: frozenset[Access] = frozenset()
     authorize: Authorize = refuse_all
@@ -193,6 +189,9 @@ class ToolContext:
     sandbox: "Sandbox | None" = None
     confinement: "Confinement | None" = None
     background: "BackgroundCommands | None" = None
+
+    def __repr__(self) -> str:
+        return f"ToolContext(cwd={self.cwd!r})"  # the whole would print the secrets
 
     def require(self, access: Access) -> None:
         """Raise ToolError unless the call was approved with exactly this access."""
@@ -210,8 +209,7 @@ ToolKind: TypeAlias = Literal[
 """What a tool does, in the words of the Agent Client Protocol."""
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
+class Traits(Struct, frozen=True):
     """How frontends present the calls of a tool.
 
     `verb` begins the title of a call. `unit` is what a line of its result stands for. `reads_only`

@@ -3,9 +3,11 @@
 import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.errors import ToolError
@@ -28,8 +30,7 @@ _ENVIRONMENTS = (".venv", "venv")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/sys", "/dev")
 
 
-@dataclass(frozen=True, slots=True)
-class Rights:
+class Rights(Struct, frozen=True):
     """Additional rights of one call in the sandbox.
 
     `git` makes the repository writable, except for hooks and settings that run programs.
@@ -134,8 +135,7 @@ TOO_LARGE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """A call of `tool` that starts programs in the directory `place`.
 
     `on_event` receives notices for the user.
@@ -168,8 +168,7 @@ class Command:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The way in which a call runs: inside a `box` with these rights, or without a box.
 
     `policy` are the rules that decided on it. `is_contained` means that the call runs without
@@ -203,8 +202,7 @@ class Plan:
         return Opening(AccessKind.UNSANDBOXED, plan, refusal.text, "outside the sandbox")
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """A second run of a call, with more rights, after the box refused something to the first."""
 
     kind: AccessKind

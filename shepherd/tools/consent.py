@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -36,8 +37,7 @@ from shepherd.validation import describe_problem
 _MAX_PROBLEMS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedCall:
+class PreparedCall(Struct, frozen=True):
     """A call with checked arguments and its accesses."""
 
     call: ToolCall
@@ -104,8 +104,7 @@ _KEY_PREVIEW = "The call has run, and its result holds a private key. Yes tells 
 CHANGED = "what the call touches has changed since it was approved; try again"
 
 
-@dataclass(frozen=True, slots=True)
-class Consent:
+class Consent(Struct, frozen=True):
     """Decides on one call: by the rules, and by the user where these leave it open.
 
     The `observer` is told each verdict and each answer. `caller` names the model that made the

@@ -6,10 +6,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Annotated, Any, cast
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import Field
 
 from shepherd.errors import ToolError
@@ -198,8 +199,7 @@ class FindTools(Tool[FindArguments]):
         return ToolResult("\n".join([head, *_entries(matches)]))
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResults:
+class SearchResults(Struct, frozen=True):
     """The tools that searches brought into a conversation; see `session.DeferredTools`."""
 
     tools: Iterable[AnyTool]
@@ -272,8 +272,7 @@ _IGNORED = frozenset(
 )
 
 
-@dataclass(slots=True)
-class ToolIndex:
+class ToolIndex(Struct):
     """The words of tools; it is built for one search, because tools come and go."""
 
     tools: Sequence[ToolSpec]

@@ -3,9 +3,10 @@
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
+
+from msgspec import Struct
 
 _USUAL = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
 
@@ -27,8 +28,7 @@ class Startable(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """A command line and its directory; without `stdin` it reads from /dev/null.
 
     The program inherits `pass_fds` in addition to the standard descriptors.

@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.errors import ToolError

@@ -6,7 +6,6 @@ life of the session. Evictions name those numbers, so that a damaged line does n
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
@@ -143,8 +142,7 @@ def repaired(numbered: Iterable[tuple[int, Message]]) -> list[tuple[int | None, 
     return whole + [(None, result) for result in waiting.values()]
 
 
-@dataclass(frozen=True, slots=True)
-class SavedSession:
+class SavedSession(Struct, frozen=True):
     """A conversation as read from its lines.
 
     `numbers` and `times` run parallel to `messages`; None marks a result that was added for a call

@@ -3,10 +3,10 @@
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd.errors import SessionError
@@ -188,8 +188,7 @@ class Transcript:
         self._on_failure(f"{self.name}: the session is no longer saved: {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSummary:
+class SessionSummary(Struct, frozen=True):
     """One line of `shepherd sessions list`; `title` is the user's first message."""
 
     id: str

@@ -3,8 +3,10 @@
 import asyncio
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
+
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend
 from shepherd.errors import ShepherdError

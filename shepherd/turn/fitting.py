@@ -1,7 +1,8 @@
 """Makes a session fit into its backend's context."""
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend
 from shepherd.errors import ContextFullError

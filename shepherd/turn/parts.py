@@ -1,8 +1,9 @@
 """The parts of a turn beside its loop: its executor of tools, limits, outcome and events."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from shepherd.backends.base import Observer
 from shepherd.errors import ShepherdError
@@ -36,8 +37,7 @@ class ToolExecutor(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class TurnLimits:
+class TurnLimits(Struct, frozen=True):
     """The guards of one turn; `max_tokens` per generation, 0 means as many as fit.
 
     `max_hints` limits the hints to the model about calls that were not understood. `total_tokens`
@@ -60,16 +60,14 @@ class OutOfTokensError(ShepherdError):
     """No more may be generated; the turn ends after its finished rounds."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnOutcome:
+class TurnOutcome(Struct, frozen=True):
     """The end of a turn; `stats` has one entry per generation."""
 
     finish_reason: FinishReason
     stats: tuple[Stats, ...] = ()
 
 
-@dataclass(slots=True)
-class TurnStream:
+class TurnStream(Struct):
     """Forwards events, keeps their text, and remembers a cancellation.
 
     Calls of `client_tools` are forwarded unchanged.

@@ -1,7 +1,9 @@
 """The changes of one session in order, and the ways back and forth between them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.undo.files import KeptFiles, restore_order
 from shepherd.undo.store import ABSENT, Change, ChangeKind, Entry, FileState, Kind, UndoStore
@@ -9,8 +11,7 @@ from shepherd.undo.store import ABSENT, Change, ChangeKind, Entry, FileState, Ki
 MAX_LISTED = 20
 
 
-@dataclass(slots=True)
-class MoveResult:
+class MoveResult(Struct):
     """The result of a move: the labels of the changes, and the paths by what happened to them.
 
     `failed` has pairs of a path and a reason. `notes` are about commands with unknown changes.
@@ -50,8 +51,7 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:MAX_LISTED]) + more
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One change to make: paths with their expected state (`after`) and their target (`before`)."""
 
     kind: ChangeKind
@@ -59,8 +59,7 @@ class Step:
     entries: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(Struct, frozen=True):
     """A path that something else has changed since; `why` says what a move would lose."""
 
     path: str

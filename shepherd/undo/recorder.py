@@ -3,8 +3,9 @@
 import os
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.errors import UndoError
 from shepherd.tools.base import Access, AccessKind, Claim
@@ -94,8 +95,7 @@ def _missing_parents(path: str) -> list[str]:
     return parents
 
 
-@dataclass(slots=True, eq=False)
-class _Running:
+class _Running(Struct, eq=False):
     """A call that has begun; `tree` is the working directory before it."""
 
     prepared: PreparedCall

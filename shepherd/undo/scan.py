@@ -4,8 +4,9 @@ import os
 import stat
 import subprocess
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from shepherd.own_programs import own_program
 from shepherd.tools.search.walk import MAX_DEPTH, SKIPPED
@@ -26,15 +27,13 @@ class TooLargeError(Exception):
     """The directory is too large to look through; the message says what is too much."""
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Struct):
     marks: Marks
     state: FileState
     is_settled: bool
 
 
-@dataclass(slots=True)
-class Scanner:
+class Scanner(Struct):
     """Finds the changes of commands below `root`.
 
     The contents of at most `max_bytes` are kept in advance, those of small files first. Directories

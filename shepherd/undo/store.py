@@ -9,6 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from shepherd.database import DatabaseFile
 from shepherd.errors import UndoError
 
@@ -69,8 +71,7 @@ class FileState:
 ABSENT = FileState(Kind.ABSENT)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One path of a change, before and after it."""
 
     path: str
@@ -94,8 +95,7 @@ def _state(data: list[Any]) -> FileState:
     return FileState(Kind(kind), int(mode), str(detail), str(why), tuple(owner) if owner else None)
 
 
-@dataclass(frozen=True, slots=True)
-class UndoLimits:
+class UndoLimits(Struct, frozen=True):
     """The limits of the store in bytes and days; `file_bytes` is the size of the largest file.
 
     `command_bytes` limits what is kept before a command runs; 0 means that commands are not
@@ -122,8 +122,7 @@ class ChangeKind(StrEnum):
     MOVE = "move"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """Paths that changed together.
 
     `at` is the number of the session's next message. `label` describes the cause for the user. An

@@ -5,11 +5,11 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from shepherd.affinity import Prefix
 from shepherd.cli.deploy.arguments import DeployArguments

@@ -1,9 +1,9 @@
 import asyncio
 import io
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.cli.approval.question import Answer, approval_question
 from shepherd.cli.render.renderer import Renderer

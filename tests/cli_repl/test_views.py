@@ -1,9 +1,9 @@
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shepherd.cli.render.status import Status, Totals, compact, status_text
 from shepherd.cli.render.tool_view import (

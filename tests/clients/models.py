@@ -3,12 +3,13 @@
 import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import gguf
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.llamacpp import LlamaCppBackend

@@ -1,10 +1,10 @@
 """Acceptance of a project's commands by their hash."""
 
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.config.acceptance import AcceptanceStore, Proposal
 from shepherd.errors import ConfigError

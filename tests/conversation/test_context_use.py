@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend
 from shepherd.backends.llamacpp import LlamaCppBackend

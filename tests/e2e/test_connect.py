@@ -1,10 +1,10 @@
 """A terminal on a shared conversation, beside another client."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
+from msgspec.structs import replace
 
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.keys import KeyStore

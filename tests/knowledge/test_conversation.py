@@ -1,9 +1,9 @@
 """What a conversation does with the knowledge of its directory, with a script as the model."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.base import ModelInfo
 from shepherd.backends.script import parse_script

@@ -1,11 +1,11 @@
 """These tests start real Ray; they are skipped where it is not installed."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.config.paths import Paths
 from shepherd.server.access.key import KeyScope

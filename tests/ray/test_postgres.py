@@ -5,12 +5,12 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from shepherd.config.paths import Paths
 from shepherd.server.access.key import KeyLimits, KeyScope

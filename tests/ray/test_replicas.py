@@ -4,11 +4,11 @@ import asyncio
 import os
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+from msgspec.structs import replace
 
 from shepherd.server.access.key import KeyLimits
 from shepherd.server.access.keys import KeyStore

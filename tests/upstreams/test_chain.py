@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.base import Backend, Prefilled

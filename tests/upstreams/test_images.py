@@ -1,8 +1,7 @@
 """What a real server without a projector says of images, and that we understand it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.errors import ImageError

@@ -11,10 +11,11 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import llama_cpp
+from msgspec.structs import replace
 
 from bench.weights import PUP, SMOLLM2, model_file
 from shepherd.backends.llamacpp import LlamaCppBackend

@@ -1,6 +1,6 @@
 """Tools of the dialogues as Shepherd offers them: with a description and a schema."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.tools.registry import builtin_tools

@@ -4,8 +4,9 @@ Each change removes the refused part from the request, so no change is made twic
 """
 
 import re
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.http.failures import Failure, Refusal

@@ -7,8 +7,9 @@ beside this one.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar
+
+from msgspec import Struct, field
 
 from shepherd.backends.api import stream
 from shepherd.backends.embedding import EmbeddingInput
@@ -18,8 +19,7 @@ from shepherd.prices import Price
 from shepherd.session import Session
 
 
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
+class ApiRequest(Struct, frozen=True):
     """An HTTP request without the key, which is in `Adapter.auth`.
 
     `path` is relative to the provider's base URL. `stream`: the answer comes as events.
@@ -32,8 +32,7 @@ class ApiRequest:
     stream: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ModelEntry:
+class ModelEntry(Struct, frozen=True):
     """A model that a provider offers; `context_size` and `output_limit` in tokens, 0 = unknown.
 
     `source` tells the user where the context size comes from. `vision`: the model sees images.
@@ -51,8 +50,7 @@ class ModelEntry:
     price: Price | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTraits:
+class ModelTraits(Struct, frozen=True):
     """The known properties of the model that answers; see the model database.
 
     `vision`: it sees images. `tools`: its server gives it tools; otherwise the prompt describes
@@ -76,8 +74,7 @@ class ModelTraits:
     """Fields of requests that the provider has refused for this model."""
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingAnswer:
+class EmbeddingAnswer(Struct, frozen=True):
     """The vectors in a provider's answer, and the tokens that it counted, None if it did not."""
 
     vectors: Sequence[Sequence[float]]

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import httpx
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import Adapter
@@ -40,8 +41,7 @@ FENCES_ONLY = OutputStyle("native", think=(), formats=frozenset(), separator="")
 """The text of an API with separate calls and thoughts: only code is detected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """The tokens that the API counted; None if it sent no count."""
 
     prompt: int | None = None
@@ -49,8 +49,7 @@ class Usage:
     completion: int | None = None
 
 
-@dataclass(slots=True)
-class Collected:
+class Collected(Struct):
     """The data of an answer beside its text."""
 
     calls: CallCollector = field(default_factory=CallCollector)

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Self
 
 import httpx
+from msgspec.structs import replace
 
 from shepherd.backends.api.adaptation import Adaptation, adapt
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
+
+from msgspec import Struct, field
 
 from shepherd.backends.api import stream
 from shepherd.backends.api.history import replace_surrogates, sanitize_object
@@ -14,8 +15,7 @@ from shepherd.json_text import strict_json, too_deep
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 
 
-@dataclass(frozen=True, slots=True)
-class CollectedCalls:
+class CollectedCalls(Struct, frozen=True):
     """The collected calls; `rest` are rejected calls as text, and `problems` the reasons.
 
     `cut` names the tools whose calls were not complete when the answer ended.
@@ -27,8 +27,7 @@ class CollectedCalls:
     cut: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Pieces:
+class _Pieces(Struct):
     id: str = ""
     name: str = ""
     arguments: list[str | JsonObject] = field(default_factory=list[str | JsonObject])

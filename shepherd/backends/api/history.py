@@ -9,10 +9,12 @@ Images stay in messages of the user: images of results follow the results, other
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import groupby, takewhile
 from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.messages import JsonObject, Message, Role, ToolCall
 
@@ -23,8 +25,7 @@ LEFT_OUT = "(What was said before is left out.)"
 GO_ON = "(Go on.)"
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The requirements of one API beyond those of all APIs.
 
     `user_first`, `user_last`: the first or last message must be the user's (results count as last).
@@ -41,8 +42,7 @@ class Rules:
     tool_name: str = r"[A-Za-z0-9_-]{1,64}"
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     """A system message ("" = none), and at least one message of user, assistant or tool.
 
     Every call has a unique id, and exactly one result directly behind its message, in the order of
@@ -54,8 +54,7 @@ class Conversation:
     messages: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """The messages of one side before the other continues; results are the user's, and first."""
 
     role: Role

@@ -4,10 +4,10 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from msgspec import Struct
 
 from shepherd.backends.api.ollama import entries, stored_window, trained_context
 from shepherd.backends.output.style import GENERIC, detect_style
@@ -16,8 +16,7 @@ from shepherd.json_text import as_count, as_object, as_text, as_texts
 from shepherd.messages import JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class LocalModel:
+class LocalModel(Struct, frozen=True):
     """A model on the server's disk; `size` in bytes, `loaded` tells whether it is in memory.
 
     `remote_host` is the host of a model in Ollama's cloud; the disk holds only its name.
@@ -32,8 +31,7 @@ class LocalModel:
     remote_host: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelDetails:
+class ModelDetails(Struct, frozen=True):
     """A model in detail; tokens are 0 if the server does not state them.
 
     `context_size` is requested unless a setting overrides it; `trained_context` is the model's
@@ -52,8 +50,7 @@ class ModelDetails:
     template: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PullProgress:
+class PullProgress(Struct, frozen=True):
     """A step of a pull; bytes of the file `digest`, both 0 in steps without a transfer."""
 
     status: str

@@ -8,9 +8,10 @@ in the tests.
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
+
+from msgspec import Struct
 
 from shepherd.json_text import as_count, as_list
 from shepherd.messages import JsonObject
@@ -96,8 +97,7 @@ _LIMIT_AND_REQUEST = _with_numbers(r"limit:? #,? (?:used:? [0-9,.]+,? )?requeste
 """The limit of a minute or a day, and the size of one request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overflow:
+class Overflow(Struct, frozen=True):
     """A prompt that does not fit, in the provider's tokens; None if a number is missing.
 
     `output_tokens` is the requested output. `stated_over` is the excess, if the error states only

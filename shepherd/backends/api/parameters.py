@@ -2,8 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
+
+from msgspec.structs import replace
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.config.section import Effort

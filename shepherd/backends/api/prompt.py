@@ -7,7 +7,9 @@ filter finds their printed calls.
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
 from shepherd.backends.api.history import Rules, normalise
@@ -21,8 +23,7 @@ from shepherd.sampling import TokenLogprob
 from shepherd.session import Session, TokenLedger, ToolChoice
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """A session as it is sent to a provider.
 
     `session` has the images that the model can see, `sent` is what `adapter` sends, `counted` the

@@ -2,9 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from shepherd.events import FinishReason
 from shepherd.messages import JsonObject
@@ -25,8 +26,7 @@ class Text(NamedTuple):
     logprobs: tuple[TokenLogprob, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Thinking:
+class Thinking(Struct, frozen=True):
     """A piece of the reasoning."""
 
     text: str
@@ -47,15 +47,13 @@ class Call(NamedTuple):
     extra: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Extra:
+class Extra(Struct, frozen=True):
     """Data that the API needs back unchanged with this message (see `Message.extra`)."""
 
     value: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens as the API counts them; a later count replaces an earlier one, None changes nothing.
 
     `prompt_tokens` includes the cached ones; `completion_tokens` includes the reasoning.
@@ -66,8 +64,7 @@ class Usage:
     completion_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """The reason why the answer ended; `note` explains it to the user if needed (a refusal).
 
     `stop_string` is the stop string that ended it, "" if the API does not say.
@@ -78,8 +75,7 @@ class Stop:
     stop_string: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Error:
+class Error(Struct, frozen=True):
     """An error in the middle of a stream; `body` is the API's own error object, unchanged."""
 
     body: JsonObject

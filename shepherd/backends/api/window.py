@@ -1,7 +1,9 @@
 """The size of a model's context, and its source."""
 
-from dataclasses import dataclass, replace
 from http import HTTPStatus
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.api.adapter import Adapter, ModelEntry, ModelTraits
 from shepherd.backends.api.http.client import ApiClient
@@ -14,8 +16,7 @@ MIN_CONTEXT = 256
 MAX_NAMES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """Context and longest answer in tokens, 0 = unknown; `source` is for the user."""
 
     size: int = 0

@@ -1,6 +1,6 @@
 """The updates of a generation, and its events."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from shepherd.backends.base import Generation
 from shepherd.backends.output.filter import OutputFilter, PlainOutput
@@ -11,8 +11,7 @@ from shepherd.messages import Message
 from shepherd.sampling import TokenLogprob
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """The prompt is in memory up to `done` of `total` tokens; `cached` were there before."""
 
     done: int
@@ -20,15 +19,13 @@ class Progress:
     cached: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     """The prompt is in memory; `cached` of its tokens were there before."""
 
     cached: int
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """More text was generated; `logprob` belongs to the newest token, if requested.
 
     The text is empty if the token does not complete a character.
@@ -38,8 +35,7 @@ class Text:
     logprob: TokenLogprob | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """The generation ended; `tokens` are the generated ones, without the end token.
 
     `stop_string` is the stop string that ended it, "" if none did.
@@ -51,8 +47,7 @@ class Finished:
     stop_string: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """The request ended with an error."""
 
     error: BackendError

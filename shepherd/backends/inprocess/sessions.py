@@ -1,8 +1,9 @@
 """Checks and memory of sessions, beside their tokens."""
 
 from collections import OrderedDict
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.errors import ContextFullError, InvalidRequestError

@@ -3,9 +3,10 @@
 import asyncio
 import weakref
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
+
+from msgspec.structs import replace
 
 from shepherd.backends.base import (
     Backend,

@@ -4,8 +4,9 @@ import asyncio
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.embedding import (
@@ -31,8 +32,7 @@ Vector = Sequence[float]
 Compute = Callable[[Sequence[_Tokens]], Awaitable[Sequence[Vector]]]
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting:
+class _Waiting(Struct, eq=False):
     """The texts of one request; `next` is the index of the first that waits."""
 
     texts: Sequence[_Tokens]

@@ -7,10 +7,11 @@ import re
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from shepherd.backends.base import ModelKind
 from shepherd.backends.embedding import EmbeddingInput, Parts
@@ -266,8 +267,7 @@ def _too_long(tokens: int, size: int) -> ContextFullError:
     return ContextFullError(message, tokens - size, tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class PooledEngine:
+class PooledEngine(Struct, frozen=True):
     """A model, its context and its reader; the context belongs to one thread."""
 
     model: NativeModel

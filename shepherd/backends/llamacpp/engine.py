@@ -4,10 +4,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.backends.base import Concurrency
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache, cache_capacity, open_disk_cache
@@ -44,8 +45,7 @@ from shepherd.errors import ModelLoadError
 from shepherd.tasks import in_daemon_thread
 
 
-@dataclass(slots=True, eq=False)
-class Engine:
+class Engine(Struct, eq=False):
     """A model, its context and its scheduler; created and used on one thread."""
 
     model: NativeModel
@@ -206,8 +206,7 @@ class Engine:
         self.model.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
+class _Order(Struct, frozen=True):
     """A model to load, its settings, and the RPC workers that share it."""
 
     path: Path

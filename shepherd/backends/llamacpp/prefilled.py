@@ -1,7 +1,9 @@
 """A request in progress: its length check, its job, and its updates."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.backends.base import Prefilled
 from shepherd.backends.inprocess.answer import Failed, Finished, Progress, Ready, Update
@@ -28,8 +30,7 @@ _MARGIN = 2
 """Counting a text in slices changes the count by far less than this factor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A prompt, and how to answer it."""
 
     prompt: Prompt

@@ -1,6 +1,7 @@
 """Makes requests to the engine from sessions: prompts, samplers, grammars and images."""
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.inprocess.grammar.constraint import (
     CompiledConstraint,
@@ -195,8 +196,7 @@ class RequestBuilder:
         return CompiledConstraint(constraint, matcher)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(Struct, frozen=True):
     """A session as the engine needs it; the constraint's grammar is not compiled yet."""
 
     sampling: Sampling

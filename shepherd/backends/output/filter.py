@@ -3,8 +3,9 @@
 import codecs
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
+
+from msgspec import Struct
 
 from shepherd.backends.output.catalog import ToolCatalog
 from shepherd.backends.output.fences import FENCE_MARKERS, FenceOpening
@@ -34,8 +35,7 @@ ORPHANS = frozenset({*CLOSINGS.values(), "</function>", "</invoke>", ";", "<|too
 Llama's bare calls, and the end token of Gemma 4's turns."""
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedOutput:
+class ParsedOutput(Struct, frozen=True):
     """The result of parsing a model's output, for the history.
 
     `problems` explains to the model why text that looks like a call is not valid, if there is no

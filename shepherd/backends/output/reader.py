@@ -3,7 +3,8 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shepherd.backends.output.bodies import parse_body
 from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, problem_of
@@ -16,8 +17,7 @@ _BETWEEN = re.compile(r"\s*/?|\s+[\w:.-]+\s*(?:=\s*)?")
 _QUOTES_OR_END = re.compile(r"[\"'>]")
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The result of a candidate: `calls`, or plain `text` if there are none.
 
     `text` is the text after the marker. `rest` belongs to neither and must be parsed again.

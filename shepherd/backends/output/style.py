@@ -1,8 +1,10 @@
 """How a model family writes reasoning and tool calls, and which family a model belongs to."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 
 class CallFormat(StrEnum):
@@ -21,8 +23,7 @@ class CallFormat(StrEnum):
 ALL_FORMATS = frozenset(CallFormat)
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkMarkers:
+class ThinkMarkers(Struct, frozen=True):
     """The markers around reasoning.
 
     One newline after `open` and one before `close` belong to the markers. Up to `after` newlines
@@ -34,8 +35,7 @@ class ThinkMarkers:
     after: int = 2
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerMarkers:
+class AnswerMarkers(Struct, frozen=True):
     """The markers around the answer: `open` counts before all content, `close` after it."""
 
     open: str
@@ -45,8 +45,7 @@ class AnswerMarkers:
 THINK = ThinkMarkers("<think>", "</think>")
 
 
-@dataclass(frozen=True, slots=True)
-class OutputStyle:
+class OutputStyle(Struct, frozen=True):
     """The formats in a model's output; `separator` precedes the first call in its template."""
 
     family: str = "generic"

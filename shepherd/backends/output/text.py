@@ -2,8 +2,9 @@
 
 import codecs
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 from shepherd.events import CallbackEvent, TextEvent, Thinking, text_event
 from shepherd.sampling import TokenLogprob
@@ -52,8 +53,7 @@ class TextSink:
         return "".join(self._reasoning)
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(Struct):
     token: TokenLogprob
     start: int
     end: int

@@ -11,16 +11,16 @@ import importlib.util
 import re
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
+
+from msgspec import Struct, field
 
 from shepherd.backends.inprocess.prompt.special import TemplateModel
 from shepherd.backends.tensorrt.model_files import HubVocabulary, ModelFacts
 from shepherd.errors import BackendError, ContextFullError, InvalidRequestError, ModelLoadError
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
+class EngineSettings(Struct, frozen=True):
     """Settings for loading a model; with 0 and "" TensorRT-LLM decides.
 
     `gpu_memory` is the share of the free GPU memory that the KV cache takes.
@@ -42,8 +42,7 @@ class EngineSettings:
         return self.tensor_parallel * self.pipeline_parallel
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRequest:
+class TokenRequest(Struct, frozen=True):
     """Tokens to continue.
 
     `parameters` are those of `SamplingParams` by its own names, `guide` those of
@@ -55,8 +54,7 @@ class TokenRequest:
     guide: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """The output of one step of the engine for a request.
 
     `finish` is "" until the last step: `stop`, `length`, `timeout` or `cancelled`. `cached` tokens

@@ -4,9 +4,10 @@ import codecs
 import secrets
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
+
+from msgspec import Struct
 
 from shepherd.backends.inprocess.answer import Answer, Finished, Text, Update
 from shepherd.backends.inprocess.prompt.prompt import Prompt
@@ -27,8 +28,7 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A prompt and how to answer it; `generation` is the request to the engine, without a limit."""
 
     prompt: Prompt

@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
+
+from msgspec import Struct
 
 from shepherd.backends.inprocess.prompt.special import (
     ATTR_CONTROL,
@@ -24,8 +25,7 @@ Fetch = Callable[[str, str], Path | None]
 """Maps repository and file name to the file's path; None if the repository lacks the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(Struct, frozen=True):
     """Tokens of context (0 if unknown), tokens that end an answer, and whether it is an engine.
 
     An engine was built by `trtllm-build` for one kind of GPU; others are Hugging Face checkpoints.

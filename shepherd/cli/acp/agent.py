@@ -4,13 +4,13 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from acp import PROTOCOL_VERSION, RequestError, helpers, schema
 from acp.interfaces import Client
+from msgspec import Struct, field
 
 from shepherd.cli.acp.opening import (
     EditorServer,
@@ -63,8 +63,7 @@ def reported(work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     return run
 
 
-@dataclass(slots=True)
-class EditorAgent:
+class EditorAgent(Struct):
     """Answers the requests of one editor; its methods have the names that the package calls.
 
     `settings` reads the settings that apply in a directory; `post` sends a message.

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from acp import RequestError, schema
 from acp.interfaces import Client
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from shepherd.cli.acp import updates as shown
@@ -195,8 +196,7 @@ UNSAVED_READ = "\n[the editor has unsaved changes in this file; this is the save
 _READER = "read_file"
 
 
-@dataclass(slots=True)
-class EditorStep:
+class EditorStep(Struct):
     """The step of a session's calls; see `CallStep`. `reads` tells whether the editor has files."""
 
     client: Client

@@ -3,11 +3,11 @@
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
 from acp import helpers, schema
+from msgspec import Struct, field
 from pydantic import ValidationError
 
 from shepherd.backends.base import Backend, Concurrency
@@ -31,8 +31,7 @@ SESSIONS = Concurrency(1, maximum=8)
 """Sessions whose turns run at the same time; more wait."""
 
 
-@dataclass(slots=True)
-class SharedModels:
+class SharedModels(Struct):
     """Opens each model on its first use; sessions with the same settings of it share it."""
 
     providers: ProviderBook

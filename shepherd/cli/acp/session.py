@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from acp import RequestError, helpers, schema
 from acp.interfaces import Client
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend
 from shepherd.cli.acp.approvals import EditorApprover, EditorStep
@@ -48,8 +49,7 @@ def invalid(text: str) -> RequestError:
     return RequestError(INVALID_PARAMS, text)
 
 
-@dataclass(slots=True)
-class Prompt:
+class Prompt(Struct):
     """The parts of a prompt: its text with mentions of files, attached texts, and images."""
 
     texts: list[str] = field(default_factory=list[str])
@@ -160,8 +160,7 @@ _STOP_REASONS: dict[FinishReason, schema.StopReason] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EditorAbilities:
+class EditorAbilities(Struct, frozen=True):
     """The parts of the protocol that an editor has."""
 
     reads: bool = False

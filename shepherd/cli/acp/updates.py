@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from acp import helpers, schema
 from acp.utils import serialize_params
+from msgspec import Struct, field
 
 from shepherd import events
 from shepherd.cli.render.tool_view import argument_summary
@@ -28,8 +28,7 @@ MAX_PROGRESS = 4000
 """Characters of a running call's output that are shown."""
 
 
-@dataclass(slots=True)
-class _OpenCall:
+class _OpenCall(Struct):
     """A shown call without a result: its id for the editor, its change, and its output so far."""
 
     key: str
@@ -38,8 +37,7 @@ class _OpenCall:
     output: str = ""
 
 
-@dataclass(slots=True)
-class SessionUpdates:
+class SessionUpdates(Struct):
     """Sends the updates of one session; `receive` is the callback of its turns.
 
     A call gets an id that is unique in the session, because models repeat theirs. `problem` is the

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shepherd.cli.approval.pager import Gutter, Pager, Row, fold
 from shepherd.cli.approval.question import QUIET_SECONDS, Answer, Entry, Line, Question, fact
@@ -219,8 +220,7 @@ HINT = "Up, Down, Enter. Esc: no, and stop"
 RULES_PAGED = "  adds the rules at the end of the text"
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """The drawn rows; `end` tells whether the end of the text is among them.
 
     It is not `legible` if there is no space for the question.

@@ -4,11 +4,12 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from itertools import groupby
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from shepherd.tools.base import AccessKind, Claim
 from shepherd.tools.invisible import count_hidden, count_right_to_left, pieces, reveal
@@ -169,8 +170,7 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A line of the menu; `rules` are exactly the rules that it would add."""
 
     answer: Answer
@@ -188,8 +188,7 @@ class Entry:
         return self.text or _WORDS[self.answer].meaning
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """A title, the text that must be read to its end before a yes counts, and the answers."""
 
     title: str

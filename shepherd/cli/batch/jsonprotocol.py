@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Self, TypeAlias, cast
+
+from msgspec import Struct, field
 
 from shepherd.cli.render.status import Totals
 from shepherd.config.section import ApproveMode
@@ -32,8 +33,7 @@ class InputError(Exception):
     """A line that can't be used; the message gives the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class UserInput:
+class UserInput(Struct, frozen=True):
     """A prompt: `content`, and `images` as objects with `data` (base64) and `name`."""
 
     content: str
@@ -50,13 +50,11 @@ class UserInput:
         return Message.user(self.content, self.images)
 
 
-@dataclass(frozen=True, slots=True)
-class SteeringInput(UserInput):
+class SteeringInput(UserInput, frozen=True):
     """A message that joins the running turn at its next step, as `user` does without a turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupt:
+class Interrupt(Struct, frozen=True):
     """Ends the running turn, or the user's own command."""
 
     @classmethod
@@ -65,8 +63,7 @@ class Interrupt:
         return cls()
 
 
-@dataclass(frozen=True, slots=True)
-class CommandInput:
+class CommandInput(Struct, frozen=True):
     """A command: `command`, such as `/clear` or `!ls`; it waits for its place like a prompt."""
 
     command: str
@@ -77,8 +74,7 @@ class CommandInput:
         return cls(_text(data, "command"))
 
 
-@dataclass(frozen=True, slots=True)
-class ModeInput:
+class ModeInput(Struct, frozen=True):
     """Changes the approval mode from the next call on: `mode`."""
 
     mode: ApproveMode
@@ -89,8 +85,7 @@ class ModeInput:
         return cls(ApproveMode(_one_of(data, "mode", [mode.value for mode in ApproveMode])))
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalsInput:
+class ApprovalsInput(Struct, frozen=True):
     """Whether calls that need approval are asked about (`ask`); they are denied otherwise."""
 
     ask: bool
@@ -103,8 +98,7 @@ class ApprovalsInput:
         return cls(bool(data["ask"]))
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionInput:
+class DecisionInput(Struct, frozen=True):
     """The answer to an `approval`: its `id`, `decision`, and a `reason` for the model.
 
     `values` are the texts for its `fields`, in their order.
@@ -263,8 +257,7 @@ OUTPUT_TYPES = {
 """Each type of output with its fields, for the reference."""
 
 
-@dataclass(slots=True)
-class EventWriter:
+class EventWriter(Struct):
     """Writes one object per line, each flushed; `broken` is True once the output is closed."""
 
     file: BinaryIO

@@ -4,10 +4,11 @@ import os
 import select
 import stat
 import sys
-from dataclasses import dataclass, field
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
+
+from msgspec import Struct, field
 
 from shepherd.cli.approval.plain_question import choose_approver
 from shepherd.cli.terminal.sanitize import one_line, sanitize, sanitize_chunk
@@ -53,8 +54,7 @@ LINE_WIDTH = 200
 """The maximum length of a line that reports a tool call or result."""
 
 
-@dataclass(slots=True)
-class _Stream:
+class _Stream(Struct):
     """A text stream that tracks whether its last line is still open."""
 
     file: TextIO
@@ -71,8 +71,7 @@ class _Stream:
             self.write("\n")
 
 
-@dataclass(slots=True)
-class PlainOutput:
+class PlainOutput(Struct):
     """Shows one turn; `receive` is its callback.
 
     On a terminal, text appears as it arrives. Otherwise stdout gets only the last answer, byte for
@@ -181,8 +180,7 @@ def exit_code(reason: FinishReason, denied: int) -> int:
     return _EXIT_CODES.get(reason, DENIED if denied else 0)
 
 
-@dataclass(slots=True)
-class Denials:
+class Denials(Struct):
     """A `CallObserver` that counts what was denied: by a rule, by the user, or with no user.
 
     In plan mode nothing counts, because the mode itself denies every change.

@@ -4,11 +4,11 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from shepherd.cli.commands.arguments import with_option_groups
@@ -48,8 +48,7 @@ Name = Annotated[str, typer.Argument(help="Name of the key.")]
 Limit = Annotated[int | None, typer.Option(min=1, max=MAX_LIMIT, help="Without it: no limit.")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeyOptions:
+class KeyOptions(Struct, frozen=True, kw_only=True):
     """What a new key may do."""
 
     note: Annotated[str, typer.Option(help="A remark for yourself.")] = ""

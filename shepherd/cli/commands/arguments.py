@@ -1,16 +1,16 @@
 """Helpers for the arguments and options of commands."""
 
-import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import fields
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from typer import BadParameter
@@ -76,8 +76,7 @@ def pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     return values
 
 
-@dataclass(frozen=True, slots=True)
-class FieldOption:
+class FieldOption(Struct, frozen=True):
     """An option that sets the field `key`, of its type.
 
     Without `help` it has the field's description and default. `names` are as for Typer, with
@@ -148,7 +147,7 @@ class FieldOptions:
 
 
 def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
-    """Replace each dataclass parameter of `command` by one option per field, or by FieldOptions.
+    """Replace each Struct parameter of `command` by one option per field, or by FieldOptions.
 
     A group with a `panel` has its options in the panel of the help that is called so.
     """
@@ -156,7 +155,7 @@ def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
     groups: dict[str, Any] = {
         name: parameter.annotation
         for name, parameter in signature.parameters.items()
-        if dataclasses.is_dataclass(parameter.annotation)
+        if inspect.isclass(parameter.annotation) and issubclass(parameter.annotation, Struct)
     }
 
     @wraps(command)
@@ -189,15 +188,15 @@ def _filled(group: Any, values: dict[str, Any]) -> Any:
 
 
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:
-    """The parameters of a dataclass's fields, with their types and defaults."""
+    """The parameters of a Struct's fields, with their types and defaults."""
     kinds = get_type_hints(group, include_extras=True)
-    for field in dataclasses.fields(group):
+    for field in fields(group):
         default: Any = field.default
         flat = [(field.name, kinds[field.name])]
         options = _metadata(kinds[field.name], FieldOptions)
         if options is not None:
             default, flat = None, [*options.parameters()]
-        elif default is dataclasses.MISSING:
+        elif default is NODEFAULT:
             default = inspect.Parameter.empty
         for name, kind in flat:
             option = _metadata(kind, OptionInfo)

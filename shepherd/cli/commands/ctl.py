@@ -4,11 +4,11 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from msgspec import Struct
 
 from shepherd.backends.base import UpstreamState
 from shepherd.cli.commands.arguments import with_option_groups
@@ -29,8 +29,7 @@ _POLL_SECONDS = 0.2
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerAddress:
+class ServerAddress(Struct, frozen=True, kw_only=True):
     """Where the server is; by default the socket, or the host and port, of the settings."""
 
     socket: Annotated[Path | None, typer.Option(help="Its Unix socket.")] = None

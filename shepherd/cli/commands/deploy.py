@@ -1,11 +1,11 @@
 """`shepherd deploy`: serves with many replicas."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import typer
+from msgspec import Struct
 
 from shepherd.cli.commands.arguments import FieldOption, FieldOptions, with_option_groups
 from shepherd.cli.deploy.arguments import DeployArguments, read_arguments
@@ -25,8 +25,7 @@ def _group() -> None:
     """A group, so that its one command has a name."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplicaOptions:
+class ReplicaOptions(Struct, frozen=True, kw_only=True):
     """The options for the replicas."""
 
     panel: ClassVar = "Replicas"
@@ -42,8 +41,7 @@ class ReplicaOptions:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoutingOptions:
+class RoutingOptions(Struct, frozen=True, kw_only=True):
     """The options for the choice of a replica."""
 
     panel: ClassVar = "Routing"
@@ -53,8 +51,7 @@ class RoutingOptions:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AddressOptions:
+class AddressOptions(Struct, frozen=True, kw_only=True):
     """The options for the address and for the cluster."""
 
     panel: ClassVar = "Address"

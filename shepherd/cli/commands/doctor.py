@@ -8,13 +8,13 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import Struct
 
 from shepherd.backends.opening import SCRIPT_PREFIX
 from shepherd.cli.request import overrides_of
@@ -48,8 +48,7 @@ class State(StrEnum):
     BROKEN = "broken"
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """The result of one check, and advice."""
 
     name: str

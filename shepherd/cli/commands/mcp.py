@@ -4,11 +4,11 @@ import asyncio
 import os
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import Struct
 
 from shepherd.cli.commands.arguments import pairs, with_option_groups
 from shepherd.cli.commands.output import note, show, show_rows
@@ -44,8 +44,7 @@ Keyring = Annotated[bool, typer.Option("--keyring", help="Keep secrets in the sy
 _Texts = list[str] | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class AddOptions:
+class AddOptions(Struct, frozen=True, kw_only=True):
     """The options of `mcp add`."""
 
     url: Annotated[str, typer.Option(help="A server that speaks HTTP, not a program.")] = ""

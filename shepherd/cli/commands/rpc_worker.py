@@ -11,11 +11,11 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
 from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.commands.output import note
@@ -41,8 +41,7 @@ Anyone who connects can read and change what is computed, and may take over this
 Only use it on a network whose machines you all trust."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServiceOptions:
+class ServiceOptions(Struct, frozen=True, kw_only=True):
     """What the worker serves, and where."""
 
     host: Annotated[str, typer.Option(help="IPv4 address to serve.")] = "127.0.0.1"

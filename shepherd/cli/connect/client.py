@@ -3,11 +3,11 @@
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Self, cast
 
 import httpx
+from msgspec import Struct
 
 from shepherd import errors
 from shepherd.backends.api.framing import SSEDecoder, StreamEvent
@@ -35,8 +35,7 @@ class NoSessionError(errors.BackendError):
     """The server has no shared session."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteUpdate:
+class RemoteUpdate(Struct, frozen=True):
     """One update from the server; `id` is "" if a stream can't resume from it."""
 
     id: str

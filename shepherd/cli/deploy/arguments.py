@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
+from msgspec import Struct
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -25,8 +25,7 @@ BUSY_SLACK = 4.0
 _RANGE = re.compile(r"([0-9]{1,5})(?:\.\.([0-9]{1,5}))?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaRange:
+class ReplicaRange(Struct, frozen=True):
     """The numbers of replicas between which a deployment scales."""
 
     minimum: int

@@ -3,7 +3,8 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shepherd.affinity import AffinityRouter, Balance, Prefix
 
@@ -11,8 +12,7 @@ WAY_SECONDS = 2.0
 """The time in which a request is sent to its replica, or was given up."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
+class _Choice(Struct, frozen=True):
     """The replica of a request; it counts as busier by one until `expires`."""
 
     replica: str

@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client import parser as text_format
 from prometheus_client.core import Metric
@@ -27,8 +28,7 @@ _TRAVELLING = ("method", "scheme", "path", "raw_path", "query_string", "headers"
 """The parts of a scope that are plain data, so that they can go to another process."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaRequest:
+class ReplicaRequest(Struct, frozen=True):
     """An HTTP request: its ASGI scope as far as it travels, its body, and its prompt's prefix.
 
     `response_id` is the id that its stored response gets, "" for the replica's choice.
@@ -65,8 +65,7 @@ class ReplicaRequest:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaReply:
+class ReplicaReply(Struct, frozen=True):
     """The whole answer of one replica."""
 
     replica: str

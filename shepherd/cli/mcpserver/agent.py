@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
 from mcp import MCPError, types
+from msgspec import Struct, field
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shepherd.agents.progress import Progress, answer_of
@@ -38,8 +38,7 @@ class AskArguments(BaseModel):
     fresh: Annotated[bool, Field(description="Forget the earlier questions.")] = False
 
 
-@dataclass(slots=True, eq=False)
-class ServedAgent:
+class ServedAgent(Struct, eq=False):
     """The tools of a conversation that a client may call; `names` are their names.
 
     `ask` answers with the conversation's model, one question after the other.

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -14,6 +13,7 @@ import anyio
 from mcp import types
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
+from msgspec import Struct, field
 
 from shepherd.cli.commands.output import warn
 from shepherd.cli.mcpserver.agent import ASK, ServedAgent, default_names, root_of
@@ -35,8 +35,7 @@ INSTRUCTIONS = (
 )
 
 
-@dataclass(slots=True, eq=False)
-class McpService:
+class McpService(Struct, eq=False):
     """One connection to a client.
 
     `read` returns the settings for a directory. `names` are the chosen tools, none for the default.
@@ -157,8 +156,7 @@ ANSWER_SECONDS = 10.0
 """The longest wait for the answers to open requests after the end of stdin."""
 
 
-@dataclass(slots=True)
-class OpenRequests:
+class OpenRequests(Struct):
     """The ids of the client's requests that have no answer yet."""
 
     ids: set[str] = field(default_factory=set[str])

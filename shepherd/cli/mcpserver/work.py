@@ -3,11 +3,11 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from mcp import MCPError, types
 from mcp.server import ServerRequestContext
+from msgspec import Struct, field
 
 from shepherd.cli.approval.question import approval_question
 from shepherd.events import Event, Notice, Topic
@@ -105,14 +105,12 @@ Context = ServerRequestContext[dict[str, Any]]
 Body = Callable[["RunningCall"], Awaitable[ToolResult]]
 
 
-@dataclass(slots=True, eq=False)
-class _Question:
+class _Question(Struct, eq=False):
     form: types.ElicitRequestFormParams
     answer: asyncio.Future[types.ElicitResult | None]
 
 
-@dataclass(slots=True, eq=False)
-class RunningCall:
+class RunningCall(Struct, eq=False):
     """One call; `context` is that of the client's last request for it.
 
     Clients of the older protocol get questions as requests of their own. For newer ones, the
@@ -168,16 +166,14 @@ class RunningCall:
         await self.context.session.report_progress(self._steps, None, text)
 
 
-@dataclass(slots=True, eq=False)
-class _Work:
+class _Work(Struct, eq=False):
     call: RunningCall
     task: asyncio.Task[ToolResult]
     question: _Question
     expiry: asyncio.TimerHandle
 
 
-@dataclass(slots=True, eq=False)
-class Calls:
+class Calls(Struct, eq=False):
     """Runs calls, and keeps those that wait for an answer in a repeated request."""
 
     _waiting: dict[str, _Work] = field(default_factory=dict[str, _Work])

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.style import Style
@@ -29,8 +29,7 @@ class LineKind(StrEnum):
     TABLE = "table"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """A line: `indent` in cells, the `marker` of its kind, and the `content` after it.
 
     `offset` is the distance from the begin of the line to its content.
@@ -119,8 +118,7 @@ MAX_DEPTH = 6
 """Deeper lists and quotes are not indented more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(Struct, frozen=True):
     """The columns of its sign and its content in the source, and the cells before its text."""
 
     sign: int
@@ -188,8 +186,7 @@ def with_margin(renderable: RenderableType, margin: str) -> Piece:
     return Piece(_Prefixed(renderable, margin)) if margin else Piece(renderable)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prefixed:
+class _Prefixed(Struct, frozen=True):
     """Rows with the same text before each of them."""
 
     renderable: RenderableType

@@ -1,8 +1,8 @@
 """Renders the events of a turn."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from msgspec import Struct
 from rich.text import Text
 
 from shepherd import events
@@ -26,8 +26,7 @@ STOP_HINT = "Esc stops"
 EXPAND_HINT = "Ctrl+O shows all"
 
 
-@dataclass(slots=True)
-class _CallState:
+class _CallState(Struct):
     """What was shown of a call; `display` is its change, which is shown with the result."""
 
     call: ToolCall

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from rich.text import Text
 
 from shepherd.backends.base import Backend
@@ -16,8 +17,7 @@ from shepherd.session import Session
 MAX_NAME = 40
 
 
-@dataclass(slots=True)
-class Totals:
+class Totals(Struct):
     """Sums over the generations of this run; speeds are of the last one."""
 
     turns: int = 0
@@ -42,8 +42,7 @@ class Totals:
             self.cost = (self.cost or 0.0) + stats.cost
 
 
-@dataclass(slots=True)
-class Status:
+class Status(Struct):
     """The data of the status line; numbers in tokens and tokens per second."""
 
     model: str = ""

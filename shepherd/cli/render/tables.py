@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
+from msgspec import Struct
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
@@ -30,8 +30,7 @@ def cell_texts(line: str) -> list[Text]:
     return [styled(source.strip().replace("\\|", "|")) for source in sources]
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """The columns of a table; `grows` leaves room for wider cells in later rows."""
 
     header: Sequence[Text]
@@ -64,8 +63,7 @@ def _shared(natural: Sequence[int], available: int) -> list[int]:
     return widths
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     """A line of a table; the first one is the header, with a rule below it."""
 
     columns: Columns

@@ -3,9 +3,9 @@
 import json
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 
+from msgspec import Struct
 from rich.text import Text
 
 from shepherd.cli.approval.question import Line, text_lines
@@ -113,8 +113,7 @@ MAX_TEXT = 1_000_000
 CUT = "\n[cut here: {count} more characters]"
 
 
-@dataclass(frozen=True, slots=True)
-class FullResult:
+class FullResult(Struct, frozen=True):
     """A result with the line of its call."""
 
     title: str

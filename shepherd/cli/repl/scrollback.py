@@ -8,8 +8,8 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
+from msgspec import Struct
 from prompt_toolkit.application import Application
 from prompt_toolkit.output import Output
 
@@ -22,8 +22,7 @@ MAX_UNSYNCHRONISED = 500
 _STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@dataclass(frozen=True, slots=True)
-class Area:
+class Area(Struct, frozen=True):
     """The live area: its height, and the position of the cursor in it."""
 
     height: int = 0

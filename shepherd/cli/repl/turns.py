@@ -1,8 +1,9 @@
 """One input from the prompt to its answer: a message, a command line of the user, and questions."""
 
 import asyncio
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.text import Text
 
 from shepherd.backends.base import Backend
@@ -35,8 +36,7 @@ class NotSentError(ShepherdError):
     """An unsent message, which belongs back into the prompt; "" if already reported."""
 
 
-@dataclass(slots=True)
-class RenderingExecutor:
+class RenderingExecutor(Struct):
     """Runs calls and reports their start and their changes to the renderer."""
 
     inner: ToolExecutor

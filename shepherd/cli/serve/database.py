@@ -4,10 +4,11 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from shepherd.config.paths import Paths
 from shepherd.config.secrets import ENVIRONMENT, Secrets
@@ -139,8 +140,7 @@ PAGE = 500
 """Rows of one transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """A table with its columns, of which the first `key` ones are its primary key."""
 
     name: str

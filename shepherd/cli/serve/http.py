@@ -4,9 +4,10 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.agents import TASK, RunTask
 from shepherd.backends.base import Concurrency
@@ -43,8 +44,7 @@ PARALLEL = Concurrency(4)
 """The number of parallel requests if the settings do not set it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerParts:
+class ServerParts(Struct, frozen=True):
     """All that `serve` needs."""
 
     open_models: Callable[[], Awaitable[ModelPool]]
@@ -222,8 +222,7 @@ _LIVE_SECTIONS = ("llamacpp.", "sampling.")
 _UNUSED_SECTIONS = ("terminal.",)
 
 
-@dataclass(slots=True)
-class Reloader:
+class Reloader(Struct):
     """Applies changed settings to a server; `read` reads them, and `settings_of` translates them.
 
     Models stay loaded where nothing that concerns them has changed.

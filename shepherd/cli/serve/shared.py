@@ -4,9 +4,10 @@ import hashlib
 import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from shepherd.backends.base import ModelInfo
 from shepherd.cli.commands.output import warn

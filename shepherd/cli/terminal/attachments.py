@@ -6,9 +6,10 @@ Text goes into the message, an image beside it.
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from shepherd.errors import ImageError
 from shepherd.images import SUFFIXES, Image, check_count, load_image
@@ -37,8 +38,7 @@ MAX_COMPARED = 2000
 _PUNCTUATION = ".,;:!?)]}'\""
 
 
-@dataclass(slots=True)
-class Attached:
+class Attached(Struct):
     """A message with its attachments, and the failed ones."""
 
     prompt: str

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO, TextIOWrapper
 
+from msgspec import Struct
 from rich.cells import get_character_cell_size
 from rich.console import COLOR_SYSTEMS, Console, RenderableType
 from rich.style import Style
@@ -36,8 +36,7 @@ _THEME = Theme(
 _TRAILING = re.compile(r"(?:\x1b\[[0-9;]*m| )+$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Glyphs:
+class Glyphs(Struct, frozen=True):
     """The symbols at the beginning of lines."""
 
     user: str
@@ -78,8 +77,7 @@ ASCII = Glyphs(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A renderable.
 
     `soft_wrap` lets the terminal break long lines, so that they can be copied whole.
@@ -89,8 +87,7 @@ class Piece:
     soft_wrap: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """The beginning of a line of flowing text.
 
     `first` is before the line, `rest` before the rows in which it continues.
@@ -100,8 +97,7 @@ class Row:
     rest: Text
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Struct, frozen=True):
     """Text that flows on in the line; a word is never divided between two of these."""
 
     text: Text

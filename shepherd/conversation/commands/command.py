@@ -1,8 +1,9 @@
 """A slash command: a text in, lines out."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, ParamSpec, TypeAlias
+
+from msgspec import Struct
 
 from shepherd.errors import InvalidRequestError
 
@@ -19,8 +20,7 @@ class Diff(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A name and its meaning; `aside` is for a terminal, which has room for it."""
 
     name: str
@@ -31,8 +31,7 @@ class Row:
         return f"- {self.name}: {self.meaning}"
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """A command that the user may want next; a terminal asks the question."""
 
     question: str
@@ -52,8 +51,7 @@ def _never(_argument: str) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class Command(Generic[P]):
+class Command(Struct, Generic[P], frozen=True):
     """One command; the last argument of `run` is the text after its name.
 
     `run` returns the lines to show, or None if it has shown them itself. `usage` describes the
@@ -73,8 +71,7 @@ class Command(Generic[P]):
     approves: Callable[[str], bool] = _never
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Struct, frozen=True):
     """The argument of a command: a number, 0 for none, and options."""
 
     number: int

@@ -3,8 +3,9 @@
 import asyncio
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from shepherd.conversation.shared.updates import UpdateKind, UpdateLog, from_event
 from shepherd.errors import BusyError
@@ -26,8 +27,7 @@ class State(StrEnum):
     DONE = "done"
 
 
-@dataclass(slots=True, eq=False)
-class PromptRequest:
+class PromptRequest(Struct, eq=False):
     """A prompt of a client and its result.
 
     `answer` is the text of the model's last message. `cost` is in US dollars, None if no price is

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Protocol, Self
+
+from msgspec import Struct
 
 from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
@@ -78,8 +79,7 @@ class SharedConversation(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SessionActions:
+class SessionActions(Struct, frozen=True):
     """How a shared session runs tools and commands.
 
     `tool_runner` makes the runner of calls that an approver allows. `command` returns the output of

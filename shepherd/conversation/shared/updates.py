@@ -4,10 +4,11 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from typing import Protocol
+
+from msgspec import Struct
 
 from shepherd.errors import ShepherdError
 from shepherd.events import (
@@ -120,8 +121,7 @@ _OVERHEAD = 400
 _MAX_DIGITS = 18
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Struct, frozen=True):
     """One update, ready to be sent.
 
     `request` is the id of its request. The `author` already knows it and does not get it; an

@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import cast
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from shepherd.config.files import exclusive
 from shepherd.config.secrets import keys_in
@@ -105,8 +107,7 @@ def without_secrets(text: str, secrets: Mapping[str, str]) -> str:
     return text
 
 
-@dataclass(slots=True)
-class _Shortener:
+class _Shortener(Struct):
     """Shortens values, of which only the first MAX_VALUES are kept."""
 
     secrets: Mapping[str, str]
@@ -150,8 +151,7 @@ class AuditError(ShepherdError):
     """A line can't be written, and the settings demand one."""
 
 
-@dataclass(slots=True)
-class AuditLog:
+class AuditLog(Struct):
     """Writes lines to the file at `path`; without one there is no audit.
 
     A file of more than `max_bytes` is renamed, and a new one begins. If a line can't be written,
@@ -162,7 +162,7 @@ class AuditLog:
     max_bytes: int = 16 * 1024 * 1024
     required: bool = False
     _warned: bool = False
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, entry: Mapping[str, object]) -> None:
         """Write a line before a call, if lines are required; raises AuditError if that fails."""
@@ -246,8 +246,7 @@ def _append_line(path: Path, line: bytes) -> None:
         os.close(descriptor)
 
 
-@dataclass(slots=True)
-class CallRecord:
+class CallRecord(Struct):
     """The `CallObserver` of one call: the decisions on it, each with its rule or reason.
 
     `secrets` are those that must not appear in them. `outcome` is how the call has ended.
@@ -286,8 +285,7 @@ class CallRecord:
         self.outcome = "ok" if result.ok else "denied" if was_denied else "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class AuditedTools:
+class AuditedTools(Struct, frozen=True):
     """Runs calls as `runner` does, and notes each; also those of models that its tools call.
 
     `model` is the one that calls, "" for a client. `origin` tells where the call that runs comes

@@ -8,11 +8,11 @@ import secrets
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd.config.files import exclusive, write_private
@@ -171,8 +171,7 @@ class Keys(ABC):
         return match
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Struct, frozen=True):
     """The key with which a request came in."""
 
     key: ApiKey

@@ -5,10 +5,11 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
+
+from msgspec import Struct
 
 from shepherd.server.access.key import ApiKey
 from shepherd.server.access.usage import Charge, UsageError, UsageStore
@@ -107,8 +108,7 @@ class Resource(StrEnum):
     TOKENS = "tokens"
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """One limit of a key, and how much was used of it."""
 
     resource: Resource

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 from shepherd.backends.base import Backend
 from shepherd.errors import ContextFullError
@@ -20,8 +21,7 @@ _ALL = 2**62
 """The tokens of an answer whose model has a context of unknown size."""
 
 
-@dataclass(slots=True)
-class Work:
+class Work(Struct):
     """The generations of one request: `answers` to the first prompt, one to each of the others.
 
     Without a limit, `max_tokens` becomes the one that the key allows. `stats` are noted at the end.
@@ -50,8 +50,7 @@ class Work:
         )
 
 
-@dataclass(slots=True)
-class ReadTokens:
+class ReadTokens(Struct):
     """How many tokens of inputs were read."""
 
     tokens: int = 0

@@ -14,10 +14,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from shepherd.database import DatabaseFile
 from shepherd.errors import ShepherdError
@@ -115,8 +116,7 @@ class KeyWindows:
             self.limiter.window(self._key, Resource.TOKENS, seconds).reserve(amount)
 
 
-@dataclass(slots=True)
-class _KeyState:
+class _KeyState(Struct):
     """What this server holds of one key; `renewed` is when it last confirmed that.
 
     `settled` has the reserved and the used tokens of requests that have ended, until they are

@@ -4,9 +4,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
+
+from msgspec import Struct
 
 from shepherd.server.access.key import ApiKey, format_entry, parse_entries
 from shepherd.server.access.keys import KeyChange, Keys, KeyStoreError, now
@@ -33,8 +34,7 @@ _LOCK = "keys"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
+class _Snapshot(Struct, frozen=True):
     """The keys of a moment, by `time.monotonic`, and the number of their last change."""
 
     keys: list[ApiKey]

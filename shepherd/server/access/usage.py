@@ -6,13 +6,14 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from fastapi import APIRouter
+from msgspec import Struct
+from msgspec.structs import asdict
 from starlette.requests import Request
 
 from shepherd.database import DatabaseFile
@@ -81,8 +82,7 @@ _ADD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """What a key used of a model on a day (UTC)."""
 
     day: str
@@ -94,8 +94,7 @@ class Usage:
     completion_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(Struct, frozen=True):
     """What counts against a limit of a key, at a Unix time."""
 
     key: str

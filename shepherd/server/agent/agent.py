@@ -6,8 +6,10 @@ A turn takes the place of one generation, so every API of the server can have it
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.agents.progress import LAST_ROUND
 from shepherd.backends.base import Backend, Generation, ModelInfo, Observer, Prefilled
@@ -44,8 +46,7 @@ from shepherd.turn import (
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Agent:
+class Agent(Struct, frozen=True):
     """What the turns of all requests share.
 
     `tools` runs the calls under the rules; its approver decides on calls that need approval.
@@ -287,8 +288,7 @@ class TurnRounds(Observer):
         return generation
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedTools:
+class ReportedTools(Struct, frozen=True):
     """Runs calls, adds a line about each, and tells the model if its next round is the last."""
 
     tools: ToolExecutor

@@ -1,10 +1,13 @@
 """Asks clients whose keys may approve before a tool of the agent runs."""
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from shepherd.conversation.shared.approvals import OpenQuestion, question_is_over
 from shepherd.conversation.shared.updates import UpdateKind, UpdateLog
@@ -22,7 +25,7 @@ ENDING = "denied: approval needed, and the server is ending"
 CANCELLED = "cancelled"
 
 
-@dataclass(slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class AgentQuestion(OpenQuestion):
     """A question about a call of the agent; `expires` is a Unix time."""
 
@@ -35,8 +38,7 @@ class AgentQuestion(OpenQuestion):
         return {**question, **asdict(self.origin), "expires": round(self.expires, 3)}
 
 
-@dataclass(slots=True)
-class ClientApprovals:
+class ClientApprovals(Struct):
     """An `Approver` that asks all clients that may approve; the first answer counts.
 
     A call waits for `seconds`. It is denied at once if no such client is connected, and soon after

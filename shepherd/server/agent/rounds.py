@@ -4,7 +4,9 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.messages import Message, Role, ToolCall
 
@@ -12,8 +14,7 @@ MAX_BYTES = 64 * 1024 * 1024
 """Memory for all kept rounds; those used least recently are forgotten first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spliced:
+class Spliced(Struct, frozen=True):
     """A conversation with its hidden rounds; `origins` maps a hidden message's id to its answer."""
 
     messages: list[Message]

@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.agents import TASK, RunTask, Tasks
 from shepherd.backends.base import Backend, Generation, ModelInfo, Observer, Prefilled
@@ -44,8 +46,7 @@ def _tasks() -> Tasks:
     return tasks
 
 
-@dataclass(frozen=True, slots=True)
-class Accounts:
+class Accounts(Struct, frozen=True):
     """What a turn's work is counted with: `budget` and `watch` are the turn's own.
 
     Sub-agents hold tokens of the same key with `meter`. `lease` opens another model by its name.

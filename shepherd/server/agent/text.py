@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.config.section import ShowToolCalls
 from shepherd.events import Event, EventCallback, Text, TextEvent, Thinking
@@ -19,8 +21,7 @@ _KINDS: Mapping[ShowToolCalls, type[TextEvent]] = {
 }
 
 
-@dataclass(slots=True)
-class Paragraphs:
+class Paragraphs(Struct):
     """Text of one kind in parts that are paragraphs: the complete ones, and the one that grows."""
 
     complete: str = ""

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
+
+from msgspec.structs import replace
 
 from shepherd.backends.base import Generation
 from shepherd.events import FinishReason, Stats

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
+from msgspec import Struct
+
 from shepherd.images import check_count, decode_image
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.wire.content import Content, arguments_object
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """A `tool_result` block; `failed` is its `is_error`."""
 
     call_id: str
@@ -18,8 +19,7 @@ class Result:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Thinking:
+class Thinking(Struct, frozen=True):
     """A `thinking` block, whose signature was not checked yet."""
 
     text: str
@@ -33,8 +33,7 @@ class Redacted:
     data: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ServerToolBlock:
+class ServerToolBlock(Struct, frozen=True):
     """A block of a tool that Anthropic's servers run: a call or a result."""
 
     type: str

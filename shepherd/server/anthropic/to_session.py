@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
@@ -94,8 +95,7 @@ def _sampling(request: PromptRequest) -> Sampling:
     )
 
 
-@dataclass(slots=True)
-class _Conversation:
+class _Conversation(Struct):
     """Translates messages in their order; results get the name of the tool they answer."""
 
     thoughts: Thoughts

@@ -4,9 +4,11 @@ import itertools
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
+
+from msgspec.structs import replace
 
 from shepherd.backends.base import Generation
 from shepherd.events import FinishReason

@@ -1,7 +1,8 @@
 """An Ollama request as a `Session`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import Message, Role, ToolCall

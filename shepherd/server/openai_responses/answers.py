@@ -1,9 +1,11 @@
 """A generation in the shapes of the Responses API."""
 
+import dataclasses
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct, field
 
 from shepherd.backends.base import Generation
 from shepherd.errors import ShepherdError
@@ -120,8 +122,7 @@ OpenItem: TypeAlias = OpenMessage | OpenReasoning
 """An item to which text is still added."""
 
 
-@dataclass(slots=True)
-class OutputWriter:
+class OutputWriter(Struct):
     """The items of one answer; each method yields the events of what it adds."""
 
     tools: Toolset
@@ -217,8 +218,7 @@ class OutputWriter:
 OPENING = ("response.created", "response.in_progress")
 
 
-@dataclass(slots=True)
-class EventWriter:
+class EventWriter(Struct):
     """Writes the events of a response, with increasing numbers."""
 
     record: ResponseRecord
@@ -236,7 +236,7 @@ class EventWriter:
         return self.frame((kind, {"response": self.record.body()}))
 
 
-@dataclass
+@dataclasses.dataclass
 class ResponseAnswer(Answer):
     """One answer, as an object or as events; `keep` is awaited before the last event is sent.
 

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
+from msgspec import Struct
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
 
 from shepherd.messages import JsonObject
@@ -102,8 +102,7 @@ _PREFIXES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """An item at the place `param` of the request: its stored form, and its content.
 
     `stored`: it comes from the server's own store.
@@ -228,8 +227,7 @@ MANY_ITEMS = 500
 PREVIOUS = "previous_response_id"
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """The items before a request, and its own."""
 
     earlier: Sequence[Item]
@@ -240,8 +238,7 @@ class History:
         return [*self.earlier, *self.own]
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryReader:
+class HistoryReader(Struct, frozen=True):
     """Reads conversations; one of more than `max_bytes` of stored items is refused."""
 
     store: ResponseStore

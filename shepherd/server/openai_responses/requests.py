@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
+from msgspec import Struct, field
 from pydantic import AfterValidator, Field
 
 from shepherd.backends.base import Generation
@@ -220,8 +220,7 @@ def _now() -> int:
     return int(time.time())
 
 
-@dataclass(slots=True)
-class ResponseRecord:
+class ResponseRecord(Struct):
     """The state of a response; `stored` says whether it can be used later.
 
     `truncated_items` are the ids of the items that left because the conversation did not fit.

@@ -1,11 +1,13 @@
 """The paths of the Responses API: create, count, retrieve, cancel, delete."""
 
+import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -43,8 +45,7 @@ _CANCEL_FOREGROUND = "Only a response that was made with background=true can be 
 Q = TypeVar("Q", bound=RequestModel)
 
 
-@dataclass(frozen=True, slots=True)
-class Creator:
+class Creator(Struct, frozen=True):
     """Makes responses of requests."""
 
     context: ServerContext
@@ -142,8 +143,7 @@ class ItemsQuery(RequestModel):
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResponses:
+class StoredResponses(Struct, frozen=True):
     """Responses that were stored, or are being made; those of another key do not exist."""
 
     reader: HistoryReader
@@ -279,7 +279,7 @@ class ResponsesErrors:
 
 def _about_input(error: ApiError) -> ApiError:
     """The error with this API's name for the field."""
-    return replace(error, param=_FIELDS.get(error.param or "", error.param))
+    return dataclasses.replace(error, param=_FIELDS.get(error.param or "", error.param))
 
 
 def _routers(context: ServerContext) -> list[APIRouter]:

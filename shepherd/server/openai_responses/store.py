@@ -8,9 +8,10 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from shepherd.database import DatabaseFile
 from shepherd.errors import ShepherdError
@@ -67,8 +68,7 @@ AS newest WHERE total > ?
 """
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResponse:
+class StoredResponse(Struct, frozen=True):
     """A response object, and the items of the request that led to it."""
 
     body: JsonObject
@@ -79,8 +79,7 @@ class StoredResponse:
         return str(self.body["id"])
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(Struct, frozen=True):
     """The items of a response and of all before it, as far as they are within the limit.
 
     `missing` is the id of a response that is needed and is not kept.

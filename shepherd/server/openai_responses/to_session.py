@@ -3,9 +3,11 @@
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, TypeAlias, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, ToolCall
@@ -38,8 +40,7 @@ Source: TypeAlias = tuple[Message, Sequence[str]]
 """A message, and the ids of the items that it was made of."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     """A session, the tools of the request, and where each message of the session came from."""
 
     session: Session
@@ -47,8 +48,7 @@ class Conversation:
     sources: Sequence[Source]
 
 
-@dataclass(frozen=True, slots=True)
-class Translator:
+class Translator(Struct, frozen=True):
     """Makes sessions of requests; `thinking` is the default."""
 
     seal: Seal

@@ -3,9 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import Field, ValidationError
 
 from shepherd.backends.base import ModelInfo
@@ -54,8 +55,7 @@ _MODELS: dict[str, type[FunctionTool | TypedCustomTool | NamespaceTool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedTool:
+class OfferedTool(Struct, frozen=True):
     """A tool as the model sees it (`spec`), and its name, namespace and kind in the API."""
 
     spec: ToolSpec
@@ -64,8 +64,7 @@ class OfferedTool:
     custom: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Toolset:
+class Toolset(Struct, frozen=True):
     """The tools that can be offered; `left_out` are the types of those that only OpenAI runs."""
 
     tools: tuple[OfferedTool, ...] = ()

@@ -1,10 +1,10 @@
 """How the server is: `/health`, `/ready`, `/metrics`; below `/admin` what `shepherd ctl` does."""
 
 import time
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter
+from msgspec.structs import asdict
 from prometheus_client.exposition import choose_encoder
 from pydantic import Field
 from starlette.requests import Request

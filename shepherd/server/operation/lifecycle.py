@@ -7,8 +7,9 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from shepherd.server.access.paths import ADMIN_PREFIX, METRICS_PATH, MODEL_LISTS, OPEN_PATHS
 from shepherd.server.errors import ApiError
@@ -26,8 +27,7 @@ LOADING_SECONDS = 2
 _STATES = frozenset({*OPEN_PATHS, *MODEL_LISTS, METRICS_PATH, "/", "/api/version", "/openapi.json"})
 
 
-@dataclass(frozen=True, slots=True)
-class Reloaded:
+class Reloaded(Struct, frozen=True):
     """The settings that a reload has changed, and the changed ones that need a restart."""
 
     changed: Sequence[str] = ()
@@ -38,8 +38,7 @@ Reload: TypeAlias = Callable[[], Awaitable[Reloaded]]
 """Reads the settings again; raises ShepherdError, and then has changed nothing."""
 
 
-@dataclass(slots=True)
-class Lifecycle:
+class Lifecycle(Struct):
     """One server's state.
 
     `tell` hears of it: `loading`, `ready`, `reloading` or `stopping`. The server needs its

@@ -5,10 +5,12 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend, Memory, ModelInfo, ModelKind
 from shepherd.catalog.model_files import SUFFIX, ModelFile, model_name, models_in
@@ -42,8 +44,7 @@ _Header: TypeAlias = tuple[ModelFile, float]
 """A file and when it changed, as a Unix time."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServedFile:
+class ServedFile(Struct, frozen=True):
     """A model's file, and what its header tells."""
 
     path: Path
@@ -127,8 +128,7 @@ class MachineMemory:
         return fit.memory + (Memory(vram=size) if fit.demand.gpus else Memory(ram=size))
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
+class _Facts(Struct, frozen=True):
     """The context that a model was trained with, in tokens, what it makes, and if it sees."""
 
     context: int = 0
@@ -169,8 +169,7 @@ def _changed(path: Path) -> float:
         return 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A model that can be opened, and what is known of it without loading it."""
 
     info: ModelInfo

@@ -4,8 +4,9 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from itertools import count
+
+from msgspec import Struct
 
 from shepherd.backends.base import Backend, Memory
 from shepherd.durations import FOREVER
@@ -23,8 +24,7 @@ _GIB = 1024**3
 _NONE = Memory()
 
 
-@dataclass(frozen=True, slots=True)
-class OpenableModel:
+class OpenableModel(Struct, frozen=True):
     """A model that can be opened; models with the same `key` are the same.
 
     `measure` tells how much memory the model will take, and blocks; None for a model elsewhere.
@@ -92,8 +92,7 @@ class Slot:
             self._timer = None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The limits of the models in memory; 0 for no limit of a memory and of `models`.
 
     `memory` is called before the first local model is loaded, and may block. At most `waiting`

@@ -7,9 +7,10 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import NoReturn
+
+from msgspec.structs import replace
 
 from shepherd import errors
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled

@@ -1,9 +1,9 @@
 """`/v1/models/load` and `/v1/models/unload` for administrators, and `/stats`."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter
+from msgspec.structs import asdict
 from pydantic import Field, PlainValidator
 from starlette.requests import Request
 

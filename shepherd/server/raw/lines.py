@@ -3,7 +3,9 @@
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend, Generation, Observer, Prefilled
 from shepherd.events import Event, EventCallback, FinishReason, Text
@@ -12,8 +14,7 @@ from shepherd.session import Session
 _BLANKS = " \t"
 
 
-@dataclass(frozen=True, slots=True)
-class LineLimits:
+class LineLimits(Struct, frozen=True):
     """Each new line has at least `indent` blanks; after `seconds` a new line ends the answer.
 
     0 is no limit.

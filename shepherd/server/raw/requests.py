@@ -1,8 +1,8 @@
 """Requests with raw prompts: lenient, unknown fields are ignored."""
 
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
+from msgspec.structs import replace
 from pydantic import AliasChoices, Field
 
 from shepherd.server.body import RequestModel

@@ -1,10 +1,10 @@
 """The paths that continue raw prompts, and the two APIs that they belong to."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from shepherd.backends.base import ModelInfo

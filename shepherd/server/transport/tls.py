@@ -3,8 +3,9 @@
 import os
 import ssl
 import stat
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.errors import ConfigError
 
@@ -13,8 +14,7 @@ _STEPS = 10
 """A handshake in memory needs fewer rounds."""
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
+class TlsFiles(Struct, frozen=True):
     """The files of a certificate; without `key`, it is in the file of the certificate.
 
     `password` is a file with the password of the key, None for a key without one.

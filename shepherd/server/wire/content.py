@@ -1,8 +1,9 @@
 """The content of messages as text and images, and the arguments of calls in the history."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from shepherd.backends.output.repair import loads, repair_json
 from shepherd.images import Image, check_count, decode_image
@@ -12,8 +13,7 @@ _TEXT_KEYS = {"text": "text", "input_text": "text", "output_text": "text", "refu
 _IMAGE_TYPES = ("image_url", "input_image")
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Struct, frozen=True):
     """The text parts joined by newlines, and the images in their order."""
 
     text: str = ""

@@ -1,8 +1,10 @@
 """Prompts without messages: texts, numbers of tokens, and lists of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.base import ModelInfo
 from shepherd.errors import ImageError
@@ -18,8 +20,7 @@ _IMAGES = "multimodal_data"
 _FORM = "must be a text, a list of tokens, or a list of such prompts"
 
 
-@dataclass(frozen=True, slots=True)
-class Prompts:
+class Prompts(Struct, frozen=True):
     """The prompts of a request; `many` says whether they came in a list."""
 
     prompts: tuple[RawPrompt, ...]

@@ -2,8 +2,9 @@
 
 import asyncio
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import (
@@ -24,8 +25,7 @@ from shepherd.tools.files.textfile import load_text
 from shepherd.tools.paths import resolve_path
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """The new text, the number of matches, and whether they were matched ignoring whitespace."""
 
     text: str
@@ -113,8 +113,7 @@ class EditArguments(Arguments):
     replace_all: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Edit:
+class _Edit(Struct, frozen=True):
     path: Path
     before: str
     result: Replacement

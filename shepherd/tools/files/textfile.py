@@ -3,9 +3,10 @@
 import codecs
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from msgspec import Struct
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import AccessKind
@@ -21,8 +22,7 @@ _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 MAX_BYTES = 32 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding:
+class Encoding(Struct, frozen=True):
     """A codec and its handling of undecodable bytes; decoding and encoding is lossless."""
 
     codec: str
@@ -70,8 +70,7 @@ def _eight_bit(head: bytes) -> Encoding | None:
     return None if is_binary else LATIN1
 
 
-@dataclass(frozen=True, slots=True)
-class TextFile:
+class TextFile(Struct, frozen=True):
     """The text of a file with its original line ends, and its encoding."""
 
     text: str
@@ -102,8 +101,7 @@ def load_text(
         raise ToolError(f"not valid {encoding.codec}: {path_text}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
+class Replaced(Struct, frozen=True):
     """The content that a write would replace: `text`, or a `note` if it can't be shown."""
 
     text: str = ""
@@ -139,8 +137,7 @@ _CHUNK = 1 << 20
 _COUNT_LIMIT = 8 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """Raw lines `first` to `last` (from 1, inclusive) of `total`.
 
     `cut` means that line `last` alone exceeds the byte limit and was cut. `uncounted` means that

@@ -1,9 +1,10 @@
 """Requests for approval, the answers, and the objects that answer them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from msgspec import Struct
 
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind
@@ -25,8 +26,7 @@ class Choice(StrEnum):
     DENY = "deny"
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(Struct, frozen=True):
     """An answer.
 
     `feedback` is the user's message to the model, added to the result. `reason` is the text after
@@ -41,8 +41,7 @@ class Approval:
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRequest:
+class ApprovalRequest(Struct, frozen=True):
     """A call that needs approval.
 
     `preview` is a diff or the command. `session` and `always` are the rules that these answers

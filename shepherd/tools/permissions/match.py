@@ -3,12 +3,13 @@
 import os
 import re
 import shlex
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind
 from shepherd.tools.paths import glob_regex, has_open_braces
@@ -134,8 +135,7 @@ def exact_pattern(command: str) -> str:
     return " ".join(_exact_word(word) for word in pattern_words(command))
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
+class _Pattern(Struct, frozen=True):
     """`literal_words` counts the words before the first wildcard; without one it has no limit."""
 
     words: tuple[re.Pattern[str], ...]

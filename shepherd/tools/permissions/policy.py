@@ -3,9 +3,11 @@
 import shlex
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.config.section import ApproveMode
 from shepherd.tools.base import OPENS_SANDBOX, TRAITS, Access, AccessKind, Claim, Traits
@@ -34,8 +36,7 @@ _ALWAYS_ASK = OPENS_SANDBOX | {AccessKind.HOOK}
 _TREES = frozenset({Claim.TREE, Claim.VISIBLE_TREE, Claim.UNIGNORED_TREE})
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """A decision and its rule; `rule` is None if no rule matched.
 
     `doubt` is the question about a repository.

@@ -5,8 +5,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.tools.paths import expand_home
 
@@ -28,8 +29,7 @@ _INCLUDED = re.compile(
 _ALWAYS_ASK = "its settings files are too many or too large"
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
+class Doubt(Struct, frozen=True):
     """The reason why git may not run somewhere, and a hash of the settings that it would use."""
 
     text: str = ""

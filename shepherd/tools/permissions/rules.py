@@ -5,10 +5,12 @@ import os
 import re
 import stat
 import tomllib
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.config.files import exclusive, write_private
 from shepherd.errors import ConfigError
@@ -39,8 +41,7 @@ class Lifetime(StrEnum):
     ALWAYS = "always"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One rule.
 
     `tool` is a tool's name or glob, or a kind of access (read, write, shell, shell_network,

@@ -6,8 +6,9 @@ import secrets
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.tools.sandbox.profile import Limits, memory_bound
 
@@ -16,8 +17,7 @@ _ATTEMPTS = 40
 _RETRY_DELAY = 0.025
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """A directory for new groups, and the limits there; `swap` is the file that limits swap."""
 
     parent: Path

@@ -16,9 +16,10 @@ import threading
 import zipfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from importlib.abc import InspectLoader
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct, field
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program
@@ -146,8 +147,7 @@ class _Joining(threading.Thread):
             raise ToolError(text) from self._error
 
 
-@dataclass(frozen=True, slots=True)
-class HelperKind:
+class HelperKind(Struct, frozen=True):
     """The program of a helper, its limits, and its preparation before the orders.
 
     `options` are further arguments of the program's `main`.
@@ -240,8 +240,7 @@ class Helper:
                 process.kill()
 
 
-@dataclass(frozen=True, slots=True)
-class OrderedProgram:
+class OrderedProgram(Struct, frozen=True):
     """A program that a helper becomes when it gets its orders."""
 
     helper: Helper

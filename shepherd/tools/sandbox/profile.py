@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 SHARED_MEMORY = 1 << 30
 """Size of /dev/shm in bytes."""
@@ -13,8 +14,7 @@ RUNS_PROGRAMS = ("config", "config.worktree", "hooks", "info", "modules")
 """Entries of a git directory that run programs, or name them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Upper bounds on the resources of a command; None means no bound.
 
     `memory` and `file_size` are in bytes, and apply to each process and file. If a control group
@@ -28,8 +28,7 @@ class Limits:
     cpu_seconds: int | None = 3600
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """The access that a box gives a command; all paths are absolute.
 
     `root` is the session's working directory, which is readable and writable. The command starts in

@@ -2,9 +2,10 @@
 
 import os
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.tools.sandbox.profile import Profile, git_directories
 from shepherd.tools.sandbox.view.toolchains import SYSTEM
@@ -49,8 +50,7 @@ class Refused(StrEnum):
     LOST = "lost"  # not refused, but deleted after the command
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """One refusal: `target` is a path or the name of a limit, if it is known."""
 
     kind: Refused

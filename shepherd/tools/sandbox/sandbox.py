@@ -4,9 +4,10 @@ import asyncio
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from shepherd.config.section import SandboxMode
 from shepherd.tools.program import Program, Startable
@@ -19,8 +20,7 @@ from shepherd.tools.sandbox.refusal import Refusal, Refused, read_refusal
 from shepherd.tools.sandbox.view.private import remove_stale
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """The strongest box that works (None if no box works), and all attempts."""
 
     box: Box | None
@@ -54,8 +54,7 @@ def candidates() -> tuple[Box, ...]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Confinement:
+class Confinement(Struct, frozen=True):
     """A box with the profile of one call.
 
     The program does not get the `hidden_variables` of the environment.

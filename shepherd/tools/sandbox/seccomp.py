@@ -7,11 +7,12 @@ import platform
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from shepherd.errors import ToolError
 
@@ -81,8 +82,7 @@ HIGHEST = 466
 """The newest call that is allowed (removexattrat of Linux 6.13), with one number everywhere."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Architecture:
+class Architecture(Struct, frozen=True, eq=False):
     """`audit` is the value of AUDIT_ARCH_; `numbers` has only the calls of the architecture."""
 
     name: str
@@ -174,8 +174,7 @@ class Network(IntEnum):
     OWN = 2  # a network namespace: the families of the internet, and queries about interfaces
 
 
-@dataclass(frozen=True, slots=True)
-class FilterOptions:
+class FilterOptions(Struct, frozen=True):
     """`bare` means that only Landlock holds, so the filter also refuses what Landlock does not see.
 
     `signals` is False if the kernel can't confine signals.

@@ -2,11 +2,11 @@
 
 import os
 import re
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from msgspec import Struct
 from pydantic import Field
 
 from shepherd.errors import ToolError
@@ -71,8 +71,7 @@ def _split(arguments: GlobArguments, context: ToolContext) -> tuple[Path, str, s
     return resolve_path(prefix, base), prefix, f"/{rest}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Walking:
+class _Walking(Struct, frozen=True):
     """When a walk ends, and what it leaves out."""
 
     stopped: Stopped

@@ -4,10 +4,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
+
+from msgspec import Struct
 
 from shepherd.errors import ToolError
 from shepherd.tasks import Stopped, in_thread
@@ -69,8 +70,7 @@ class LineCursor:
         return self._number == number
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """A regular expression, the resolved directory, and the files in it to search.
 
     `single` is the name of the only file to search. Otherwise `glob` selects files; "" means all.
@@ -84,8 +84,7 @@ class Query:
     ignored: Ignored | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """A line as the program printed it: its path below the root, number, and first bytes."""
 
     path: str

@@ -4,8 +4,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.files.opening import enter_directory
@@ -16,15 +17,13 @@ MAX_BYTES = 262_144
 """Longer files count as empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
+class _Pattern(Struct, frozen=True):
     regex: re.Pattern[str]
     negated: bool
     only_directories: bool
 
 
-@dataclass(slots=True)
-class Ignored:
+class Ignored(Struct):
     """What is ignored below `root`; nothing outside of a git repository.
 
     Names in `keep` are never ignored. `hid` tells whether anything was.
@@ -130,8 +129,7 @@ MAX_DEPTH = 100
 """Deeper directories are skipped, because each level holds a descriptor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """An entry of the tree: its path relative to the root, and its kind."""
 
     path: str
@@ -139,8 +137,7 @@ class Entry:
     is_file: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """The tree below the resolved directory `root`, without what is in `skip` or ignored.
 
     Directories that the rules deny for reading are left out. Callers check files themselves.

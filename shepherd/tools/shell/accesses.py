@@ -3,8 +3,9 @@
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Claim

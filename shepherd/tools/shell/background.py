@@ -6,9 +6,10 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from shepherd.errors import ToolError
 from shepherd.tasks import end_tasks
@@ -33,8 +34,7 @@ NOTE_BYTES = 8192
 """The end of the output that tells whether the sandbox refused something."""
 
 
-@dataclass(slots=True)
-class BackgroundCommand:
+class BackgroundCommand(Struct):
     """One command: `line` as the model wrote it, its log, and its end.
 
     `error` says why it could not be started, or "". `note` tells about the sandbox. `read_to` is
@@ -192,8 +192,7 @@ _KEY_BYTES = 256
 """More than the sign of a private key takes, which can come in parts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     """A part of a log: the text of the bytes from `begin` to `end`."""
 
     text: str
@@ -201,8 +200,7 @@ class Excerpt:
     end: int
 
 
-@dataclass(slots=True)
-class _Segment:
+class _Segment(Struct):
     """A file with the bytes of a log from `begin` on."""
 
     descriptor: int

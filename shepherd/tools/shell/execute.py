@@ -2,10 +2,10 @@
 
 import asyncio
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from msgspec.structs import replace
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from shepherd.errors import ToolError

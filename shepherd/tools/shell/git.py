@@ -3,9 +3,10 @@
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.tools.base import Access, AccessKind, Claim
 
@@ -131,8 +132,7 @@ worktree: -vz - porcelain
 """Name, short options, short options with a value (`#` is a number), groups and long options."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """Known options: short flags, short options with a value, long options."""
 
     flags: str

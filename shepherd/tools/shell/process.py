@@ -7,10 +7,11 @@ import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
+
+from msgspec import Struct
 
 from shepherd.errors import ToolError
 from shepherd.tools.paths import reason
@@ -69,8 +70,7 @@ _LONG_NAP, _NAP_SHARE = 0.25, 0.02
 """Of a program that runs for long, the end is noticed after at most this share of its time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Struct, frozen=True):
     """The end of a program; `code` is 128 + the number of the signal that killed it."""
 
     code: int
@@ -223,8 +223,7 @@ def merged(argv: Sequence[str]) -> list[str]:
     return ["/bin/sh", "-c", 'exec "$0" "$@" 2>&1', *argv]
 
 
-@dataclass(frozen=True, slots=True)
-class ConfinedProgram:
+class ConfinedProgram(Struct, frozen=True):
     """A program that runs in a confinement, if there is one, for at most `timeout` seconds.
 
     `place` is the name of its directory in the error if there is none.

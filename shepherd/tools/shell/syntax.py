@@ -4,10 +4,11 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from shepherd.tools.paths import expand_home, has_magic
 
@@ -16,8 +17,7 @@ class UnreadableError(ValueError):
     """The line has syntax that is not supported, so its effects are unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Struct, frozen=True):
     """A word after the removal of quotes.
 
     `dynamic` means that it depends on more than the line: variables, substitutions, braces.
@@ -69,16 +69,14 @@ class Direction(StrEnum):
     BOTH = "both"
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(Struct, frozen=True):
     """A redirection from or to a file."""
 
     direction: Direction
     target: Word
 
 
-@dataclass(slots=True)
-class Command:
+class Command(Struct):
     """One simple command.
 
     `fed` means that its input comes from the line (a here-document); `piped`, from another

@@ -8,9 +8,9 @@ import re
 import ssl
 import zlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from msgspec import Struct, field
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from shepherd.errors import ToolError
@@ -191,8 +191,7 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS + 32
 _ZIPPED = frozenset({"gzip", "x-gzip", "deflate"})
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(Struct, frozen=True):
     """The first bytes; `cut` if there were more, `coding` if they could not be decoded."""
 
     data: bytes
@@ -220,8 +219,7 @@ async def read_body(chunks: AsyncIterator[bytes], coding: str, limit: int) -> Bo
     return Body(bytes(data[:limit]), len(data) > limit, "" if known else coding)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request; the names of its headers are in lower case."""
 
     method: str
@@ -230,8 +228,7 @@ class Request:
     body: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """A reply, with headers as the server wrote them."""
 
     status: int

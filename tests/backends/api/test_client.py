@@ -1,13 +1,13 @@
 """Pauses between tries, limits of our own, addresses."""
 
 import asyncio
-from dataclasses import replace
 from email.utils import formatdate
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shepherd.backends.api.adapter import ApiRequest, ModelTraits
 from shepherd.backends.api.backend import ApiBackend

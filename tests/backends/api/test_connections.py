@@ -222,7 +222,7 @@ async def speak_http2(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
         writer.write(http.data_to_send())
 
 
-class Vendor(Endpoint):
+class Vendor(Endpoint, frozen=True):
     """One of the vendors' own hosts, although its address is on this machine."""
 
     @property

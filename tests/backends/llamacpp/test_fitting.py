@@ -1,11 +1,11 @@
 """How much of a model is loaded: on machines with GPUs of set sizes, and after a lack of memory."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shepherd.backends.base import Concurrency
 from shepherd.backends.llamacpp.engine import Engine

@@ -1,9 +1,9 @@
 """Models that run here read text: images are refused when they come, and text after that."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.errors import ImageError
 from shepherd.messages import Message

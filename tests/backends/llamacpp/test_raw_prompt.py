@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.errors import ContextFullError, InvalidRequestError

@@ -1,9 +1,10 @@
 """Shared by the tests of the output parser: tools, running it, joining events."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from shepherd.backends.output.filter import OutputFilter
 from shepherd.backends.output.style import GENERIC, OutputStyle

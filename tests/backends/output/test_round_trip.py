@@ -1,13 +1,13 @@
 """Parsing is the inverse of writing, for every family and every way of writing a call."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from html import escape
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shepherd.backends.output.style import STYLES
 from tests.backends.output.families import FAMILIES, Family

@@ -4,11 +4,11 @@ import asyncio
 import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from shepherd.config.section import ShowToolCalls
 from shepherd.server.access.keys import KeyStore

@@ -3,13 +3,13 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from shepherd.backends.base import Generation, Prefilled
 from shepherd.config.section import ShowToolCalls

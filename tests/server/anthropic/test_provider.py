@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.errors import ContextFullError

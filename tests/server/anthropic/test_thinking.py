@@ -1,7 +1,6 @@
 """Reasoning that comes back must be the reasoning that was sent."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import anthropic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shepherd.messages import Message, ToolCall
 from shepherd.server.anthropic.answers import Thoughts

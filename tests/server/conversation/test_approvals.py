@@ -1,11 +1,11 @@
 """Approvals: asked at the client whose request it is, answered by it alone, denied without it."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.cli.connect.remote import approval_request
 from shepherd.conversation.shared.approvals import AWAY_SECONDS

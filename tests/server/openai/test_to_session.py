@@ -1,12 +1,12 @@
 """Requests as sessions."""
 
 import json
-from dataclasses import fields
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
 from shepherd.backends.base import Generation
 from shepherd.events import FinishReason

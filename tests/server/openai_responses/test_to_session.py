@@ -1,12 +1,12 @@
 """Items, tools and choices as sessions."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from openai.types.responses import ResponseOutputItem
 from pydantic import TypeAdapter
 

@@ -7,13 +7,13 @@ import socket
 import subprocess
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend

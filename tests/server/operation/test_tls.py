@@ -6,13 +6,13 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend

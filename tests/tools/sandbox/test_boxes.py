@@ -3,10 +3,10 @@
 import os
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.errors import ToolError
 from shepherd.tools.sandbox.boxes.box import Box

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Box, Report, ignore_refusals

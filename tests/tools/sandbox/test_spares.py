@@ -10,10 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Generator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program

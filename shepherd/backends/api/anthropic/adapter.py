@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 from urllib.parse import quote
 
+from msgspec import Struct
+
 from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelEntry, ModelTraits
 from shepherd.backends.api.anthropic.dialect import (
@@ -62,8 +64,7 @@ _COUNTS = (
 )
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     """A content block as it grows; `number` is its place in the whole answer.
 
     `argued`: arguments of the call have been sent on.
@@ -78,7 +79,7 @@ class _Block:
         return str(self.data.get("type"))
 
 
-@dataclass(slots=True)
+@dataclass
 class AnthropicDecoder(stream.Decoder):
     """Deltas of the Messages API's events; servers may leave out parts of them."""
 

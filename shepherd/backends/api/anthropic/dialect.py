@@ -7,9 +7,10 @@ the newest.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
+
+from msgspec import Struct
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.history import Turn
@@ -27,8 +28,7 @@ class Off(StrEnum):
     NEVER = "never"  # thinking can't be turned off
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """What a model accepts; the defaults are those of a model that is not Claude.
 
     `adaptive`: it decides itself how much to think, and refuses a budget. `hides_thoughts`: it

@@ -9,12 +9,13 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies
 
 import httpx
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.backends.api.adapter import Adapter, ApiRequest
 from shepherd.backends.api.http.failures import RequestTarget, no_api, refused, unreachable
@@ -35,8 +36,7 @@ from shepherd.version import __version__
 _CREDENTIALS = re.compile(r"auth|key|token|cookie", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """A provider's address; `name` is the user's, `headers` are sent with each request.
 
     `http2` enables HTTP/2, which a vendor's own host supports. Proxies buffer it, and local servers
@@ -44,11 +44,14 @@ class Endpoint:
     """
 
     base_url: str
-    api_key: str = field(default="", repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    api_key: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     name: str = ""
     http2: bool = False
     stored: bool = True
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.base_url!r})"  # the whole would print the key
 
     @property
     def label(self) -> str:
@@ -90,13 +93,12 @@ _KEEP_ALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 _MIN_SECRET_LENGTH = 8
 
 
-@dataclass(frozen=True, slots=True)
-class ClientOptions:
+class ClientOptions(Struct, frozen=True):
     """Time-outs, retries and rate limits of a client; `is_test` as in `RequestTarget`."""
 
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    limits: RateLimits = field(default_factory=RateLimits)
-    timing: Timing = field(default_factory=Timing)
+    retry: RetryPolicy = RetryPolicy()
+    limits: RateLimits = RateLimits()
+    timing: Timing = Timing()
     is_test: bool = False
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import cast
 
+from msgspec import Struct
+
 from shepherd.backends.api.history import replace_surrogates
 from shepherd.backends.api.overflow import (
     Overflow,
@@ -50,8 +52,7 @@ _WRONG_KEY = re.compile(
 """Google and xAI refuse a key with status 400."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """A refused request; `message` is the provider's text with the names of the refused fields."""
 
     status: int

@@ -6,11 +6,12 @@ import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from time import monotonic
 from typing import TypeVar
+
+from msgspec import Struct
 
 from shepherd.backends.api.http.failures import Failure
 from shepherd.errors import BusyError
@@ -22,8 +23,7 @@ T = TypeVar("T")
 _SECONDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s?")
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """Clock, calendar, sleep and jitter, which tests replace; all in seconds."""
 
     clock: Callable[[], float] = time.monotonic
@@ -32,8 +32,7 @@ class Timing:
     jitter: Callable[[], float] = random.random
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True):
     """At most `max_attempts` requests, with growing pauses in seconds between them.
 
     The n-th pause is at most `initial_delay` doubled n times, and at most `max_delay`. If a
@@ -127,8 +126,7 @@ MIN_REPORTED_SECONDS = 2.0
 """Pauses of at least this many seconds are reported to the user."""
 
 
-@dataclass(slots=True)
-class Gate:
+class Gate(Struct):
     """The callback of one generation over its attempts.
 
     Passes events on until the callback has returned False; from then on it is `closed`.
@@ -160,8 +158,7 @@ WINDOW = 60.0
 """Both limits count over this many seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class RateLimits:
+class RateLimits(Struct, frozen=True):
     """Requests and tokens in a minute; 0 = no limit."""
 
     requests_per_minute: int = 0
@@ -174,8 +171,7 @@ class RateLimits:
         return not self.tokens_per_minute or tokens <= self.tokens_per_minute
 
 
-@dataclass(frozen=True, slots=True)
-class _Spent:
+class _Spent(Struct, frozen=True):
     at: float
     requests: int
     tokens: int

@@ -1,8 +1,9 @@
 """Chat completions, of OpenAI and of compatible servers: the requests."""
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelEntry, ModelTraits

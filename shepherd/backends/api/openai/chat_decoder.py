@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from shepherd.backends.api import stream
 from shepherd.backends.api.openai.common import error_delta, token_logprobs
@@ -12,8 +13,7 @@ from shepherd.json_text import as_count, as_object, as_objects, as_text
 from shepherd.messages import JsonObject
 
 
-@dataclass(slots=True)
-class _Slot:
+class _Slot(Struct):
     """A call with at least one fragment."""
 
     key: int

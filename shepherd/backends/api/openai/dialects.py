@@ -6,10 +6,12 @@ Each known kind gets the fields that it accepts; an unknown one gets those of Op
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from ipaddress import ip_address
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
+from msgspec.structs import fields, replace
 
 from shepherd.backends.api.adapter import ModelEntry
 from shepherd.backends.api.history import Rules
@@ -60,8 +62,7 @@ _STRICT = Rules()
 _LENIENT = Rules(user_first=True, merge=True, call_id=_ANY_NAME, tool_name=_ANY_NAME)
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """The fields that one kind of server accepts; the defaults are those of a strict server.
 
     `aliases`: parameters that are also sent under a second name for some servers. `thoughts`: the

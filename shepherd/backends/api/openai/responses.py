@@ -2,8 +2,10 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import ApiRequest, ModelTraits
@@ -175,8 +177,7 @@ def kept_item(item: JsonObject, length: int) -> JsonObject | None:
     return {"type": kind} if kind == "function_call" else None
 
 
-@dataclass(slots=True)
-class _Item:
+class _Item(Struct):
     """The streamed characters of one item; `part` is the last part of its summary."""
 
     key: int | str

@@ -3,8 +3,10 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.inprocess.grammar.gbnf import add_gbnf
 from shepherd.backends.inprocess.grammar.lark import Rules, characters, json_value, literal, through
@@ -36,8 +38,7 @@ PROBE = (
 _MAX_KNOWN = 64
 
 
-@dataclass(frozen=True, slots=True)
-class CallSyntax:
+class CallSyntax(Struct, frozen=True):
     """The text around calls: opening, NAME, middle, ARGUMENTS, then between or closing.
 
     `between` is "" if an answer has only one call. `marker` is the beginning of `opening` that
@@ -132,8 +133,7 @@ def _before(text: str, ends: Sequence[str]) -> str:
     return text[: min(result)] if result else text
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(Struct, frozen=True):
     """A grammar for llguidance that applies from the first token.
 
     `foreign`: not all of it comes from schemas. `trigger`: it applies only to calls, from this
@@ -153,8 +153,7 @@ class Constraint:
     dropped: frozenset[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledConstraint:
+class CompiledConstraint(Struct, frozen=True):
     """A constraint and a matcher at its grammar's beginning; callers only copy the matcher."""
 
     constraint: Constraint

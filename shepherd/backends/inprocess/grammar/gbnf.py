@@ -7,8 +7,9 @@ then takes nothing.
 """
 
 import re
-from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+
+from msgspec import Struct, field
 
 from shepherd.backends.inprocess.grammar.lark import Rules, characters, escaped, literal
 from shepherd.errors import InvalidRequestError
@@ -53,8 +54,7 @@ def _is_recursive(rules: dict[str, "_Rule"]) -> bool:
     return False
 
 
-@dataclass(slots=True)
-class _Rule:
+class _Rule(Struct):
     """A rule under its `name` in llguidance's grammar; `uses` are the GBNF names in its `body`."""
 
     name: str

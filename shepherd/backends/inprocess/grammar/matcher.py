@@ -10,9 +10,10 @@ import re
 import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from shepherd.errors import BackendError, InvalidRequestError
 
@@ -60,8 +61,7 @@ _COSTLY = re.compile(
 """In a small grammar only these keywords can be costly. Behind a property's name comes a schema."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenBytes:
+class TokenBytes(Struct, frozen=True):
     """A vocabulary as the bytes of its tokens; those that end an answer have no text."""
 
     pieces: list[bytes]

@@ -6,8 +6,9 @@ llguidance itself leaves out the keywords that it can't enforce, and names them 
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, cast
+
+from msgspec import Struct, field
 
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
@@ -70,8 +71,7 @@ _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(Struct, frozen=True):
     """A schema as it is enforced; `unenforced` names the constraints that were dropped here."""
 
     value: Any
@@ -210,8 +210,7 @@ def _is_plain(schema: JsonObject) -> bool:
     )
 
 
-@dataclass(slots=True)
-class _Preparation:
+class _Preparation(Struct):
     closing: Closing
     strict: bool
     narrows: bool

@@ -4,10 +4,12 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.backends.inprocess.prompt.special import IMAGE, SpecialTexts
 from shepherd.images import Image
@@ -43,8 +45,7 @@ _CALLS = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     """The parts of a session that make a prompt, at one moment.
 
     `images` has the images by their marks in the messages; no one else can write such a mark.
@@ -97,8 +98,7 @@ def _effort(session: Session) -> Mapping[str, object]:
     return {"reasoning_effort": _TEMPLATE_EFFORTS.get(effort, effort)}
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """The features that a template supports.
 
     `late_system`: system messages behind others. `many_calls`: several calls in one message.

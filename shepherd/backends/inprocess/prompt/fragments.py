@@ -3,7 +3,8 @@
 import codecs
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shepherd.backends.inprocess.prompt import special
 
@@ -15,8 +16,7 @@ _TOKEN_BYTES = 36
 """What one entry and one token take, measured with tracemalloc."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """The end of a prompt after its last control token, which the answer continues."""
 
     text: str

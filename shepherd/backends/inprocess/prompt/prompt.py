@@ -4,7 +4,8 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shepherd.backends.inprocess.grammar.constraint import (
     PROBE,
@@ -38,8 +39,7 @@ _EVERYTHING = Conversation(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """A request's tokens; `text_tail` is the end of the rendered text.
 
     `warning` says why the model's own template was not used, "" if it was.

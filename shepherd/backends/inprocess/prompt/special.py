@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 ATTR_UNKNOWN = 1 << 0
 ATTR_CONTROL = 1 << 3
@@ -77,8 +78,7 @@ class TemplateModel(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ControlToken:
+class ControlToken(Struct, frozen=True):
     """A token that only a template may write."""
 
     id: int

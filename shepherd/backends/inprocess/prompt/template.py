@@ -3,7 +3,6 @@
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any
@@ -12,6 +11,7 @@ from jinja2 import Template, TemplateError, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import SandboxedEnvironment
+from msgspec.structs import replace
 
 from shepherd.backends.inprocess.prompt.conversation import (
     Conversation,

@@ -4,13 +4,14 @@ import logging
 import shutil
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import perf_counter, time
 from typing import Any, BinaryIO
+
+from msgspec import Struct
 
 from shepherd.backends.llamacpp.cache.disk_file import (
     SUFFIX,
@@ -76,8 +77,7 @@ _CONTEXT_FIELDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
+class Fingerprint(Struct, frozen=True):
     """`place` stands for the model's path, `origin` for its content and llama.cpp's build.
 
     `context` stands for the context's settings. States with another context belong to other

@@ -8,12 +8,13 @@ import zlib
 from array import array
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from stat import S_ISDIR
 from time import monotonic, sleep, time
 from typing import BinaryIO
+
+from msgspec import Struct
 
 from shepherd.backends.llamacpp.cache.prefixes import packed
 from shepherd.backends.llamacpp.cache.sequence import Checkpoint, Checkpoints, StoredSequence
@@ -37,8 +38,7 @@ _HEAD = struct.Struct("<8s32sIIQII")
 _CHECKPOINT = struct.Struct("<IQ")
 
 
-@dataclass(frozen=True, slots=True)
-class StateFile:
+class StateFile(Struct, frozen=True):
     """A file of the folder; `used` is the time of its last use, in seconds since the epoch."""
 
     path: Path
@@ -190,8 +190,7 @@ class DamagedFileError(Exception):
     """The contents of a file are damaged."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SavedSequence:
+class SavedSequence(Struct, frozen=True, eq=False):
     """The index of a file: its tokens, and the lengths and sizes of its checkpoints."""
 
     path: Path

@@ -8,9 +8,10 @@ sequences of 32,768 tokens take a quarter of a millisecond.
 import struct
 from array import array
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import shake_256
 from itertools import islice
+
+from msgspec import Struct
 
 _END = 1 << 30
 _ADVANCES = 1 << 29
@@ -105,8 +106,7 @@ def usable_prefix(
     return reach(checkpoints, common)
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """The prompt lacks the tokens from `start` to `end`, and has `kept` tokens after them."""
 
     start: int

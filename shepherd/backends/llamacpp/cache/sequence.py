@@ -2,7 +2,8 @@
 
 from array import array
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from shepherd.backends.llamacpp.cache.prefixes import (
     common_prefix,
@@ -27,8 +28,7 @@ INITIAL_RATE = 1e9
 """The assumed speed of a restore before any measurement, in bytes per second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True):
     """The state behind the first `length` tokens of a sequence."""
 
     length: int
@@ -106,8 +106,7 @@ def message_starts(prompt: Sequence[int], controls: Collection[int]) -> list[int
     return [place for place, token in enumerate(prompt) if token == opening]
 
 
-@dataclass(slots=True, eq=False)
-class CachedSequence:
+class CachedSequence(Struct, eq=False):
     """One sequence; `tokens` mirrors llama.cpp's memory exactly, with placeholders for images.
 
     The tokens change only through `append`, `cut`, `close` and `begin`. `marks` are the lengths at
@@ -171,8 +170,7 @@ class CachedSequence:
         self.checkpoints = checkpoints.shared(len(self.tokens))
 
 
-@dataclass(slots=True, eq=False)
-class StoredSequence:
+class StoredSequence(Struct, eq=False):
     """The whole state of a sequence, with its tokens and checkpoints.
 
     `used` is the time of the last use, in seconds since the epoch.

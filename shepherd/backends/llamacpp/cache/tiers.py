@@ -2,7 +2,8 @@
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shepherd.backends.base import CacheTier
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache, SavedSequence
@@ -14,8 +15,7 @@ _MIN_SPREAD = 256.0
 """Cells by which the measured batches must differ, as a standard deviation."""
 
 
-@dataclass(slots=True)
-class CacheCounts:
+class CacheCounts(Struct):
     """Counts of cache events since the model was loaded."""
 
     memory_hits: int = 0
@@ -49,8 +49,7 @@ class CacheCounts:
             self.host_tokens += tokens
 
 
-@dataclass(frozen=True, slots=True)
-class TierUsage:
+class TierUsage(Struct, frozen=True):
     """The contents of one tier, and the number of its evictions."""
 
     entries: int = 0
@@ -73,8 +72,7 @@ def cache_tiers(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPrefix:
+class StoredPrefix(Struct, frozen=True):
     """A stored prefix of a prompt: its `length` in tokens, and the `seconds` to restore it."""
 
     entry: StoredSequence | SavedSequence

@@ -4,10 +4,12 @@ import ctypes
 import functools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 
@@ -24,8 +26,7 @@ class DeviceKind(IntEnum):
     META = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """A device; `free` and `total` are bytes of its memory, 0 if it does not report them.
 
     A `remote` one belongs to an RPC worker, which keeps a reserve of its own.
@@ -163,8 +164,7 @@ def _all_memory() -> int:
         return 0
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceLimits:
+class DeviceLimits(Struct, frozen=True):
     """Numbers for a kind of device, from measurements or from what is known of it.
 
     `batch`: tokens of a prompt that are submitted at once, if `n_batch` does not say it.

@@ -3,8 +3,10 @@
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.base import Memory
 from shepherd.backends.llamacpp.native.devices import Device, available_memory, gpus, has_gpu
@@ -43,8 +45,7 @@ _STEPS = 4
 of an earlier start usable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Struct, frozen=True):
     """A model and how it should be loaded, without a limit of memory.
 
     `layers` are those on GPUs, and `context` is in tokens. Those that are `fixed` are the user's.
@@ -85,8 +86,7 @@ class Demand:
         return Memory(ram, vram)
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """How a model is loaded: its layers on GPUs, its context, and the memory that both take."""
 
     demand: Demand

@@ -4,9 +4,11 @@ import mmap
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.output.style import detect_style
 from shepherd.catalog.model_files import SUFFIX, models_in, parts_of
@@ -46,8 +48,7 @@ _QUANTS = {
 """llama.cpp's names by `general.file_type`."""
 
 
-@dataclass(frozen=True, slots=True)
-class GgufHeader:
+class GgufHeader(Struct, frozen=True):
     """The contents of a header; `needs` is the minimum size of the file in bytes.
 
     `weights` are the bytes of each tensor by name. `vocabulary` is the number of tokens. The header
@@ -203,8 +204,7 @@ def _code(kind: int) -> str:
     return _SCALARS[kind]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSummary:
+class ModelSummary(Struct, frozen=True):
     """A model; `size` is in bytes and covers all files, `context` is in tokens.
 
     `cache_bytes` is the size of one token in the cache at f16. 0 means unknown.

@@ -5,9 +5,10 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.gguf import check_model_file
@@ -57,8 +58,7 @@ class MappedFiles:
             os.close(file.descriptor)
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Struct, frozen=True):
     path: Path
     descriptor: int
     state: tuple[int, int]
@@ -183,8 +183,7 @@ def _reason(errors: Sequence[str]) -> str:
     return specific[0].split(": ", 1)[-1] if specific else "llama.cpp gives no reason"
 
 
-@dataclass(frozen=True, slots=True)
-class Adapter:
+class Adapter(Struct, frozen=True):
     """The file of an adapter, and its scale."""
 
     path: Path

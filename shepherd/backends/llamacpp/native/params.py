@@ -3,8 +3,9 @@
 import ctypes
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import device_limits, has_gpu
@@ -45,8 +46,7 @@ _PADDING = 256
 """llama.cpp's unit for the size of a context."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTraits:
+class ModelTraits(Struct, frozen=True):
     """What a context's parameters depend on.
 
     `weights` are bytes, and `heads` is the largest number of a layer's query heads. `window` and

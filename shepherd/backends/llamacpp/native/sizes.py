@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
+
+from msgspec import Struct
 
 from shepherd.backends.llamacpp.native.gguf import GgufHeader
 from shepherd.backends.llamacpp.native.params import ModelTraits
@@ -27,8 +28,7 @@ that the estimate agrees with llama.cpp's own reservations (`tests/backends/llam
 says how closely)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSizes:
+class ModelSizes(Struct, frozen=True):
     """All sizes are bytes. `layers`, `cells` and `states` have one number for each layer.
 
     `layers` are weights, `cells` the cache for a token of context, and `states` the memory for a
@@ -118,8 +118,7 @@ def model_sizes(header: GgufHeader, settings: LlamaCppSection) -> ModelSizes:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
+class _Values(Struct, frozen=True):
     """The numbers of a header that belong to its architecture."""
 
     values: Mapping[str, Any]

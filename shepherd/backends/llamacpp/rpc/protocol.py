@@ -9,8 +9,9 @@ import re
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+
+from msgspec import Struct
 
 from shepherd.errors import ConfigError, ModelLoadError
 
@@ -63,8 +64,7 @@ _ANSWER_SIZES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerDevice:
+class WorkerDevice(Struct, frozen=True):
     """A device of a worker: bytes of memory, and the limits of its buffers."""
 
     free: int
@@ -73,8 +73,7 @@ class WorkerDevice:
     max_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request; the payload is empty if it is large."""
 
     command: int
@@ -181,8 +180,7 @@ PROBE_TIMEOUT = 5.0
 """Seconds for the connection, and for each answer. A worker serves one program at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """The host and the port of a worker."""
 
     host: str
@@ -223,8 +221,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerInfo:
+class WorkerInfo(Struct, frozen=True):
     """A worker and its devices."""
 
     address: Address

@@ -12,9 +12,11 @@ import socket
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from shepherd.backends.llamacpp.native.devices import (
     Device,
@@ -39,8 +41,7 @@ _NameFunction = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)
 _MemoryFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p, _SizePointer, _SizePointer)
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """What a worker serves: `memory` in MiB and `threads` are 0 for all; "" is no cache."""
 
     host: str

@@ -4,8 +4,10 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import Device, describe_device, gpu_handles
@@ -26,8 +28,7 @@ class WorkerLostError(BackendError):
     """A worker was lost while its model was loaded; the model must be loaded again."""
 
 
-@dataclass(slots=True, eq=False)
-class Workers:
+class Workers(Struct, eq=False):
     """The workers of one model, in the order of the settings.
 
     The `devices` are theirs, then the GPUs of this machine.

@@ -2,7 +2,8 @@
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shepherd.backends.output.style import ThinkMarkers
 
@@ -10,8 +11,7 @@ EFFORT_TOKENS = {"minimal": 256, "low": 1024, "medium": 4096, "high": 16_384}
 """The budget of each effort, for models whose template does not know efforts."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThoughtBudget:
+class ThoughtBudget(Struct, frozen=True):
     """The tokens that a model may reason, and the markers around reasoning.
 
     `begun` are the markers of reasoning that the prompt has begun; None if the answer may begin it.

@@ -1,8 +1,9 @@
 """A small model that drafts tokens for a large one, in a context of its own."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from shepherd.backends.llamacpp.cache.prefixes import common_prefix
 from shepherd.backends.llamacpp.native.bindings import bindings
@@ -17,8 +18,7 @@ MAX_PADDING = 128
 _LEARNING_RATE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class DraftRequest:
+class DraftRequest(Struct, frozen=True):
     """A request for a draft of `length` tokens after `tokens`.
 
     `owner` identifies the request, because another one may use the same sequence later.
@@ -30,8 +30,7 @@ class DraftRequest:
     length: int
 
 
-@dataclass(slots=True)
-class _Mirror:
+class _Mirror(Struct):
     """The tokens in memory; the first `known` of them are certainly those of the owner."""
 
     owner: object = None

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from msgspec import Struct
+
 from shepherd.backends.llamacpp.native.devices import CPU_LIMITS
 from shepherd.backends.llamacpp.native.vocab import Vocab
 
@@ -248,8 +250,7 @@ PRIORS = {
 """The assumed acceptance rate before any measurement, by kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """Tokens that may follow."""
 
     tokens: list[int]

@@ -1,8 +1,10 @@
 """The plan of the next batch: which tokens of which requests, and how long batches take."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from time import monotonic
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence, SequencePool
 from shepherd.backends.llamacpp.native.batch import ImageSpan
@@ -32,8 +34,7 @@ MAX_UNREAD_SECONDS = EXCLUSIVE_STEP_SECONDS
 """Work that may be queued before a wait: as long as the longest step of a prompt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A job's part of a batch: its next tokens, then drafted ones.
 
     `completes` says that all tokens of the job are in memory afterwards, and `reads` that results

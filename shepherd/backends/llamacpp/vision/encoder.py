@@ -5,10 +5,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
+
+from msgspec import Struct, field
 
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.cache.prefixes import placeholders
@@ -37,16 +38,14 @@ _MAX_HASHED = 256 * 1024
 """Larger images are hashed on another thread, in which the event loop goes on."""
 
 
-@dataclass(slots=True, eq=False)
-class _Request:
+class _Request(Struct, eq=False):
     """An image that waits for its embeddings, and whether its requests still need it."""
 
     future: "Future[Embeddings]" = field(default_factory=Future[Embeddings])
     needed: list[Callable[[], bool]] = field(default_factory=list[Callable[[], bool]])
 
 
-@dataclass(frozen=True, slots=True)
-class VisionSetup:
+class VisionSetup(Struct, frozen=True):
     """A projector with its digest, and how to run it; `ubatch` tokens can be computed at once."""
 
     path: Path

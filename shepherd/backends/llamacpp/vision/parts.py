@@ -5,9 +5,10 @@ from array import array
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from shepherd.backends.llamacpp.cache.prefixes import runs
 from shepherd.backends.llamacpp.native.batch import SECTIONS, ImageSpan
@@ -35,15 +36,13 @@ class ImageEncodingError(Exception):
     """The embeddings of an image can't be made."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextPart:
+class TextPart(Struct, frozen=True):
     """Tokens that a model expects before, between or after the parts of an image."""
 
     tokens: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PicturePart:
+class PicturePart(Struct, frozen=True):
     """A part of an image that becomes `count` embeddings at `advance` positions.
 
     `offsets` are the positions relative to the first one, section by section, with M-RoPE only.
@@ -60,8 +59,7 @@ class PicturePart:
 Part = TextPart | PicturePart
 
 
-@dataclass(frozen=True, slots=True)
-class ImageTokens:
+class ImageTokens(Struct, frozen=True):
     """An image as its model sees it: `tokens`, with a run of placeholders for each of `parts`."""
 
     key: bytes
@@ -69,8 +67,7 @@ class ImageTokens:
     parts: tuple[PicturePart, ...]
 
 
-@dataclass(slots=True, eq=False)
-class ImageRun:
+class ImageRun(Struct, eq=False):
     """A part of an image among the tokens of a request: those from `start` to `end`.
 
     `index` is its number among the parts of the image.

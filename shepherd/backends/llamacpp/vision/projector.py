@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from shepherd.backends.llamacpp.native.bindings import reads_images
 from shepherd.backends.llamacpp.native.gguf import GgufHeader, check_model_file
@@ -32,8 +33,7 @@ _OWN_WIDTH = frozenset(
 _HASHED = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Projector:
+class Projector(Struct, frozen=True):
     """A projector's file, and a digest that stands for its contents."""
 
     path: Path
@@ -41,8 +41,7 @@ class Projector:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectorChoice:
+class ProjectorChoice(Struct, frozen=True):
     """The projector of a model, or a notice why the model can't see; neither without a file."""
 
     projector: Projector | None = None

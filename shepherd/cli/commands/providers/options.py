@@ -4,12 +4,12 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from functools import partial
 from io import StringIO
 from typing import Annotated, ClassVar, cast
 
 import typer
+from msgspec import Struct
 from typer.main import get_command
 
 from shepherd.cli.commands.arguments import (
@@ -37,8 +37,7 @@ Name = Annotated[str, typer.Argument(help="The provider's name.")]
 _FIELDS = described_fields(Provider)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProviderOptions:
+class ProviderOptions(Struct, frozen=True, kw_only=True):
     """The options of `provider add` for all providers."""
 
     type: Annotated[str, typer.Option(help=f"One of {', '.join(PROVIDER_TYPES)}.")]
@@ -87,8 +86,7 @@ class ProviderOptions:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class UpstreamOptions:
+class UpstreamOptions(Struct, frozen=True, kw_only=True):
     """The options of `provider add` for several servers."""
 
     panel: ClassVar = "Several servers"
@@ -99,8 +97,7 @@ class UpstreamOptions:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TensorrtOptions:
+class TensorrtOptions(Struct, frozen=True, kw_only=True):
     """The options of `provider add` for a model in this process."""
 
     panel: ClassVar = "TensorRT-LLM in this process"

@@ -7,9 +7,10 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from shepherd.errors import ToolError
 from shepherd.tools.files.opening import open_parent
@@ -29,8 +30,7 @@ def ignore_refusals(_refusal: Refusal) -> None:
     """A `Report` that drops everything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """The test of one box: the reason if it can't be used, and advice."""
 
     name: str
@@ -200,8 +200,7 @@ def _close(helpers: list[Helper]) -> None:
         helpers.pop().close()
 
 
-@dataclass(slots=True)
-class Preparation:
+class Preparation(Struct):
     """The helper that becomes the command, and its resources."""
 
     private: PrivateFiles

@@ -7,8 +7,9 @@ import re
 import shutil
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program

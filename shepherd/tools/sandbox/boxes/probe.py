@@ -7,8 +7,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.errors import ToolError
 from shepherd.tools.program import Program, Startable
@@ -43,8 +44,7 @@ os.execv("/bin/sh", ["sh", "-c", "echo ran"])
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Captured:
+class Captured(Struct, frozen=True):
     """The output and the exit of a program; `code` is negative if a signal killed it."""
 
     code: int
@@ -64,8 +64,7 @@ def capture(program: Startable, timeout: float) -> Captured:
     return Captured(process.returncode, out, err)
 
 
-@dataclass(frozen=True, slots=True)
-class _Canaries:
+class _Canaries(Struct, frozen=True):
     """Files and sockets outside and inside the box, with checks for access to them."""
 
     base: Path

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+
+from msgspec import Struct
 
 from shepherd.errors import ToolError
 from shepherd.tools.sandbox.profile import Profile
@@ -31,8 +32,7 @@ class MountKind(IntEnum):
     LINK = 2  # a symbolic link to `source`
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     """`source`, seen at `target`; later mounts cover earlier ones."""
 
     kind: MountKind

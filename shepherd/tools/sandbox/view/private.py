@@ -9,16 +9,16 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 _PREFIX, _LOCK = "shepherd-box-", "lock"
 _ATTEMPTS = 20
 _RETRY_DELAY = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateFiles:
+class PrivateFiles(Struct, frozen=True):
     """A temporary and a home directory, and the empty file and directory that hide others."""
 
     base: Path

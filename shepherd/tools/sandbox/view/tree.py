@@ -4,9 +4,10 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from shepherd.errors import ToolError
 
@@ -36,8 +37,7 @@ class Rules(Protocol):
     def protects(self, path: str) -> bool: ...
 
 
-@dataclass(slots=True)
-class Shielded:
+class Shielded(Struct):
     """The paths that the sandbox hides, and those that it protects.
 
     `complete` is False if there are too many, or if the tree is too large to scan.
@@ -48,8 +48,7 @@ class Shielded:
     complete: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Directory:
+class _Directory(Struct, frozen=True):
     """A directory's content; `changed` is its status change time in ns, -1 if it may be newer."""
 
     changed: int

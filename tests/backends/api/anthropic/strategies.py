@@ -1,8 +1,7 @@
 """Histories as they may be after evictions, cuts, switches of providers and edited files."""
 
-from dataclasses import replace
-
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shepherd.backends.api.anthropic.dialect import keepsake
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec

@@ -1,8 +1,7 @@
 """Sessions become exactly these requests."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.api.adapter import ApiRequest, ModelTraits
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter

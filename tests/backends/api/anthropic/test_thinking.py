@@ -1,8 +1,7 @@
 """Models are asked to think in their way, and get their thoughts back unchanged."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.api.adapter import ApiRequest, ModelTraits
 from shepherd.backends.api.anthropic.adapter import AnthropicAdapter

@@ -1,9 +1,8 @@
 """Conversations as Gemini's contents."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.answer import Answer

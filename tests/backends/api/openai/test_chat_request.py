@@ -2,11 +2,11 @@
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.openai.chat_adapter import OpenAIChatAdapter

@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, ClassVar
+
+from msgspec.structs import replace
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.events import EventCallback

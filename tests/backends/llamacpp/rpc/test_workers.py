@@ -1,11 +1,11 @@
 """What a model's workers compute, what they offer, and who may name them."""
 
 import ctypes
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.llamacpp.native.devices import Device, DeviceKind
 from shepherd.backends.llamacpp.native.fitting import GPU_RESERVE, fit_model, free_memory
