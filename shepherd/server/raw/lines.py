@@ -48,9 +48,9 @@ class _LineObserver(Observer):
     async def generate(
         self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
-        """See `Observer`; an answer that was ended at a line has the reason LENGTH."""
+        """The answer; one that was ended at a line has the reason LENGTH."""
         lines = LineText(self._limits)
-        prompt.wants_pieces = True
+        prompt.wants_pieces = True  # else a backend may write all of it before a line can end it
 
         def listen(event: Event) -> bool:
             if not isinstance(event, Text):
@@ -72,7 +72,8 @@ class LineText:
     def __init__(self, limits: LineLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
         self._started: float | None = None
-        self._line: int | None = None
+        self._line_start: int | None = None
+        """Where the last line begins, whose blanks may not be complete; None in the first line."""
         self.text = ""
         self.ended = False
 
@@ -93,17 +94,20 @@ class LineText:
         return self.text[start:]
 
     def _indent_end(self, start: int) -> int | None:
-        """The place of the first character of a line with too few blanks, None without one."""
+        """The place of the first character of a line with too few blanks, None without one.
+
+        `start` is where the newest text begins.
+        """
         if not self._limits.indent:
             return None
-        if self._line is None:
-            self._line = self.text.find("\n", start) + 1 or None
-        while self._line is not None:
-            rest = self.text[self._line :]
+        if self._line_start is None:
+            self._line_start = self.text.find("\n", start) + 1 or None
+        while self._line_start is not None:
+            rest = self.text[self._line_start :]
             blanks = len(rest) - len(rest.lstrip(_BLANKS))
-            if blanks == len(rest):
+            if blanks == len(rest):  # more blanks may follow
                 return None
             if blanks < self._limits.indent:
-                return self._line + blanks
-            self._line = self.text.find("\n", self._line) + 1 or None
+                return self._line_start + blanks
+            self._line_start = self.text.find("\n", self._line_start) + 1 or None
         return None

@@ -2,18 +2,19 @@
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from shepherd.backends.text_model import TextModel
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
+from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.raw.llamacpp_answers import generation_settings
-from shepherd.server.raw.requests import DetokenizeBody, TokenizeBody
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 from shepherd.version import __version__
@@ -22,6 +23,28 @@ TOKENIZE_PATH = "/tokenize"
 DETOKENIZE_PATH = "/detokenize"
 PROPS_PATH = "/props"
 SLOTS_PATH = "/slots"
+
+
+class TokenizeBody(RequestModel):
+    """The body of `POST /tokenize`."""
+
+    model: str | None = None
+    content: Any = ""
+    """A text, or a list of texts and tokens."""
+    add_special: bool | None = None
+    """Begin with the model's token for that."""
+    parse_special: bool | None = None
+    """false: texts of control tokens are plain."""
+    with_pieces: bool | None = None
+    """Tell the text of each token."""
+
+
+class DetokenizeBody(RequestModel):
+    """The body of `POST /detokenize`."""
+
+    model: str | None = None
+    tokens: list[int] = Field(default_factory=list[int])
+    """The numbers of tokens."""
 
 
 def model_router(context: ServerContext) -> APIRouter:

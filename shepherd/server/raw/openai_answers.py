@@ -104,11 +104,14 @@ class OpenAiCompletion(Answer):
         """Those of the prompt's tokens; the token for the beginning is not part of a text."""
         if not (self.logprobs and echo) or self.choices is None:
             return ()
-        first = index - index % self.candidates
-        tokens = self.choices.handle(first).prompt_logprobs
-        rest = sum(len(token.piece) for token in tokens[1:])
-        is_text = self.echoes[index // self.candidates] is not None
-        return tokens[1:] if is_text and rest >= len(echo.encode("utf-8", "replace")) else tokens
+        first_of_prompt = index - index % self.candidates  # only that one has them
+        tokens = self.choices.handle(first_of_prompt).prompt_logprobs
+        if self.echoes[index // self.candidates] is None:
+            return tokens
+        # If the others make up the whole text, the first token is the one for the beginning.
+        bytes_of_others = sum(len(token.piece) for token in tokens[1:])
+        has_start = bytes_of_others >= len(echo.encode("utf-8", "replace"))
+        return tokens[1:] if has_start else tokens
 
     def _chunk(
         self,

@@ -175,25 +175,3 @@ class InfillBody(LlamaRequest):
         """The gap."""
         files = tuple((file.filename, file.text) for file in self.input_extra)
         return Infill(self.input_prefix, self.input_suffix, self.prompt, files)
-
-
-class TokenizeBody(RequestModel):
-    """The body of `POST /tokenize`."""
-
-    model: str | None = None
-    content: Any = ""
-    """A text, or a list of texts and tokens."""
-    add_special: bool | None = None
-    """Begin with the model's token for that."""
-    parse_special: bool | None = None
-    """false: texts of control tokens are plain."""
-    with_pieces: bool | None = None
-    """Tell the text of each token."""
-
-
-class DetokenizeBody(RequestModel):
-    """The body of `POST /detokenize`."""
-
-    model: str | None = None
-    tokens: list[int] = Field(default_factory=list[int])
-    """The numbers of tokens."""

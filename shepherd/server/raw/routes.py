@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from shepherd.backends.base import ModelInfo
+from shepherd.sampling import choice_seed
 from shepherd.server.api import Api
 from shepherd.server.errors import unsupported
 from shepherd.server.exchange import Exchange
@@ -33,7 +34,7 @@ from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.answers import fingerprint
 from shepherd.server.wire.errors import LlamaErrors, OpenAiErrors
 from shepherd.server.wire.fields import choice_count
-from shepherd.server.wire.prompts import check_images, check_raw, spread
+from shepherd.server.wire.prompts import IMAGES_FIELD
 from shepherd.session import Infill, RawPrompt, Session
 
 COMPLETION_PATH = "/completion"
@@ -55,7 +56,7 @@ def completions_router(context: ServerContext) -> APIRouter:
         Only models that run in this process take raw prompts.
         """
         model = await serving.lease(body.model)
-        exchange = completion_exchange(body, context.settings, model.info)
+        exchange = _completion_exchange(body, context.settings, model.info)
         return await serving.respond(model, exchange, SERVER_SENT_EVENTS if body.stream else None)
 
     return router
@@ -73,7 +74,11 @@ def completion_router(context: ServerContext) -> APIRouter:
     ) -> Response:
         """Continue one or more prompts as they are, also at `/completions`."""
         model = await serving.lease(body.model)
-        exchange = prompt_exchange(body, context.settings, model.info)
+        _check_raw(model.info)
+        prompts = body.prompts
+        exchange = _llama_exchange(
+            body, prompts.prompts, context.settings, model.info, many=prompts.many
+        )
         return await serving.respond(model, exchange, SERVER_SENT_EVENTS if body.stream else None)
 
     @router.post(INFILL_PATH)
@@ -83,10 +88,105 @@ def completion_router(context: ServerContext) -> APIRouter:
     ) -> Response:
         """Write what stands between two texts, with a model that has tokens for that."""
         model = await serving.lease(body.model)
-        exchange = infill_exchange(body, context.settings, model.info)
+        _check_raw(model.info, "input_prefix")
+        exchange = _llama_exchange(body, [body.infill], context.settings, model.info)
         return await serving.respond(model, exchange, SERVER_SENT_EVENTS if body.stream else None)
 
     return router
+
+
+def _completion_exchange(
+    body: CompletionRequest, settings: ServerSettings, model: ModelInfo
+) -> Exchange:
+    """The exchange of a request to OpenAI's API; raises ApiError."""
+    _check_raw(model)
+    if body.echo and body.suffix and body.logprobs is not None:
+        message = "logprobs: log probabilities beside a gap are not computed; leave out echo"
+        raise unsupported("logprobs", message)
+    is_ranked = (body.best_of or 1) > (body.n or 1)  # by log probabilities, requested or not
+    session = body.session((body.logprobs or 0) if is_ranked else body.logprobs)
+    prompts, candidates = body.prompts, body.candidates(settings.max_choices)
+    answer = OpenAiCompletion(
+        model=body.model or model.id,
+        fingerprint=fingerprint(model),
+        count=body.n or 1,
+        candidates=candidates,
+        echoes=[_text(prompt) for prompt in prompts] if body.echo else (),
+        logprobs=body.logprobs is not None,
+        stream_usage=bool(body.stream_options and body.stream_options.include_usage),
+    )
+    limit = raw_token_limit(body.max_tokens, settings.max_tokens)
+    first, later = _sessions(prompts, session, model, candidates)
+    return Exchange(first, answer, candidates, limit, later=later)
+
+
+def _llama_exchange(
+    body: LlamaRequest,
+    prompts: Sequence[RawPrompt | Infill],
+    settings: ServerSettings,
+    model: ModelInfo,
+    *,
+    many: bool = False,
+) -> Exchange:
+    """The exchange of a request to llama.cpp's API; raises ApiError.
+
+    `many`: the prompts came in a list, and so does the answer, even to a single one.
+    """
+    count = choice_count(body.n_cmpl, settings.max_choices, "n_cmpl")
+    limit = raw_token_limit(body.n_predict, settings.max_tokens)
+    answer = LlamaCompletion(
+        model=body.model or model.id,
+        max_tokens=limit,
+        many=many or count > 1,
+        stream=bool(body.stream),
+        probabilities=bool(body.n_probs),
+        return_tokens=bool(body.return_tokens),
+        all_timings=bool(body.timings_per_token),
+        fields=body.response_fields or (),
+    )
+    first, later = _sessions(prompts, body.session(body.n_probs or None), model, count)
+    return Exchange(
+        first,
+        answer,
+        count,
+        limit,
+        later=later,
+        progress=answer.progress if body.stream and body.return_progress else None,
+        limited=body.lines.limited if body.lines else None,
+    )
+
+
+def _check_raw(model: ModelInfo, where: str = "prompt") -> None:
+    """Raise ApiError for a model that takes messages only."""
+    if not model.raw_prompts:
+        message = f"{model.id} takes messages only, because it does not run in this process."
+        raise unsupported(where, f"{where}: {message}")
+
+
+def _sessions(
+    prompts: Sequence[RawPrompt | Infill], session: Session, model: ModelInfo, count: int
+) -> tuple[Session, list[Session]]:
+    """The session of the first prompt, and one for each of `count` answers to the others.
+
+    Raises ApiError for images that the model can't see.
+    """
+    has_images = any(isinstance(prompt, RawPrompt) and prompt.images for prompt in prompts)
+    if has_images and model.vision is not True:
+        raise unsupported(IMAGES_FIELD, f"{IMAGES_FIELD}: {model.id} takes text only")
+    first, *others = (replace(session, raw_prompt=prompt) for prompt in prompts)
+    sampling = session.sampling
+    samplings = [
+        replace(sampling, seed=choice_seed(sampling.seed, index)) for index in range(count)
+    ]
+    return first, [replace(other, sampling=own) for other in others for own in samplings]
+
+
+def _text(prompt: RawPrompt | Infill) -> str | None:
+    """The text of a prompt, None if it has tokens."""
+    if isinstance(prompt, Infill):
+        return prompt.prefix
+    texts = [part for part in prompt.parts if isinstance(part, str)]
+    return "".join(texts) if len(texts) == len(prompt.parts) else None
 
 
 COMPLETIONS = Api(
@@ -110,90 +210,3 @@ LLAMACPP = Api(
     errors=LlamaErrors(),
     routers=lambda context: (completion_router(context), model_router(context)),
 )
-
-
-def completion_exchange(
-    body: CompletionRequest, settings: ServerSettings, model: ModelInfo
-) -> Exchange:
-    """The exchange of a request to OpenAI's API; raises ApiError."""
-    check_raw(model)
-    if body.echo and body.suffix and body.logprobs is not None:
-        message = "logprobs: log probabilities beside a gap are not computed; leave out echo"
-        raise unsupported("logprobs", message)
-    ranks = (body.best_of or 1) > (body.n or 1)
-    session = body.session((body.logprobs or 0) if ranks else body.logprobs)
-    prompts, candidates = body.prompts, body.candidates(settings.max_choices)
-    answer = OpenAiCompletion(
-        model=body.model or model.id,
-        fingerprint=fingerprint(model),
-        count=body.n or 1,
-        candidates=candidates,
-        echoes=[_text(prompt) for prompt in prompts] if body.echo else (),
-        logprobs=body.logprobs is not None,
-        stream_usage=bool(body.stream_options and body.stream_options.include_usage),
-    )
-    limit = raw_token_limit(body.max_tokens, settings.max_tokens)
-    return _exchange(prompts, model, session, answer, candidates, limit)
-
-
-def prompt_exchange(body: CompletionBody, settings: ServerSettings, model: ModelInfo) -> Exchange:
-    """The exchange of a request to llama.cpp's `/completion`; raises ApiError."""
-    check_raw(model)
-    prompts = body.prompts
-    return _llama_exchange(body, settings, model, prompts.prompts, many=prompts.many)
-
-
-def infill_exchange(body: InfillBody, settings: ServerSettings, model: ModelInfo) -> Exchange:
-    """The exchange of a request to llama.cpp's `/infill`; raises ApiError."""
-    check_raw(model, "input_prefix")
-    return _llama_exchange(body, settings, model, [body.infill])
-
-
-def _llama_exchange(
-    body: LlamaRequest,
-    settings: ServerSettings,
-    model: ModelInfo,
-    prompts: Sequence[RawPrompt | Infill],
-    *,
-    many: bool = False,
-) -> Exchange:
-    count = choice_count(body.n_cmpl, settings.max_choices, "n_cmpl")
-    limit = raw_token_limit(body.n_predict, settings.max_tokens)
-    answer = LlamaCompletion(
-        model=body.model or model.id,
-        max_tokens=limit,
-        many=many or count > 1,
-        stream=bool(body.stream),
-        probabilities=bool(body.n_probs),
-        return_tokens=bool(body.return_tokens),
-        all_timings=bool(body.timings_per_token),
-        fields=body.response_fields or (),
-    )
-    session = body.session(body.n_probs or None)
-    return replace(
-        _exchange(prompts, model, session, answer, count, limit),
-        progress=answer.progress if body.stream and body.return_progress else None,
-        limited=body.lines.limited if body.lines else None,
-    )
-
-
-def _exchange(
-    prompts: Sequence[RawPrompt | Infill],
-    model: ModelInfo,
-    session: Session,
-    answer: OpenAiCompletion | LlamaCompletion,
-    count: int,
-    limit: int,
-) -> Exchange:
-    """`count` answers to each prompt, each of at most `limit` tokens."""
-    check_images(model, prompts)
-    first, later = spread(prompts, session, count)
-    return Exchange(first, answer, count, limit, later=later)
-
-
-def _text(prompt: RawPrompt | Infill) -> str | None:
-    """The text of a prompt, None if it has tokens."""
-    if isinstance(prompt, Infill):
-        return prompt.prefix
-    texts = [part for part in prompt.parts if isinstance(part, str)]
-    return "".join(texts) if len(texts) == len(prompt.parts) else None

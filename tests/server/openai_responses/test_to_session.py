@@ -16,7 +16,7 @@ from shepherd.messages import Message, Role, ToolCall
 from shepherd.server.errors import ApiError
 from shepherd.server.openai_responses.answers import OutputWriter, ReasoningView
 from shepherd.server.openai_responses.items import input_items
-from shepherd.server.openai_responses.requests import ResponsesRequest
+from shepherd.server.openai_responses.requests import ResponsesRequest, Status
 from shepherd.server.openai_responses.to_session import REASONING, Conversation, Translator
 from shepherd.server.openai_responses.tools import Toolset
 from shepherd.server.seal import Seal
@@ -159,7 +159,7 @@ def test_what_a_provider_needs_again_comes_back() -> None:
     generation = Generation(message, FinishReason.TOOL_CALLS)
     for piece in texts_of(generation):
         list(output.add(piece))
-    list(output.finish(generation, "completed"))
+    list(output.finish(generation, Status.COMPLETED))
     for item in output.items:
         TypeAdapter(ResponseOutputItem).validate_python(item, strict=True)
     assert session(*output.items).messages == [message]
