@@ -19,7 +19,7 @@ from shepherd.server.api import Api
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
-from shepherd.server.wire.embedding import MAX_INPUTS, embedded, json_array, ranked
+from shepherd.server.wire.embedding import MAX_DIMENSIONS, MAX_INPUTS, embedded, json_array, ranked
 from shepherd.server.wire.errors import EXCEEDS_CONTEXT, OpenAiErrors
 from shepherd.server.wire.fields import NUMBER, CheckedRequest, Integer, ModelName
 from shepherd.server.wire.prompts import prompts_of
@@ -27,7 +27,6 @@ from shepherd.server.wire.prompts import prompts_of
 _INSTRUCTION = "Write the instruction into the texts, as the model's card says."
 _NUMBERS = "Vectors are numbers of 32 bits."
 EUCLIDEAN = 2
-_MAX_DIMENSIONS = 65_536
 
 
 def _document(value: object) -> object:
@@ -56,7 +55,7 @@ class EmbeddingBody(CheckedRequest):
     """llama.cpp's name for `input`; the answer is in its shape."""
     encoding_format: Literal["float", "base64"] | None = None
     """How vectors are written; base64 has float32 in little endian."""
-    dimensions: Annotated[int | None, Field(ge=1, le=_MAX_DIMENSIONS), NUMBER] = None
+    dimensions: Annotated[int | None, Field(ge=1, le=MAX_DIMENSIONS), NUMBER] = None
     """Only so many numbers of each vector, scaled to length 1 again."""
     embd_normalize: Integer = None
     """llama.cpp's; only 2 (length 1) is served."""

@@ -1,6 +1,5 @@
 """A generation in the shapes of the Gemini API."""
 
-import itertools
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,11 +18,7 @@ from shepherd.server.errors import ApiError, ErrorReply
 from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.seal import Seal, SealError
-from shepherd.server.wire.answers import (
-    IMPOSSIBLE,
-    reasoning_tokens,
-    texts_of,
-)
+from shepherd.server.wire.answers import IMPOSSIBLE, reasoning_tokens, texts_of
 
 
 @dataclass
@@ -58,7 +53,7 @@ class GeminiAnswer(Answer):
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
         """The calls and the end of a candidate; that of the last one has the usage."""
         self._ended[choice] = generation
-        parts = [*self._calls(generation.message)] or [self._end_part(generation.message)]
+        parts = self._last_parts(generation.message)
         chunk = self._response([self._content(parts, choice) | self._finish(generation)])
         if self.choices is not None and len(self._ended) == self.choices.count:
             chunk["usageMetadata"] = _usage(*(self._ended[i] for i in sorted(self._ended)))
@@ -72,17 +67,17 @@ class GeminiAnswer(Answer):
     def _frame(self, chunk: JsonObject) -> str:
         if not self.array:
             return frame(chunk)
-        first, self._is_begun = not self._is_begun, True
-        return ("[" if first else ",\r\n") + to_json(chunk)
+        separator = ",\r\n" if self._is_begun else "["
+        self._is_begun = True
+        return separator + to_json(chunk)
 
     def _candidate(self, index: int, generation: Generation) -> JsonObject:
         message = generation.message
         parts = [part for piece in texts_of(generation) for part in self._text_parts(piece)]
-        calls = [*self._calls(message)]
-        if not calls:
-            text = parts.pop() if message.content else {}
-            parts.append(self._end_part(message) | text)
-        candidate = self._content([*parts, *calls], index) | self._finish(generation)
+        last = self._last_parts(message)
+        if message.content and not message.tool_calls:
+            last[0] |= parts.pop()  # a whole answer ends with its text, not with an empty one
+        candidate = self._content([*parts, *last], index) | self._finish(generation)
         if generation.logprobs is not None:
             candidate["logprobsResult"] = _logprobs(generation.logprobs)
         return candidate
@@ -93,22 +88,16 @@ class GeminiAnswer(Answer):
             return [{"text": piece.text}]
         return [{"text": piece.text, "thought": True}] if self.thoughts else []
 
-    def _calls(self, message: Message) -> Iterator[JsonObject]:
-        """The calls; the first one carries the signature."""
-        word = signature(self.seal, message) if message.tool_calls else ""
-        for call in message.tool_calls:
-            part: JsonObject = {
-                "functionCall": {"id": call.id, "name": call.name, "args": call.arguments}
-            }
-            if word:
-                part["thoughtSignature"] = word
-                word = ""
-            yield part
-
-    def _end_part(self, message: Message) -> JsonObject:
-        """The part that ends an answer without calls: no text, and the signature."""
+    def _last_parts(self, message: Message) -> list[JsonObject]:
+        """The calls, or an empty text where there are none; the first one has the signature."""
+        parts: list[JsonObject] = [
+            {"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}}
+            for call in message.tool_calls
+        ] or [{"text": ""}]
         word = signature(self.seal, message)
-        return {"text": ""} | ({"thoughtSignature": word} if word else {})
+        if word:
+            parts[0]["thoughtSignature"] = word
+        return parts
 
     def _content(self, parts: list[JsonObject], index: int) -> JsonObject:
         return {"content": {"parts": parts, "role": "model"}, "index": index}
@@ -181,12 +170,12 @@ def restored(seal: Seal, message: Message, words: Iterable[str]) -> Message:
             data: JsonObject = json.loads(seal.unwrap(_PURPOSE, word))
         except SealError:
             continue
-        extras = itertools.chain(data["calls"], itertools.repeat(None))
-        pairs = zip(message.tool_calls, extras, strict=False)
-        calls = tuple(
-            call if extra is None else replace(call, extra=extra) for call, extra in pairs
+        calls = [*message.tool_calls]
+        for index, extra in enumerate(data["calls"][: len(calls)]):  # clients may drop calls
+            calls[index] = replace(calls[index], extra=extra)
+        return replace(
+            message, reasoning=data["reasoning"], extra=data["extra"], tool_calls=tuple(calls)
         )
-        return replace(message, reasoning=data["reasoning"], extra=data["extra"], tool_calls=calls)
     return message
 
 

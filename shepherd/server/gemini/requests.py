@@ -18,7 +18,9 @@ from shepherd.images import Image, decode_image
 from shepherd.messages import JsonObject
 from shepherd.sampling import MAX_STOP_STRINGS
 from shepherd.server.body import RequestModel
+from shepherd.server.errors import unsupported
 from shepherd.server.wire.content import arguments_object
+from shepherd.server.wire.embedding import MAX_DIMENSIONS, MAX_INPUTS
 from shepherd.server.wire.fields import MAX_TOOLS, NUMBER, ListOrNull, OwnControls, in_range
 
 _FOREIGN_PARTS = (
@@ -327,3 +329,43 @@ class CountRequest(GeminiModel):
     """Instructions beside the contents."""
     tools: Tools = Field(default_factory=list[Tool])
     """Functions on offer beside the contents."""
+
+
+_INSTRUCTION = "Write the instruction into the text, as the model's card says."
+_UNSUPPORTED = ("taskType", "task_type", "title")
+_OFF = (None, "", "TASK_TYPE_UNSPECIFIED")
+
+
+class EmbedContentBody(GeminiModel):
+    """The body of `POST /v1beta/models/{model}:embedContent`."""
+
+    model: str | None = None
+    content: Annotated[Instructions, BeforeValidator(as_content)]
+    """The text; nothing else."""
+    output_dimensionality: Annotated[int | None, Field(ge=0, le=MAX_DIMENSIONS, strict=True)] = None
+    """Numbers of the vector."""
+    auto_truncate: bool | None = None
+    """true: a text that is too long loses its end."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _served(cls, value: object) -> object:
+        """Refuse fields that would change the vector and are not served."""
+        fields = cast(JsonObject, value) if isinstance(value, dict) else {}
+        for name in _UNSUPPORTED:
+            if fields.get(name) not in _OFF:
+                raise unsupported(name, f"{name} is not supported. {_INSTRUCTION}")
+        return cast(object, value)
+
+    def text(self) -> str:
+        """The text; raises ApiError for a content without one, and for other parts."""
+        if any(part.text is None for part in self.content.parts) or not self.content.parts:
+            raise unsupported("content", "content: must have parts of text, and no others")
+        return "".join(part.text or "" for part in self.content.parts)
+
+
+class BatchEmbedBody(GeminiModel):
+    """The body of `POST /v1beta/models/{model}:batchEmbedContents`."""
+
+    requests: Annotated[list[EmbedContentBody], Field(max_length=MAX_INPUTS, fail_fast=True)]
+    """A request for each text, all of the same model and size."""

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from pydantic import BeforeValidator, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,16 +14,15 @@ from shepherd.backends.embedding import EmbeddingInput, Embeddings
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api, routes_with
-from shepherd.server.errors import ApiError, invalid, unsupported
+from shepherd.server.errors import ApiError, invalid
 from shepherd.server.exchange import Exchange
 from shepherd.server.gemini.answers import GeminiAnswer, GeminiArrayErrors, GeminiErrors
 from shepherd.server.gemini.requests import (
+    BatchEmbedBody,
     CountRequest,
-    GeminiModel,
+    EmbedContentBody,
     GenerateRequest,
-    Instructions,
     PromptFields,
-    as_content,
 )
 from shepherd.server.gemini.to_session import session_from_request
 from shepherd.server.models import find_model
@@ -32,7 +30,7 @@ from shepherd.server.record import record_of
 from shepherd.server.responses import JSON_ARRAY, JsonResponse, StreamFormat
 from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext
-from shepherd.server.wire.embedding import MAX_INPUTS, embedded, json_array
+from shepherd.server.wire.embedding import embedded, json_array
 from shepherd.server.wire.fields import choice_count, token_limit
 
 CLIENT_HEADER = "x-goog-api-client"
@@ -199,77 +197,6 @@ def _model(info: ModelInfo) -> JsonObject:
     }
 
 
-BETA = "/v1beta"
-STABLE = "/v1"
-GEMINI = Api(
-    name="gemini",
-    paths=(BETA,),
-    errors=GeminiErrors(),
-    routers=lambda context: (
-        generate_router(context, BETA),
-        generate_router(context, STABLE),
-        embed_router(context, BETA),
-        embed_router(context, STABLE),
-        models_router(context, BETA),
-    ),
-    pattern=re.compile(
-        r"/v1/models/.+:"
-        r"(generateContent|streamGenerateContent|countTokens|embedContent|batchEmbedContents)/?"
-    ),
-)
-GEMINI_MODELS = Api(
-    name="gemini",
-    paths=(),
-    errors=GEMINI.errors,
-    routers=lambda context: [models_router(context, STABLE, routes_with(CLIENT_HEADER))],
-    pattern=re.compile(r"/v1/(models|files|cachedContents|tunedModels|batches|operations)(/.*)?"),
-    header=CLIENT_HEADER,
-)
-
-
-_MAX_DIMENSIONS = 65_536
-_INSTRUCTION = "Write the instruction into the text, as the model's card says."
-_UNSUPPORTED = ("taskType", "task_type", "title")
-_OFF = (None, "", "TASK_TYPE_UNSPECIFIED")
-
-
-class EmbedContentBody(GeminiModel):
-    """The body of `POST /v1beta/models/{model}:embedContent`."""
-
-    model: str | None = None
-    content: Annotated[Instructions, BeforeValidator(as_content)]
-    """The text; nothing else."""
-    output_dimensionality: Annotated[int | None, Field(ge=0, le=_MAX_DIMENSIONS, strict=True)] = (
-        None
-    )
-    """Numbers of the vector."""
-    auto_truncate: bool | None = None
-    """true: a text that is too long loses its end."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _served(cls, value: object) -> object:
-        """Refuse fields that would change the vector and are not served."""
-        fields = cast(JsonObject, value) if isinstance(value, dict) else {}
-        for name in _UNSUPPORTED:
-            if fields.get(name) not in _OFF:
-                raise unsupported(name, f"{name} is not supported. {_INSTRUCTION}")
-        return cast(object, value)
-
-    def text(self) -> str:
-        """The text; raises ApiError for a content without one, and for other parts."""
-        if any(part.text is None for part in self.content.parts) or not self.content.parts:
-            raise unsupported("content", "content: must have parts of text, and no others")
-        return "".join(part.text or "" for part in self.content.parts)
-
-
-class BatchEmbedBody(GeminiModel):
-    """The body of `POST /v1beta/models/{model}:batchEmbedContents`."""
-
-    requests: Annotated[list[EmbedContentBody], Field(max_length=MAX_INPUTS, fail_fast=True)]
-    """A request for each text, all of the same model and size."""
-
-
 def embed_router(context: ServerContext, version: str) -> APIRouter:
     """The routes that make vectors, for one version of the API."""
     router = APIRouter(prefix=f"{version}/models")
@@ -305,16 +232,20 @@ async def _embedded(
     context: ServerContext, request: Request, model: str, bodies: Sequence[EmbedContentBody]
 ) -> Embeddings:
     name = model.removeprefix(_PREFIX)
+    if any((body.model or name).removeprefix(_PREFIX) != name for body in bodies):
+        raise _differs("model")
     kinds = {(body.output_dimensionality or 0, bool(body.auto_truncate)) for body in bodies}
-    named = {(body.model or name).removeprefix(_PREFIX) for body in bodies}
-    for param, is_same in (("model", named == {name}), ("outputDimensionality", len(kinds) == 1)):
-        if not is_same:
-            message = f"requests: {param} must be the same in all of them, and in the path"
-            raise ApiError(400, message, "invalid_value", param)
+    if len(kinds) > 1:
+        raise _differs("outputDimensionality")
     ((dimensions, truncate),) = kinds
     inputs = EmbeddingInput([(body.text(),) for body in bodies], dimensions, truncate)
     result, _ = await embedded(context, request, name, inputs, "content")
     return result
+
+
+def _differs(param: str) -> ApiError:
+    message = f"requests: {param} must be the same in all of them, and in the path"
+    return ApiError(400, message, "invalid_value", param)
 
 
 def _usage(result: Embeddings) -> JsonObject:
@@ -325,3 +256,31 @@ def _batch_text(result: Embeddings) -> str:
     vectors = ({"values": [*vector]} for vector in result.vectors)
     usage = to_json(_usage(result))
     return f'{{"embeddings":{json_array(vectors)},"usageMetadata":{usage}}}'
+
+
+BETA = "/v1beta"
+STABLE = "/v1"
+GEMINI = Api(
+    name="gemini",
+    paths=(BETA,),
+    errors=GeminiErrors(),
+    routers=lambda context: (
+        generate_router(context, BETA),
+        generate_router(context, STABLE),
+        embed_router(context, BETA),
+        embed_router(context, STABLE),
+        models_router(context, BETA),
+    ),
+    pattern=re.compile(
+        r"/v1/models/.+:"
+        r"(generateContent|streamGenerateContent|countTokens|embedContent|batchEmbedContents)/?"
+    ),
+)
+GEMINI_MODELS = Api(
+    name="gemini",
+    paths=(),
+    errors=GEMINI.errors,
+    routers=lambda context: [models_router(context, STABLE, routes_with(CLIENT_HEADER))],
+    pattern=re.compile(r"/v1/(models|files|cachedContents|tunedModels|batches|operations)(/.*)?"),
+    header=CLIENT_HEADER,
+)

@@ -80,13 +80,13 @@ class OllamaAnswer(Answer):
             "done": True,
             "done_reason": "length" if length else "stop",
             **evicted,
-            "total_duration": _nanoseconds(time.perf_counter() - self.started),
+            "total_duration": nanoseconds(time.perf_counter() - self.started),
             "load_duration": 0,
             "prompt_eval_count": stats.prompt_tokens,
             "prompt_eval_cached_count": stats.cached_tokens,
-            "prompt_eval_duration": _nanoseconds(stats.prefill_seconds),
+            "prompt_eval_duration": nanoseconds(stats.prefill_seconds),
             "eval_count": stats.completion_tokens,
-            "eval_duration": _nanoseconds(stats.decode_seconds),
+            "eval_duration": nanoseconds(stats.decode_seconds),
         }
 
 
@@ -118,7 +118,8 @@ def _call(index: int, call: ToolCall) -> JsonObject:
     return {"id": call.id, "function": function}
 
 
-def _nanoseconds(seconds: float) -> int:
+def nanoseconds(seconds: float) -> int:
+    """Seconds as Ollama writes them."""
     return round(seconds * 1e9)
 
 

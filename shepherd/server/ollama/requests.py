@@ -10,6 +10,7 @@ from shepherd.messages import JsonObject
 from shepherd.server.body import RequestModel
 from shepherd.server.models import Models
 from shepherd.server.wire.content import images_in_base64
+from shepherd.server.wire.embedding import MAX_DIMENSIONS, MAX_INPUTS
 from shepherd.server.wire.fields import (
     NUMBER,
     Integer,
@@ -39,6 +40,11 @@ def _few(value: object) -> object:
 
 def _images(value: object) -> tuple[Image, ...]:
     return () if value is None else images_in_base64(value)
+
+
+def _one_or_more(value: object) -> object:
+    """A single text is a list of one; null is none."""
+    return [value] if isinstance(value, str) else list_or_empty(value)
 
 
 def _think(value: object) -> bool | str | None:
@@ -176,6 +182,37 @@ class ShowRequest(RequestModel):
 
     model: Annotated[str, Field(min_length=1, validation_alias=AliasChoices("model", "name"))]
     """The model's name."""
+
+
+class OllamaEmbedding(RequestModel):
+    """The fields that both requests for vectors share."""
+
+    model: Annotated[str, Field(min_length=1)]
+    """The model's name."""
+    options: Any = None
+    """Accepted without effect."""
+    keep_alive: Any = None
+    """Accepted without effect."""
+
+
+class EmbedBody(OllamaEmbedding):
+    """The body of `POST /api/embed`."""
+
+    input: Annotated[
+        list[str], Field(max_length=MAX_INPUTS, fail_fast=True), BeforeValidator(_one_or_more)
+    ] = Field(default_factory=list[str])
+    """A text, or a list of texts."""
+    truncate: bool | None = None
+    """Texts that are too long lose their end, unless it is false."""
+    dimensions: Annotated[int | None, Field(ge=0, le=MAX_DIMENSIONS, strict=True)] = None
+    """Only so many numbers of each vector."""
+
+
+class EmbeddingsBody(OllamaEmbedding):
+    """The body of `POST /api/embeddings`."""
+
+    prompt: str | None = None
+    """The text."""
 
 
 def plain_name(name: str, models: Models) -> str:

@@ -3,10 +3,9 @@
 import hashlib
 import time
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import AfterValidator, BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,13 +14,20 @@ from shepherd.backends.embedding import EmbeddingInput, Embeddings
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api
-from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.exchange import Exchange
 from shepherd.server.models import ModelState, ServedModel, find_model
-from shepherd.server.ollama.answers import ChatAnswer, GenerateAnswer, OllamaAnswer, OllamaErrors
+from shepherd.server.ollama.answers import (
+    ChatAnswer,
+    GenerateAnswer,
+    OllamaAnswer,
+    OllamaErrors,
+    nanoseconds,
+)
 from shepherd.server.ollama.requests import (
     ChatRequest,
+    EmbedBody,
+    EmbeddingsBody,
     GenerateRequest,
     OllamaRequest,
     ShowRequest,
@@ -31,7 +37,7 @@ from shepherd.server.ollama.to_session import chat_session, generate_session
 from shepherd.server.responses import JSON_LINES, JsonResponse, StreamFormat
 from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext, ServerSettings
-from shepherd.server.wire.embedding import MAX_INPUTS, embedded, json_array
+from shepherd.server.wire.embedding import embedded, json_array
 
 VERSION = "0.13.0"
 """The version of Ollama whose API this is; clients refuse to talk to old ones."""
@@ -236,68 +242,6 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-OLLAMA = Api(
-    name="ollama",
-    paths=("/api",),
-    errors=OllamaErrors(),
-    routers=lambda context: (
-        chat_router(context),
-        embed_router(context),
-        models_router(context),
-        refusal_router(),
-    ),
-)
-
-
-_NANOSECONDS = 1_000_000_000
-
-
-def _one_or_more(value: object) -> object:
-    """A single text is a list of one; null is none."""
-    if value is None:
-        return []
-    return [value] if isinstance(value, str) else value
-
-
-def _not_negative(value: int | None) -> int:
-    """0 and null mean the model's own number."""
-    return value or 0
-
-
-class EmbedBody(RequestModel):
-    """The body of `POST /api/embed`."""
-
-    model: Annotated[str, Field(min_length=1)]
-    """The model's name."""
-    input: Annotated[
-        list[str], Field(max_length=MAX_INPUTS, fail_fast=True), BeforeValidator(_one_or_more)
-    ] = Field(default_factory=list[str])
-    """A text, or a list of texts."""
-    truncate: bool | None = None
-    """Texts that are too long lose their end, unless it is false."""
-    dimensions: Annotated[
-        int | None, Field(ge=0, le=65536, strict=True), AfterValidator(_not_negative)
-    ] = None
-    """Only so many numbers of each vector."""
-    options: Any = None
-    """Accepted without effect."""
-    keep_alive: Any = None
-    """Accepted without effect."""
-
-
-class EmbeddingsBody(RequestModel):
-    """The body of `POST /api/embeddings`."""
-
-    model: Annotated[str, Field(min_length=1)]
-    """The model's name."""
-    prompt: str | None = None
-    """The text."""
-    options: Any = None
-    """Accepted without effect."""
-    keep_alive: Any = None
-    """Accepted without effect."""
-
-
 def embed_router(context: ServerContext) -> APIRouter:
     """The routes that make vectors."""
     router = APIRouter(prefix="/api")
@@ -314,11 +258,11 @@ def embed_router(context: ServerContext) -> APIRouter:
         result = await _embedded(context, request, body.model, inputs, "input")
         answer: JsonObject = {
             "model": body.model,
-            "total_duration": int((time.perf_counter() - started) * _NANOSECONDS),
+            "total_duration": nanoseconds(time.perf_counter() - started),
             "load_duration": 0,
             "prompt_eval_count": result.tokens,
         }
-        text = await context.bodies.run(_text, answer, result)
+        text = await context.bodies.run(_with_vectors, answer, result)
         return Response(text, media_type="application/json")
 
     @router.post("/embeddings")
@@ -335,7 +279,8 @@ def embed_router(context: ServerContext) -> APIRouter:
     return router
 
 
-def _text(answer: JsonObject, result: Embeddings) -> str:
+def _with_vectors(answer: JsonObject, result: Embeddings) -> str:
+    """The JSON of an answer with its vectors, which are many numbers."""
     return f'{to_json(answer)[:-1]},"embeddings":{json_array(map(list, result.vectors))}}}'
 
 
@@ -345,3 +290,16 @@ async def _embedded(
     name = plain_name(model, context.models)
     result, _ = await embedded(context, request, name, inputs, param)
     return result
+
+
+OLLAMA = Api(
+    name="ollama",
+    paths=("/api",),
+    errors=OllamaErrors(),
+    routers=lambda context: (
+        chat_router(context),
+        embed_router(context),
+        models_router(context),
+        refusal_router(),
+    ),
+)

@@ -8,12 +8,7 @@ from shepherd.backends.base import ModelInfo
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.sampling import Sampling
 from shepherd.server.errors import invalid, unsupported
-from shepherd.server.ollama.requests import (
-    ChatRequest,
-    GenerateRequest,
-    OllamaRequest,
-    WireMessage,
-)
+from shepherd.server.ollama.requests import ChatRequest, GenerateRequest, OllamaRequest, WireMessage
 from shepherd.server.wire.content import CallHistory
 from shepherd.server.wire.fields import check_images, effort_named, logprob_count
 from shepherd.session import Infill, OutputFormat, RawPrompt, Session

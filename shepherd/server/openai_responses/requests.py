@@ -14,13 +14,7 @@ from shepherd.sampling import Sampling
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, log_failure, to_api_error, unsupported
 from shepherd.server.wire.answers import new_id, reasoning_tokens
-from shepherd.server.wire.fields import (
-    Events,
-    ListOrNull,
-    ModelName,
-    NotServed,
-    Tools,
-)
+from shepherd.server.wire.fields import Events, ListOrNull, ModelName, NotServed, Tools
 from shepherd.server.wire.sampling import SamplingFields
 
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512

@@ -15,11 +15,7 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body, unsupported
 from shepherd.server.openai_responses.items import at_param
 from shepherd.server.wire.fields import MAX_TOOLS
-from shepherd.server.wire.tools import (
-    CustomTool,
-    ToolName,
-    WireFunction,
-)
+from shepherd.server.wire.tools import CustomTool, ToolName, WireFunction
 from shepherd.session import ToolChoice
 
 _CHOICE = "tool_choice"

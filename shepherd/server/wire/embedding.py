@@ -8,13 +8,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from shepherd.backends.base import Backend, ModelInfo
-from shepherd.backends.embedding import (
-    Embedder,
-    EmbeddingInput,
-    Embeddings,
-    Ranking,
-    RankingInput,
-)
+from shepherd.backends.embedding import Embedder, EmbeddingInput, Embeddings, Ranking, RankingInput
 from shepherd.errors import ContextFullError
 from shepherd.json_text import to_json
 from shepherd.server.errors import CONTEXT_FULL, ApiError
@@ -24,6 +18,8 @@ from shepherd.server.settings import ServerContext
 T = TypeVar("T", Embeddings, Ranking)
 MAX_INPUTS = 2048
 """The inputs of one request, as OpenAI limits them."""
+
+MAX_DIMENSIONS = 65_536
 
 
 async def embedded(

@@ -4,14 +4,7 @@ import itertools
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    Field,
-    create_model,
-    model_validator,
-)
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, create_model, model_validator
 
 from shepherd.sampling import (
     EXTRA_SAMPLERS,
