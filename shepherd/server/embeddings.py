@@ -109,7 +109,7 @@ def embeddings_json(result: Embeddings, body: EmbeddingBody, model: str) -> str:
     return f"{head}{json_array(_items(result.vectors, body))}}}"
 
 
-def plain_json(result: Embeddings) -> str:
+def llamacpp_json(result: Embeddings) -> str:
     """llama.cpp's list: vectors, each in a list of its own."""
     items = enumerate(result.vectors)
     return json_array({"index": index, "embedding": [list(vector)]} for index, vector in items)
@@ -169,21 +169,21 @@ def embeddings_router(context: ServerContext) -> APIRouter:
         request: Request, body: Annotated[EmbeddingBody, context.bodies.of(EmbeddingBody)]
     ) -> Response:
         """Make a vector of each input. With `content` the answer is in llama.cpp's shape."""
-        return await _embeddings(context, request, body, plain=False)
+        return await _embeddings(context, request, body, in_llamacpp_shape=False)
 
     @router.post("/embeddings")
     async def create_unprefixed(
         request: Request, body: Annotated[EmbeddingBody, context.bodies.of(EmbeddingBody)]
     ) -> Response:
         """The same for a request that names a model, otherwise llama.cpp's shape."""
-        return await _embeddings(context, request, body, plain=body.model is None)
+        return await _embeddings(context, request, body, in_llamacpp_shape=body.model is None)
 
     @router.post("/embedding")
     async def create_plain(
         request: Request, body: Annotated[EmbeddingBody, context.bodies.of(EmbeddingBody)]
     ) -> Response:
         """The same in llama.cpp's shape."""
-        return await _embeddings(context, request, body, plain=True)
+        return await _embeddings(context, request, body, in_llamacpp_shape=True)
 
     return router
 
@@ -215,25 +215,25 @@ def rerank_router(context: ServerContext) -> APIRouter:
 
 
 async def _embeddings(
-    context: ServerContext, request: Request, body: EmbeddingBody, *, plain: bool
+    context: ServerContext, request: Request, body: EmbeddingBody, *, in_llamacpp_shape: bool
 ) -> Response:
     field = "content" if body.input is None else "input"
     value: object = body.content if body.input is None else body.input
     if value is None:
         raise _missing("input")
-    prompts = prompts_of(_plain_content(value, field), field, MAX_INPUTS).prompts
+    prompts = prompts_of(_joined_texts(value, field), field, MAX_INPUTS).prompts
     if any(prompt.images for prompt in prompts):
         raise unsupported(field, f"{field}: images have no embeddings here")
     inputs = EmbeddingInput([prompt.parts for prompt in prompts], body.dimensions or 0)
     result, info = await embedded(context, request, body.model, inputs, field)
-    if plain or body.input is None:
-        write = partial(plain_json, result)
+    if in_llamacpp_shape or body.input is None:
+        write = partial(llamacpp_json, result)
     else:
         write = partial(embeddings_json, result, body, body.model or info.id)
     return Response(await context.bodies.run(write), media_type=_JSON)
 
 
-def _plain_content(value: object, where: str) -> object:
+def _joined_texts(value: object, where: str) -> object:
     """Inputs in which the text parts of a message are one text."""
     if isinstance(value, list):
         items = enumerate(cast(list[object], value))

@@ -76,14 +76,11 @@ def system_text(value: object) -> str:
     texts = [block_of(block) for block in cast(list[object], blocks)]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("only text blocks are supported here")
-    lines = [_without_billing(text) for text in cast(list[str], texts)]
+    lines = [
+        text.partition("\n")[2] if text.startswith(_BILLING) else text
+        for text in cast(list[str], texts)
+    ]
     return "\n\n".join(text for text in lines if text)
-
-
-def _without_billing(text: str) -> str:
-    if not text.startswith(_BILLING):
-        return text
-    return text.partition("\n")[2]
 
 
 def _image(fields: JsonObject) -> Content:
@@ -142,8 +139,7 @@ def content_of(value: object) -> Content:
     blocks = blocks_or_text(value)
     if not isinstance(blocks, list):
         raise ValueError("content must be a string or a list of blocks")
-    parts = [_part(block) for block in cast(list[object], blocks)]
-    return joined(parts)
+    return joined([_part(block) for block in cast(list[object], blocks)])
 
 
 def joined(parts: Sequence[Content]) -> Content:

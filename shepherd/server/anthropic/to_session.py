@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-
-from msgspec import Struct, field
+from dataclasses import dataclass, field
+from itertools import takewhile
 
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
@@ -45,9 +45,9 @@ def session_of(
     _check_supported(request)
     tools = _offered_tools(request)
     messages = _Conversation(thoughts, model).messages(request.messages)
-    leading = _leading_system(messages)
-    texts = (request.system, *(message.content for message in messages[:leading]))
-    messages, wants = messages[leading:], request.thinking
+    leading = [*takewhile(lambda message: message.role is Role.SYSTEM, messages)]
+    messages, wants = messages[len(leading) :], request.thinking
+    texts = (request.system, *(message.content for message in leading))
     return Session(
         system_message="\n\n".join(text for text in texts if text),
         messages=messages,
@@ -72,12 +72,6 @@ def _check_supported(request: PromptRequest) -> None:
     if request.thread:
         message = "thread is not served: send the whole conversation without it."
         raise ApiError(400, message, _NO_THREADS, "thread")
-
-
-def _leading_system(messages: Sequence[Message]) -> int:
-    """How many messages of the role system the conversation begins with."""
-    roles = (index for index, m in enumerate(messages) if m.role is not Role.SYSTEM)
-    return next(roles, len(messages))
 
 
 def _output_format(request: PromptRequest) -> OutputFormat | None:
@@ -107,11 +101,10 @@ class _Conversation(Struct):
         result: list[Message] = []
         for index, message in enumerate(wire):
             where = f"messages.{index}.content"
-            result += (
-                [self._assistant(message.content, where)]
-                if message.role == "assistant"
-                else self._user(message, where)
-            )
+            if message.role == "assistant":
+                result.append(self._assistant(message.content, where))
+            else:
+                result += self._user(message, where)
         last = result[-1] if result else None
         if last is not None and last.role is Role.ASSISTANT and last.tool_calls:
             where = f"messages.{len(wire) - 1}"
@@ -172,7 +165,7 @@ class _Conversation(Struct):
                     raise _misplaced(f"{where}.{index}", "assistant")
         self.names.update((call.id, call.name) for call in calls)
         message = Message.assistant("".join(texts), "".join(reasoning), tuple(calls))
-        for data, place in extras:
+        for data, place in extras:  # they may belong to calls, which come after them
             with _signed(place):
                 message = self.thoughts.with_extras(message, data)
         return message

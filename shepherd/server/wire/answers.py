@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from hashlib import sha256
 
 from shepherd.backends.base import Generation, ModelInfo
@@ -61,12 +60,7 @@ def _probability(token: TokenProbability) -> JsonObject:
 
 def fingerprint(model: ModelInfo) -> str:
     """A name for what answers; it changes with Shepherd, the backend, and the model."""
-    return _digest(model.backend, model.id, str(model.context_size))
-
-
-@lru_cache(maxsize=64)
-def _digest(*model: str) -> str:
-    parts = (__version__, *model)
+    parts = (__version__, model.backend, model.id, str(model.context_size))
     return "b" + sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
 
 

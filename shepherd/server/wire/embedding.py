@@ -1,13 +1,12 @@
 """Requests for vectors and rankings to a model, for any API."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from shepherd.backends.base import Backend, ModelInfo
+from shepherd.backends.base import ModelInfo
 from shepherd.backends.embedding import Embedder, EmbeddingInput, Embeddings, Ranking, RankingInput
 from shepherd.errors import ContextFullError
 from shepherd.json_text import to_json
@@ -33,11 +32,7 @@ async def embedded(
 
     Raises ApiError, for an input that does not fit too; `param` is the field of the inputs.
     """
-
-    async def embed(embedder: Embedder) -> Embeddings:
-        return await embedder.embed(inputs)
-
-    work = _work(context, model, inputs, embed, param)
+    work = _work(context, model, inputs, lambda embedder: embedder.embed(inputs), param)
     return await while_connected(request.receive, work)
 
 
@@ -50,8 +45,8 @@ async def ranked(
 ) -> tuple[Ranking, ModelInfo]:
     """`embedded` for scores of documents."""
 
-    async def rank(embedder: Embedder) -> Ranking:
-        return await embedder.rank(inputs.query, inputs.documents)
+    def rank(embedder: Embedder) -> Coroutine[Any, Any, Ranking]:
+        return embedder.rank(inputs.query, inputs.documents)
 
     work = _work(context, model, inputs, rank, param)
     return await while_connected(request.receive, work)
@@ -64,15 +59,18 @@ async def _work(
     work: Callable[[Embedder], Coroutine[Any, Any, T]],
     param: str,
 ) -> tuple[T, ModelInfo]:
-    leasing = context.monitor.leased(context.models, model)
-    async with leasing as backend, _reporting(backend, param):
+    """The result of `work` with the model, and the model; the tokens that it read are counted."""
+    async with context.monitor.leased(context.models, model) as backend:
         embedder = backend.info.embedder
         if embedder is None:
-            raise no_embedder(backend.info)
+            raise _no_embedder(backend.info)
         count = partial(embedder.count, inputs)
-        async with context.meter.reading(backend.info.id, count) as read:
-            result = await work(embedder)
-            read.tokens = result.tokens
+        try:
+            async with context.meter.reading(backend.info.id, count) as read:
+                result = await work(embedder)
+                read.tokens = result.tokens
+        except ContextFullError as error:
+            raise _too_long(error, backend.info.context_size, param) from error
         context.monitor.note_tokens(result.tokens)
         return result, backend.info
 
@@ -82,7 +80,7 @@ def json_array(items: Iterable[object]) -> str:
     return f"[{','.join(map(to_json, items))}]"
 
 
-def no_embedder(info: ModelInfo) -> ApiError:
+def _no_embedder(info: ModelInfo) -> ApiError:
     """The error for a model that only writes text."""
     message = (
         f"The model {info.id} writes text and makes no embeddings. Serve a model that does: "
@@ -91,16 +89,8 @@ def no_embedder(info: ModelInfo) -> ApiError:
     return ApiError(400, message, "unsupported_model", "model")
 
 
-@asynccontextmanager
-async def _reporting(backend: Backend, param: str) -> AsyncGenerator[None]:
-    """Reports an input that does not fit with both numbers of tokens."""
-    try:
-        yield
-    except ContextFullError as error:
-        raise _too_long(error, backend.info.context_size, param) from error
-
-
 def _too_long(error: ContextFullError, size: int, param: str) -> ApiError:
+    """The error for an input that does not fit, with both numbers of tokens if they are known."""
     tokens = error.prompt_tokens
     if tokens is None or not size:
         return ApiError(400, str(error), CONTEXT_FULL, param)
