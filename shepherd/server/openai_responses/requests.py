@@ -247,6 +247,8 @@ class ResponseRecord(Struct):
     def body(self) -> JsonObject:
         """The response object."""
         request = self.request
+        is_incomplete = self.status is Status.INCOMPLETE
+        reasoning = request.reasoning or Reasoning()
         body: JsonObject = {
             "id": self.id,
             "object": "response",
@@ -255,11 +257,11 @@ class ResponseRecord(Struct):
             "status": self.status.value,
             "background": bool(request.background),
             "error": None if self.error is None else _error(self.error),
-            "incomplete_details": self._incomplete(),
+            "incomplete_details": {"reason": "max_output_tokens"} if is_incomplete else None,
             "model": self.model,
             "output": list(self.output),
             "parallel_tool_calls": request.parallel_tool_calls is not False,
-            "reasoning": _reasoning(request),
+            "reasoning": {"effort": reasoning.effort, "summary": reasoning.summary_style},
             "service_tier": "default",
             "store": self.stored,
             "text": _text(request),
@@ -271,15 +273,6 @@ class ResponseRecord(Struct):
         body |= {name: getattr(request, name) for name in _ECHOED}
         return body | ({"truncated_items": self.truncated_items} if self.truncated_items else {})
 
-    def _incomplete(self) -> JsonObject | None:
-        return {"reason": "max_output_tokens"} if self.status is Status.INCOMPLETE else None
-
-
-def _reasoning(request: ResponsesRequest) -> JsonObject:
-    reasoning = request.reasoning
-    effort = reasoning.effort if reasoning is not None else None
-    return {"effort": effort, "summary": reasoning.summary_style if reasoning else None}
-
 
 def _tool(tool: JsonObject) -> JsonObject:
     """A tool as it was sent; a function has each field that the published schema requires."""
@@ -287,9 +280,9 @@ def _tool(tool: JsonObject) -> JsonObject:
 
 
 def _text(request: ResponsesRequest) -> JsonObject:
-    options = request.text
-    text: JsonObject = {"format": (options.format if options else None) or {"type": "text"}}
-    return text | ({"verbosity": options.verbosity} if options and options.verbosity else {})
+    options = request.text or TextOptions()
+    text: JsonObject = {"format": options.format or {"type": "text"}}
+    return text | ({"verbosity": options.verbosity} if options.verbosity else {})
 
 
 def _error(error: ApiError) -> JsonObject:

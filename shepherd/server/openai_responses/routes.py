@@ -79,7 +79,7 @@ class Creator(Struct, frozen=True):
         )
         if not body.stream:
             await creation.keep()
-        if creation.record.stored != stored:
+        if creation.record.stored != stored:  # it could not be stored, and must say so
             return JsonResponse(creation.record.body())
         return response
 

@@ -2,7 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from msgspec import Struct
@@ -81,34 +82,45 @@ class Toolset(Struct, frozen=True):
 
 def toolset(values: Sequence[JsonObject], model: ModelInfo) -> Toolset:
     """The tools of a request; raises ApiError that names the place of a mistake."""
-    offered: list[OfferedTool] = []
-    left_out: list[str] = []
+    reader = _ToolReader(model)
     for index, value in enumerate(values):
-        tool = _parsed(value, f"tools.{index}")
-        if tool is None:
-            left_out.append(_type_name(value["type"]))
-        elif isinstance(tool, NamespaceTool):
-            offered += _nested(tool, f"tools.{index}", model, left_out)
-        else:
-            offered.append(_offered(tool, f"tools.{index}", model))
-        if len(offered) > MAX_TOOLS:
+        reader.add(value, f"tools.{index}")
+        if len(reader.offered) > MAX_TOOLS:
             raise invalid("tools", f"must be at most {MAX_TOOLS:,} tools, also in namespaces")
-    return Toolset(_unambiguous(offered), tuple(left_out))
+    return Toolset(_unambiguous(reader.offered), tuple(reader.left_out))
 
 
-def _nested(
-    group: NamespaceTool, param: str, model: ModelInfo, left_out: list[str]
-) -> Iterator[OfferedTool]:
-    for index, value in enumerate(group.tools):
-        tool = _parsed(value, f"{param}.tools.{index}")
-        if tool is None or isinstance(tool, NamespaceTool):
-            left_out.append(_type_name(value["type"]))
-            continue
-        offered = _offered(tool, f"{param}.tools.{index}", model)
-        about = f"Part of {group.name}: {group.description}" if group.description else ""
-        lines = filter(None, (offered.spec.description, about))
-        spec = replace(offered.spec, description="\n".join(lines))
-        yield replace(offered, spec=spec, namespace=group.name)
+@dataclass(slots=True)
+class _ToolReader:
+    """Reads the tools of a request; `left_out` are the types of those that only OpenAI runs."""
+
+    model: ModelInfo
+    offered: list[OfferedTool] = field(default_factory=list[OfferedTool])
+    left_out: list[str] = field(default_factory=list[str])
+
+    def add(self, value: JsonObject, param: str, group: NamespaceTool | None = None) -> None:
+        """Add the tool at `param`, which is one of `group`, or all tools of a namespace."""
+        tool = _parsed(value, param)
+        if tool is None or (group is not None and isinstance(tool, NamespaceTool)):
+            kind: str = value["type"]
+            self.left_out.append(kind if _TYPE.fullmatch(kind) else ascii(kind[:64]))
+        elif isinstance(tool, NamespaceTool):
+            for index, nested in enumerate(tool.tools):
+                self.add(nested, f"{param}.tools.{index}", tool)
+        else:
+            self.offered.append(self._in_group(tool, param, group))
+
+    def _in_group(
+        self, tool: FunctionTool | TypedCustomTool, param: str, group: NamespaceTool | None
+    ) -> OfferedTool:
+        if isinstance(tool, TypedCustomTool):
+            tool.check_format(self.model, f"{param}.format")
+        spec = tool.to_spec()
+        if group is not None and group.description:
+            lines = (spec.description, f"Part of {group.name}: {group.description}")
+            spec = replace(spec, description="\n".join(filter(None, lines)))
+        namespace = group.name if group is not None else ""
+        return OfferedTool(spec, tool.name, namespace, custom=isinstance(tool, TypedCustomTool))
 
 
 def _parsed(value: JsonObject, param: str) -> FunctionTool | TypedCustomTool | NamespaceTool | None:
@@ -120,28 +132,13 @@ def _parsed(value: JsonObject, param: str) -> FunctionTool | TypedCustomTool | N
     model = _MODELS.get(kind)
     if model is None:
         return None
-    fields = cast(JsonObject, value["function"]) if _is_chat_tool(value) else value
+    fields = value
+    if "name" not in value and isinstance(value.get("function"), dict):
+        fields = cast(JsonObject, value["function"])  # as the chat API has it
     try:
         return model.model_validate({**fields, "type": kind})
     except ValidationError as error:
         raise at_param(invalid_body(error), param) from error
-
-
-def _type_name(kind: str) -> str:
-    """A type for the log, which may be any text."""
-    return kind if _TYPE.fullmatch(kind) else ascii(kind[:64])
-
-
-def _is_chat_tool(value: JsonObject) -> bool:
-    """Whether the tool is in the form of the chat API, where a function is an object of its own."""
-    return "name" not in value and isinstance(value.get("function"), dict)
-
-
-def _offered(tool: FunctionTool | TypedCustomTool, param: str, model: ModelInfo) -> OfferedTool:
-    if isinstance(tool, FunctionTool):
-        return OfferedTool(tool.to_spec(), tool.name)
-    tool.check_format(model, f"{param}.format")
-    return OfferedTool(tool.to_spec(), tool.name, custom=True)
 
 
 def _unambiguous(tools: Sequence[OfferedTool]) -> tuple[OfferedTool, ...]:
@@ -164,25 +161,24 @@ def choose(choice: Any, offered: Toolset, *, single: bool) -> tuple[Toolset, Too
         return offered, None
     if choice == "none":
         return Toolset(), None
-    if choice == "required":
-        return _required(offered, single=single)
-    if not isinstance(choice, dict):
-        raise invalid(_CHOICE, 'must be "none", "auto", "required" or an object with a type')
-    fields = cast(JsonObject, choice)
-    kind: Any = fields.get("type")
-    if kind == "allowed_tools":
-        kept, required = _allowed(fields, offered)
-        return _required(kept, single=single) if required else (kept, None)
-    if kind in _CALLED:
-        tool = _named(fields, offered, _CHOICE)
-        return offered, ToolChoice(tool.spec.name, single=single)
-    raise unsupported(_CHOICE, f"tool_choice: tools of type {str(kind)[:40]!r} do not run here.")
-
-
-def _required(offered: Toolset, *, single: bool) -> tuple[Toolset, ToolChoice]:
-    if not offered.tools:
+    kept = offered
+    if choice != "required":
+        if not isinstance(choice, dict):
+            raise invalid(_CHOICE, 'must be "none", "auto", "required" or an object with a type')
+        fields = cast(JsonObject, choice)
+        kind: Any = fields.get("type")
+        if kind in _CALLED:
+            tool = _named(fields, offered, _CHOICE)
+            return offered, ToolChoice(tool.spec.name, single=single)
+        if kind != "allowed_tools":
+            message = f"tool_choice: tools of type {str(kind)[:40]!r} do not run here."
+            raise unsupported(_CHOICE, message)
+        kept, is_required = _allowed(fields, offered)
+        if not is_required:
+            return kept, None
+    if not kept.tools:
         raise invalid(_CHOICE, "a call is required, but no tools are offered")
-    return offered, ToolChoice(single=single)
+    return kept, ToolChoice(single=single)
 
 
 def _allowed(choice: JsonObject, offered: Toolset) -> tuple[Toolset, bool]:
@@ -199,7 +195,7 @@ def _allowed(choice: JsonObject, offered: Toolset) -> tuple[Toolset, bool]:
         kind: Any = named.get("type")
         if kind == "namespace" and isinstance(named.get("name"), str):
             kept += [tool for tool in offered.tools if tool.namespace == named["name"]]
-        elif kind in _CALLED or not isinstance(kind, str):
+        elif kind in _CALLED or not isinstance(kind, str):  # tools of other types do not run here
             kept.append(_named(named, offered, f"{_CHOICE}.tools.{index}"))
     tools = tuple(tool for tool in offered.tools if tool in kept)
     return replace(offered, tools=tools), mode == "required"
