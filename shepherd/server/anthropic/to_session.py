@@ -3,8 +3,9 @@
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import takewhile
+
+from msgspec import Struct, field
 
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec

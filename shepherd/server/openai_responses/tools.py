@@ -3,10 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 from pydantic import Field, ValidationError
 
@@ -90,8 +89,7 @@ def toolset(values: Sequence[JsonObject], model: ModelInfo) -> Toolset:
     return Toolset(_unambiguous(reader.offered), tuple(reader.left_out))
 
 
-@dataclass(slots=True)
-class _ToolReader:
+class _ToolReader(Struct):
     """Reads the tools of a request; `left_out` are the types of those that only OpenAI runs."""
 
     model: ModelInfo

@@ -1,7 +1,8 @@
 """Prompts without messages: texts, numbers of tokens, and lists of them."""
 
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from shepherd.errors import ImageError
 from shepherd.images import Image
