@@ -64,11 +64,6 @@ class Dialog:
         """Whether a yes is about to take effect."""
         return self._chosen_at is not None
 
-    @property
-    def rules_paged(self) -> bool:
-        """Whether the marked entry's rules are part of the paged text."""
-        return self._rules_paged
-
     def page_rules(self, *, paged: bool) -> None:
         """Put the marked entry's rules at the end of the text if they need too many rows."""
         if paged != self._rules_paged:

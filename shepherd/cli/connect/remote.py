@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
 
+from msgspec import convert
+
 from shepherd.cli.connect.client import RemoteUpdate, SharedSessionClient
 from shepherd.conversation.shared.updates import UpdateKind, to_event
 from shepherd.errors import BackendError, ShepherdError
@@ -13,9 +15,9 @@ from shepherd.events import Event, FinishReason
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Role, ToolCall, message_from_json
 from shepherd.tasks import end_tasks
-from shepherd.tools.base import Access, AccessKind, Claim
-from shepherd.tools.permissions.approval import DENIED_BY_USER, Approval, ApprovalRequest, Approver
-from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
+from shepherd.tools.base import Access
+from shepherd.tools.permissions.approval import DENIED_BY_USER, ApprovalRequest, Approver
+from shepherd.tools.permissions.rules import Rule
 
 MAX_REMEMBERED = 100
 WITHDRAWAL_SECONDS = 10.0
@@ -223,58 +225,28 @@ class RemoteQuestions:
 
     async def _answer(self, key: str, data: JsonObject) -> None:
         approval = await self._approver.ask(approval_request(data))
+        reason = approval.feedback
+        if not reason and approval.reason != DENIED_BY_USER:  # that is what the server says itself
+            reason = approval.reason
         try:
-            await self._client.decide(
-                key, approval.choice.value, reason_of(approval), approval.values
-            )
+            await self._client.decide(key, approval.choice.value, reason, approval.values)
         except ShepherdError as error:
             self._notice(f"the answer did not reach the server: {error}")
 
 
 def approval_request(data: JsonObject) -> ApprovalRequest:
     """The question of an `approval_needed`."""
+    key = str(data.get("key", ""))
     call = ToolCall(str(data["call_id"]), str(data["tool"]), dict(data["arguments"]))
     return ApprovalRequest(
         call=call,
-        accesses=_accesses(data.get("accesses", [])),
+        accesses=convert(data.get("accesses", []), tuple[Access, ...]),
         preview=str(data["preview"]),
-        session=_rules(data["session"]),
-        always=_rules(data["always"]),
+        session=convert(data["session"], tuple[Rule, ...]),
+        always=convert(data["always"], tuple[Rule, ...]),
         cause=str(data["cause"]),
-        caller=_caller(data),
+        # the model behind a tool, or the key of the client behind the agent
+        caller=str(data.get("asker", "")) or (f"the key {key}" if key else ""),
         sandbox=str(data.get("sandbox", "")),
         fields=tuple(map(str, data.get("fields", []))),
-    )
-
-
-def _caller(data: JsonObject) -> str:
-    """The model behind a tool, or the key of the client behind the agent."""
-    key = str(data.get("key", ""))
-    return str(data.get("asker", "")) or (f"the key {key}" if key else "")
-
-
-def reason_of(approval: Approval) -> str:
-    """The reason for the model with the answer."""
-    if approval.feedback or approval.reason == DENIED_BY_USER:
-        return approval.feedback
-    return approval.reason
-
-
-def _accesses(data: list[JsonObject]) -> tuple[Access, ...]:
-    return tuple(
-        Access(AccessKind(access["kind"]), str(access["target"]), Claim(access["claim"]))
-        for access in data
-    )
-
-
-def _rules(data: list[JsonObject]) -> tuple[Rule, ...]:
-    return tuple(
-        Rule(
-            str(rule["tool"]),
-            str(rule["pattern"]),
-            Decision(rule["decision"]),
-            str(rule["scope"]),
-            Lifetime(rule["lifetime"]),
-        )
-        for rule in data
     )

@@ -183,28 +183,15 @@ def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) ->
         else:
             actions.stop()
 
-    @keys.add("escape", filter=alone & ~is_searching & (busy | has_completions), eager=True)
-    @keys.add("escape", filter=alone & ~is_searching & emacs_mode, eager=True)
-    def _(_event: KeyPressEvent) -> None:
-        escape.press()
-
+    # in vi's mode, Esc leaves the insertion unless there is something to stop
+    can_press = alone & ~is_searching & (busy | has_completions | emacs_mode)
+    bind(keys, "escape", escape.press, when=can_press)
+    answering = Condition(asking)
     # two presses that arrive together
-    @keys.add("escape", "escape", filter=Condition(escape.is_idle) & ~is_searching)
-    def _(_event: KeyPressEvent) -> None:
-        actions.rewind()
-
-    @keys.add("s-tab", filter=~Condition(asking) & ~has_completions & ~is_searching)
-    def _(_event: KeyPressEvent) -> None:
-        actions.turn_mode()
-
-    @keys.add("c-z")
-    def _(event: KeyPressEvent) -> None:
-        event.app.suspend_to_background()
-
-    @keys.add("c-d", filter=Condition(lambda: not prompt.text))
-    def _(_event: KeyPressEvent) -> None:
-        actions.leave()
-
+    bind(keys, ("escape", "escape"), actions.rewind, when=Condition(escape.is_idle) & ~is_searching)
+    bind(keys, "s-tab", actions.turn_mode, when=~answering & ~has_completions & ~is_searching)
+    bind(keys, "c-z", lambda: get_app().suspend_to_background())
+    bind(keys, "c-d", actions.leave, when=Condition(lambda: not prompt.text))
     return keys
 
 
