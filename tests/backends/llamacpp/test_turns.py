@@ -87,7 +87,7 @@ def test_a_much_shorter_prompt_overtakes() -> None:
 
 def test_prompts_are_read_one_after_the_other(long_llama: Path) -> None:
     floor = Floor(long_llama, 4)
-    jobs = [floor.start(prompt(length, length), 1) for length in (3_000, 2_900, 400, 2_800)]
+    jobs = [floor.start(prompt(length, length), 1) for length in (1_500, 1_450, 400, 1_400)]
     order: list[Job] = []
     while not floor.scheduler.idle():
         floor.scheduler.step()
@@ -101,16 +101,16 @@ def test_prompts_are_read_one_after_the_other(long_llama: Path) -> None:
 def test_an_overtaken_prompt_goes_on_where_it_was(long_llama: Path) -> None:
     """Its answer is the same, and what it has read itself does not count as cached."""
     alone = Floor(long_llama, 4)
-    job = alone.start(prompt(3_000, 1), 8)
+    job = alone.start(prompt(1_600, 1), 8)
     alone.run()
     expected = alone.answer(job)
     alone.close()
     floor = Floor(long_llama, 4)
-    long = floor.start(prompt(3_000, 1), 8)
+    long = floor.start(prompt(1_600, 1), 8)
     floor.scheduler.step()
     assert long.sequence is not None
     read = len(long.sequence.tokens)
-    assert 0 < read < 1_000
+    assert 0 < read < 600
     short = floor.start(prompt(500, 2), 8)
     floor.scheduler.step()
     assert long.sequence is None
@@ -120,7 +120,7 @@ def test_an_overtaken_prompt_goes_on_where_it_was(long_llama: Path) -> None:
     assert ended == [short, long]
     assert long.cached == 0
     decoded = sum(len(span.tokens) for batch in floor.context.batches for span in batch)
-    assert decoded <= 3_000 + 500 + 2 * 8 + 1  # nothing was read twice
+    assert decoded <= 1_600 + 500 + 2 * 8 + 1  # nothing was read twice
     floor.close()
 
 
@@ -139,7 +139,7 @@ def test_nobody_overtakes_if_there_is_no_other_sequence(long_llama: Path) -> Non
 
 def test_a_long_prompt_ends_beside_ever_new_ones_that_overtake_it(long_llama: Path) -> None:
     floor = Floor(long_llama, 4)
-    long = floor.start(prompt(3_000), 1)
+    long = floor.start(prompt(1_500), 1)
     number = 0
     while not long.ready:
         while len(floor.scheduler.jobs) < 4:
