@@ -82,19 +82,14 @@ class ServerAddress(Struct, frozen=True, kw_only=True):
     def _place(self) -> tuple[Path | None, str]:
         """The socket, or None and the address."""
         if self.socket is not None or self.url is not None:
-            return self.socket, _without_api_path(self.url or "")
-
+            url = (self.url or "").rstrip("/")
+            return self.socket, url.removesuffix("/v1")  # which clients of OpenAI's API need
         section = load_config(Path.cwd(), os.environ).server
         if section.socket:
             return Path(section.socket).expanduser(), ""
         scheme = "https" if section.tls_cert else "http"
         host = f"[{section.host}]" if ":" in section.host else section.host
         return None, f"{scheme}://{host}:{section.port}"
-
-
-def _without_api_path(url: str) -> str:
-    """The server's address without the `/v1` that OpenAI's clients need."""
-    return url.rstrip("/").removesuffix("/v1")
 
 
 @ctl.command("status")

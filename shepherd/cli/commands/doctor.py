@@ -7,14 +7,16 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from shepherd.backends.opening import SCRIPT_PREFIX
 from shepherd.cli.request import overrides_of
@@ -27,7 +29,6 @@ from shepherd.config.section import SandboxMode
 from shepherd.config.settings import Config
 from shepherd.conversation.toolbox import build_policy
 from shepherd.errors import ConfigError, ShepherdError
-from shepherd.messages import JsonObject
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.own_programs import own_program, packaged_program
 from shepherd.plugins import PluginError, installed_plugins
@@ -56,14 +57,6 @@ class Check(Struct, frozen=True):
     text: str
     advice: tuple[str, ...] = ()
 
-    def to_json(self) -> JsonObject:
-        return {
-            "name": self.name,
-            "state": self.state.value,
-            "text": self.text,
-            "advice": list(self.advice),
-        }
-
 
 def doctor(
     context: typer.Context,
@@ -79,7 +72,7 @@ def doctor(
     checks = check_all(Path.cwd(), os.environ, overrides_of(context))
     broken = [check.name for check in checks if check.state is State.BROKEN]
     if as_json:
-        result = {"ok": not broken, "checks": [check.to_json() for check in checks]}
+        result = {"ok": not broken, "checks": [asdict(check) for check in checks]}
         typer.echo(json.dumps(result, ensure_ascii=False, indent=2))
     else:
         for check in checks:
@@ -105,7 +98,7 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
         config, problem = Config(), str(error)
     return [
         Check("shepherd", State.OK, f"{__version__} on {platform.platform(terse=True)}"),
-        _python(),
+        Check("python", State.OK, f"{platform.python_version()} at {sys.executable}"),
         _settings(config, paths, cwd, problem),
         _directories(paths),
         check_sandbox(config.tools.sandbox, find_box()),
@@ -119,10 +112,6 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
         _programs(),
         _keyring(),
     ]
-
-
-def _python() -> Check:
-    return Check("python", State.OK, f"{platform.python_version()} at {sys.executable}")
 
 
 def _settings(config: Config, paths: Paths, cwd: Path, problem: str) -> Check:
@@ -141,15 +130,15 @@ def _settings(config: Config, paths: Paths, cwd: Path, problem: str) -> Check:
 
 def _directories(paths: Paths) -> Check:
     places = (paths.config, paths.state, paths.data, paths.cache)
-    closed = [str(place) for place in places if not _is_writable(place)]
+    closed = [str(place) for place in places if not _can_be_written(place)]
     if not closed:
         return Check("directories", State.OK, ", ".join(map(str, places)))
     advice = "Make them writable, or name others with XDG_CONFIG_HOME and the like."
     return Check("directories", State.BROKEN, f"can't write to {', '.join(closed)}", (advice,))
 
 
-def _is_writable(place: Path) -> bool:
-    """Whether the directory can be written or created."""
+def _can_be_written(place: Path) -> bool:
+    """Whether the directory can be written, or created if it does not exist."""
     existing = next(p for p in (place, *place.parents) if p.exists())
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
@@ -173,14 +162,16 @@ def check_sandbox(mode: SandboxMode, finding: Finding) -> Check:
 def _model(config: Config) -> Iterator[Check]:
     in_process = not config.model.provider
     broken = State.BROKEN if in_process else State.NOTE
+    yield _tried("llama.cpp", _llamacpp, broken)
+    yield _tried("model", partial(_model_file, config), broken)
+
+
+def _tried(name: str, check: Callable[[], str], otherwise: State) -> Check:
+    """The text that `check` returns, or its error as a problem of the state `otherwise`."""
     try:
-        yield Check("llama.cpp", State.OK, _llamacpp())
+        return Check(name, State.OK, check())
     except (ShepherdError, OSError) as error:
-        yield Check("llama.cpp", broken, str(error))
-    try:
-        yield Check("model", State.OK, _model_file(config))
-    except ShepherdError as error:
-        yield Check("model", broken, str(error))
+        return Check(name, otherwise, str(error))
 
 
 def _llamacpp() -> str:
@@ -203,7 +194,7 @@ def _workers(config: Config) -> Iterator[Check]:
     """Each RPC worker of the settings, asked for its devices."""
     if not config.llamacpp.rpc_servers:
         return
-    from shepherd.backends.llamacpp.rpc.protocol import parse_addresses, probe
+    from shepherd.backends.llamacpp.rpc.protocol import Address, parse_addresses, probe
     from shepherd.backends.llamacpp.rpc.workers import rpc_library
 
     broken = State.NOTE if config.model.provider else State.BROKEN
@@ -213,31 +204,25 @@ def _workers(config: Config) -> Iterator[Check]:
     except ShepherdError as error:
         yield Check("rpc", broken, str(error))
         return
+
+    def devices(address: Address) -> str:
+        sizes = (f"{d.free / _GIB:.1f} of {d.total / _GIB:.1f}" for d in probe(address).devices)
+        return f"{address} ({', '.join(f'{size} GiB free' for size in sizes)})"
+
     for address in addresses:
-        try:
-            devices = probe(address).devices
-        except ShepherdError as error:
-            yield Check("rpc", broken, str(error))
-            continue
-        sizes = ", ".join(
-            f"{device.free / _GIB:.1f} of {device.total / _GIB:.1f} GiB free" for device in devices
-        )
-        yield Check("rpc", State.OK, f"{address} ({sizes})")
+        yield _tried("rpc", partial(devices, address), broken)
 
 
 def _database(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
     if not config.server.database:
         return
-    from shepherd.cli.serve.database import configured_database
+    from shepherd.cli.serve.database import required_database
 
-    try:
-        database = configured_database(config, env)
-        if database is not None:
-            database.check()
-    except ShepherdError as error:
-        yield Check("database", State.BROKEN, str(error))
-    else:
-        yield Check("database", State.OK, f"{config.server.database} answers")
+    def answer() -> str:
+        required_database(config, env).check()
+        return f"{config.server.database} answers"
+
+    yield _tried("database", answer, State.BROKEN)
 
 
 def _model_file(config: Config) -> str:
@@ -274,8 +259,9 @@ def _providers(paths: Paths, env: Mapping[str, str]) -> Iterator[Check]:
     for provider in providers:
         check = _provider(book, provider)
         yield check
-        reads_key = provider.api_key == "keyring"  # that may open a window
-        if len(provider.urls) > 1 and check.state is State.OK and not reads_key:
+        opens_window = provider.api_key == "keyring"  # a keyring may ask for its password
+        is_usable = check.state is State.OK and not opens_window
+        if len(provider.urls) > 1 and is_usable and provider.type in PROVIDER_TYPES:
             yield from _upstreams(book, provider)
 
 
@@ -294,10 +280,28 @@ def _provider(book: ProviderBook, provider: Provider) -> Check:
 
 def _upstreams(book: ProviderBook, provider: Provider) -> Iterator[Check]:
     """One check for each of several servers; the others take the requests of a silent one."""
-    for url, problem in check_upstreams(book, provider):
+    for url, problem in zip(provider.urls, asyncio.run(_problems(book, provider)), strict=True):
         text = f"{provider.name}: {url} {'does not answer' if problem else 'answers'}"
         state, advice = (State.NOTE, (problem,)) if problem else (State.OK, ())
         yield Check("upstream", state, text, advice)
+
+
+async def _problems(book: ProviderBook, provider: Provider) -> list[str]:
+    """Why each server does not answer one request for its models; "" if it does."""
+    return await asyncio.gather(*(_problem(book, provider.at(url)) for url in provider.urls))
+
+
+async def _problem(book: ProviderBook, provider: Provider) -> str:
+    from shepherd.backends.connect import check_answer  # imports an HTTP client
+
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            await check_answer(provider, book)
+    except TimeoutError:
+        return f"It gave no answer in {_ANSWER_SECONDS:.0f} s."
+    except ShepherdError as error:
+        return str(error)
+    return ""
 
 
 def _servers(config: Config, paths: Paths, cwd: Path) -> Iterator[Check]:
@@ -365,29 +369,3 @@ def _keyring() -> Check:
     usable = not name.endswith((".fail", ".null"))
     text = name if usable else "none; keys of providers can be kept in a private file"
     return Check("keyring", State.OK if usable else State.NOTE, text)
-
-
-def check_upstreams(book: ProviderBook, provider: Provider) -> list[tuple[str, str]]:
-    """Each address, and why its server does not answer; "" if it does.
-
-    All servers get one request for their models. Those of a plugin get none.
-    """
-    return asyncio.run(_check_all(book, provider)) if provider.type in PROVIDER_TYPES else []
-
-
-async def _check_all(book: ProviderBook, provider: Provider) -> list[tuple[str, str]]:
-    checks = (_problem(book, provider.at(url)) for url in provider.urls)
-    return list(zip(provider.urls, await asyncio.gather(*checks), strict=True))
-
-
-async def _problem(book: ProviderBook, provider: Provider) -> str:
-    from shepherd.backends.connect import check_answer  # imports an HTTP client
-
-    try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            await check_answer(provider, book)
-    except TimeoutError:
-        return f"It gave no answer in {_ANSWER_SECONDS:.0f} s."
-    except ShepherdError as error:
-        return str(error)
-    return ""

@@ -9,6 +9,7 @@ import typer
 
 from shepherd.cli.commands.output import note, show, show_rows, size_text
 from shepherd.cli.request import loaded_config
+from shepherd.config.llamacpp import MIN_CONTEXT
 from shepherd.config.settings import Config
 from shepherd.errors import ModelLoadError
 from shepherd.models import BUILTIN_NAME, builtin_model
@@ -16,6 +17,9 @@ from shepherd.models import BUILTIN_NAME, builtin_model
 if TYPE_CHECKING:
     from shepherd.backends.llamacpp.native.gguf import ModelSummary
     from shepherd.cli.commands.model_ollama import OllamaModels
+
+LISTED_CONTEXT = 8192
+"""Tokens of context with which a model of the list fits into the memory, or not."""
 
 HOW_TO_GET = "`shepherd model pull OWNER/NAME` gets one"
 
@@ -108,12 +112,18 @@ def pull(
 
     An interrupted download continues where it stopped.
     """
-    _hide_bars_without_terminal()
+    if not sys.stderr.isatty():
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     try:
         if provider:
             _ollama(provider).pull(name)
-        else:
-            _pull_file(name, _models_dir(loaded_config(context)))
+            return
+        from shepherd.catalog.hub import pull as pull_model  # imports huggingface_hub
+
+        directory = _models_dir(loaded_config(context))
+        path = pull_model(name, directory, note)
+        typer.echo(str(path))
+        note(f"`shepherd --model {path.relative_to(directory)}` talks to it.")
     except KeyboardInterrupt:
         note("Stopped; the same command goes on from here.")
         raise
@@ -128,24 +138,10 @@ def unload(
     _ollama(provider).unload(name)
 
 
-def _pull_file(name: str, directory: Path) -> None:
-    from shepherd.catalog.hub import pull as pull_model  # imports huggingface_hub
-
-    path = pull_model(name, directory, note)
-    typer.echo(str(path))
-    note(f"`shepherd --model {path.relative_to(directory)}` talks to it.")
-
-
 def _ollama(provider: str) -> "OllamaModels":
     from shepherd.cli.commands.model_ollama import OllamaModels  # imports httpx
 
     return OllamaModels(provider)
-
-
-def _hide_bars_without_terminal() -> None:
-    """Switch progress bars off if stderr is not a terminal."""
-    if not sys.stderr.isatty():
-        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 
 def _models_dir(config: Config) -> Path:
@@ -154,6 +150,9 @@ def _models_dir(config: Config) -> Path:
 
 def _file_line(summary: "ModelSummary") -> str:
     """A model file in one line, without its name."""
+    from shepherd.backends.llamacpp.native.devices import available_memory
+
+    needed = summary.needs(min(summary.context, LISTED_CONTEXT))
     context = f"{summary.context:,} tokens" if summary.context else "?"
     parts = [
         f"{size_text(summary.size):>9}",
@@ -161,7 +160,7 @@ def _file_line(summary: "ModelSummary") -> str:
         f"{summary.quantisation:<7}",
         f"{context:>15}",
         f"{summary.family:<8}",
-        _fits(summary, min(summary.context, 8192)),
+        "fits" if needed <= available_memory() else "too large for the memory",
     ]
     return "  ".join(parts).rstrip()
 
@@ -182,12 +181,6 @@ def _memory_text(summary: "ModelSummary", context: int, *, fitted: int = 0) -> s
         return f"{text}; {size_text(available)} are free: it loads with {fitted:,} tokens"
     room = (available - summary.size) // summary.cache_bytes if summary.cache_bytes else 0
     if room > 0:
-        fitting = room // 256 * 256
+        fitting = room // MIN_CONTEXT * MIN_CONTEXT  # llama.cpp rounds up to such multiples
         return f"{text}; of {size_text(available)} free: fits with --context-size {fitting}"
     return f"{text}; too large: {size_text(available)} are free"
-
-
-def _fits(summary: "ModelSummary", context: int) -> str:
-    from shepherd.backends.llamacpp.native.devices import available_memory
-
-    return "fits" if summary.needs(context) <= available_memory() else "too large for the memory"

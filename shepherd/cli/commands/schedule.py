@@ -48,7 +48,9 @@ def add_job(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Run a prompt at set times."""
     expression, store = parse_cron(times), _store()
-    text = _prompt(prompt)
+    text = sys.stdin.read(MAX_PIPED + 1) if prompt == "-" else prompt
+    if not text.strip():
+        raise UsageError("The prompt is empty.")
     if timer not in ("", "systemd", "cron"):
         raise UsageError("--timer must be systemd or cron.")
     if name:
@@ -141,14 +143,6 @@ def _summary(run: Run) -> str:
     denied = f"  {run.denied} denied" if run.denied else ""
     session = f"  session {run.session}" if run.session else ""
     return f"{run.started}  exit {run.exit_code}  {run.seconds:.1f} s{denied}{session}"
-
-
-def _prompt(text: str) -> str:
-    if text == "-":
-        text = sys.stdin.read(MAX_PIPED + 1)
-    if not text.strip():
-        raise UsageError("The prompt is empty.")
-    return text
 
 
 def _store() -> JobStore:

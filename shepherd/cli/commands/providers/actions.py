@@ -1,4 +1,7 @@
-"""The actions of provider commands, in the shell and in the prompt."""
+"""The actions of provider commands, in the shell and in the prompt.
+
+Keys are read and written in threads, because a keyring may wait for its user's password.
+"""
 
 import asyncio
 import os
@@ -27,6 +30,8 @@ from shepherd.validation import did_you_mean
 SETTING = "model.provider"
 KEY = "api_key"
 _PLACES = ("", "none", "file", "keyring")
+"""Places of a key that are no variables; any other text is a key itself."""
+
 _HEADER = "headers."
 _NUMBERS: Mapping[object, type[int] | type[float]] = {int: int, float: float}
 
@@ -126,7 +131,6 @@ async def use_provider(console: Console, selector: str) -> int:
 
 async def test_provider(console: Console, selector: str) -> int:
     """Request the provider's models and its context size."""
-
     return await run_test(console.book.pick(selector), console.book, console.show)
 
 
@@ -184,11 +188,13 @@ def _changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Pr
     Raises UsageError.
     """
     key = key if key.startswith(_HEADER) else key.replace("-", "_")
-    if key == "api_key" and not _is_place(value):
+    is_place = value in _PLACES or value.startswith(ENVIRONMENT)
+    if key == KEY and not is_place:
         return _with_key(provider, value, book)
     values = provider.model_dump(exclude_defaults=True)
     if key.startswith(_HEADER):
-        values["headers"] = _headers(provider, key.removeprefix(_HEADER), value)
+        headers = {**provider.headers, key.removeprefix(_HEADER): value}
+        values["headers"] = {name: text for name, text in headers.items() if text}
     else:
         values[key] = _parsed(key, value)
     return _checked(provider.name, values)
@@ -199,7 +205,7 @@ def _with_key(provider: Provider, secret: str, book: ProviderBook) -> Provider:
     place = provider.api_key if provider.api_key == "keyring" else "file"
     book.secrets.store(provider.name, secret, place)
     values = provider.model_dump(exclude_defaults=True)
-    return _checked(provider.name, {**values, "api_key": place})
+    return _checked(provider.name, {**values, KEY: place})
 
 
 def _checked(name: str, values: Mapping[str, object]) -> Provider:
@@ -210,17 +216,8 @@ def _checked(name: str, values: Mapping[str, object]) -> Provider:
         raise UsageError(str(error)) from error
 
 
-def _headers(provider: Provider, header: str, value: str) -> dict[str, str]:
-    headers = {**provider.headers, header: value}
-    return {name: text for name, text in headers.items() if text}
-
-
-def _is_place(value: str) -> bool:
-    """Whether the text is a place of a key, not a key itself."""
-    return value in _PLACES or value.startswith(ENVIRONMENT)
-
-
 def _parsed(key: str, value: str) -> object:
+    """The value of a setting; a text of another type stays, and validation reports it."""
     field = Provider.model_fields.get(key)
     if field is None or key in ("name", "headers"):
         known = [name.replace("_", "-") for name in Provider.model_fields if name != "name"]

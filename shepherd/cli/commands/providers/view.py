@@ -39,7 +39,7 @@ def details(provider: Provider, book: ProviderBook) -> list[tuple[str, str]]:
         ("key", _key(provider, book)),
         ("context", context or "(what the server says)"),
         ("output limit", f"{facts.output:,} tokens" if facts.output else ""),
-        ("can", ", ".join(_abilities(provider, book))),
+        ("can", ", ".join(n for n in ("vision", "thinking") if getattr(facts, n))),
         ("effort", provider.effort),
         ("dialect", provider.dialect),
         ("headers", ", ".join(provider.headers)),
@@ -94,11 +94,6 @@ def _key(provider: Provider, book: ProviderBook) -> str:
     except ConfigError as error:
         return str(error)
     return f"{secret.masked} ({secret.source})" if secret.value else "(none)"
-
-
-def _abilities(provider: Provider, book: ProviderBook) -> list[str]:
-    facts = book.facts(provider)
-    return [name for name in ("vision", "thinking") if getattr(facts, name)]
 
 
 MAX_LISTED_MODELS = 30
