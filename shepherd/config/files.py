@@ -52,11 +52,11 @@ def replace_at(directory: int, name: str, data: bytes, attributes: Attributes) -
     descriptor, temporary = _new_file(directory, name, created_mode)
     with os.fdopen(descriptor, "wb") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX)  # so that no other writer takes it for a leftover
             file.write(data)
             file.flush()
             _set_attributes(file.fileno(), attributes)
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # else a crash could leave an empty file under the name
             if not temporary:
                 temporary = _temporary_name(name)
                 source = str(_OPEN_FILES / str(file.fileno()))

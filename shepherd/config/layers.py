@@ -65,7 +65,7 @@ def read_file_layer(name: LayerName, path: Path) -> Layer:
 def parse_file_layer(name: LayerName, path: Path, text: str) -> Layer:
     """The settings in `text`, the current or future content of `path`; raises ConfigError."""
     data = parse_toml(path, text)
-    bare = Layer(name, path=path, text=text)
+    bare = Layer(name, path=path, text=text)  # enough to find the line of an error
     values = _canonical(bare, {k: cast(Table, t) for k, t in data.items() if isinstance(t, dict)})
     _check(bare, data)
     source = Source(name, path=path)
@@ -79,7 +79,7 @@ def environment_layer(env: Mapping[str, str]) -> Layer:
     for variable, text in sorted(env.items()):
         name = variable.removeprefix(ENVIRONMENT_PREFIX)
         if name == variable or "__" not in name or not text:
-            continue
+            continue  # not a setting: other programs' variables, SHEPHERD_ADMIN_KEY
         key = first_name(name.lower().replace("__", ".", 1))
         try:
             values[key] = parse_text(key, text)

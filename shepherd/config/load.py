@@ -39,12 +39,13 @@ def load_config(
     defaults = Layer(LayerName.DEFAULT, {"llamacpp.models_dir": str(paths.models)})
     user = read_file_layer(LayerName.USER, paths.user_file)
     project, warnings = _project_layer(cwd, paths, defaults.values | user.values)
+    # a project's rules do not replace the user's: they count beside them if they are stricter
     rules = cast(list[dict[str, object]], project.values.pop(RULES, []))
     project.sources.pop(RULES, None)
     layers = [
         *(defaults, user, project),
         *(environment_layer(env), flag_layer(overrides or {}), forced_layer(env)),
-    ]
+    ]  # later ones win
     sources = {key: source for layer in layers for key, source in layer.sources.items()}
     provenance = Provenance(
         sources, tuple(PermissionRule.model_validate(rule) for rule in rules), warnings
@@ -66,19 +67,16 @@ def _merged(layers: Sequence[Layer], provenance: Provenance) -> Config:
     try:
         return Config.model_validate(nested(values), context=provenance)
     except ValidationError as error:
-        problems = [
-            _whole(p["loc"], describe(p), provenance.sources)
-            for p in error.errors(include_url=False)
-        ]
-        text = "\n".join(problems)
-        raise ConfigError(text) from error
+        # each layer is valid alone, so these are conflicts between the values of a section
+        problems = error.errors(include_url=False)
+        lines = [_places(str(p["loc"][0]), provenance.sources) + describe(p) for p in problems]
+        raise ConfigError("\n".join(lines)) from error
 
 
-def _whole(location: tuple[str | int, ...], text: str, sources: Mapping[str, Source]) -> str:
-    """A conflict between values of a section, with the places that set them."""
-    section = str(location[0])
+def _places(section: str, sources: Mapping[str, Source]) -> str:
+    """`FILE, VARIABLE: `: all places that set values of a section."""
     places = {str(s): None for key, s in sources.items() if key.startswith(f"{section}.")}
-    return f"{', '.join(places)}: {text}" if places else text
+    return f"{', '.join(places)}: " if places else ""
 
 
 def show_config(config: Config, sections: Sequence[str]) -> str:
@@ -118,7 +116,8 @@ def _show_section(config: Config, name: str) -> str:
         text = f"{key} = {show_value(value)}"
         if value is None:
             text = f"# {key} = {show_value(default_of(name, key))}".rstrip()
-            source += ", unless the model's file says otherwise" * (name == "sampling")
+            if name == "sampling":
+                source += ", unless the model's file says otherwise"
         lines.append(f"{text}  # {source}")
     if name == "permissions":
         lines += [f"# project: {show_value(rule)}" for rule in config.project_rules]

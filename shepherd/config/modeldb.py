@@ -81,9 +81,11 @@ class ModelDatabase(Struct, frozen=True):
     def facts(self, model: str) -> ModelFacts:
         """The facts about `model`; within a file, the longest matching pattern wins."""
         values: dict[str, Any] = {}
-        names = _names(model)
+        # with and without its path: `openai/gpt-5` is also `gpt-5`
+        names = (model.lower(), model.lower().rpartition("/")[2])
         for source, entries in self.layers:
-            for entry in _matching(entries, names):
+            matching = [entry for entry in entries if _exactness(entry, names)]
+            for entry in sorted(matching, key=lambda entry: _exactness(entry, names)):
                 entry_values = entry.model_dump(exclude_defaults=True)
                 del entry_values["match"]
                 values |= entry_values
@@ -92,24 +94,10 @@ class ModelDatabase(Struct, frozen=True):
         return ModelFacts(model, **values)
 
 
-def _matching(entries: Sequence[ModelEntry], names: Sequence[str]) -> list[ModelEntry]:
-    """The entries that match, the most exact one last."""
-    ranked = [
-        (max(len(p) for p in entry.match if _fits(p, names)), entry)
-        for entry in entries
-        if any(_fits(p, names) for p in entry.match)
-    ]
-    return [entry for _, entry in sorted(ranked, key=lambda pair: pair[0])]
-
-
-def _names(model: str) -> list[str]:
-    """The name unchanged, and without its path: `openai/gpt-5` is also `gpt-5`."""
-    whole = model.lower()
-    return list(dict.fromkeys([whole, whole.rsplit("/", 1)[-1]]))
-
-
-def _fits(pattern: str, names: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern.lower()) for name in names)
+def _exactness(entry: ModelEntry, names: Sequence[str]) -> int:
+    """The length of the longest pattern that matches one of the names; 0 if none does."""
+    matching = (p for p in entry.match if any(fnmatchcase(name, p.lower()) for name in names))
+    return max(map(len, matching), default=0)
 
 
 def _entries(text: str, name: str) -> list[ModelEntry]:

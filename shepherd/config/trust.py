@@ -89,7 +89,7 @@ def _joined(value: object, below: object) -> list[object]:
 
 def _looser(values: Sequence[str], value: object, current: object) -> str | None:
     for mode in (value, current):
-        if str(mode) not in values:
+        if str(mode) not in values:  # plan mode
             return f'"{mode}" is neither stricter nor looser than the others'
     if values.index(str(value)) >= values.index(str(current)):
         return None

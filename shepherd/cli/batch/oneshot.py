@@ -201,7 +201,8 @@ class Denials(Struct):
         """Nothing: the call was allowed."""
 
     def _add(self, *, denied: bool) -> None:
-        self.count += denied and self.policy.mode is not ApproveMode.PLAN
+        if denied and self.policy.mode is not ApproveMode.PLAN:
+            self.count += 1
 
 
 def read_piped() -> str:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -59,7 +58,7 @@ def add_job(  # noqa: PLR0913 - one for each option
     if not directory.is_dir():
         raise UsageError(f"--cwd: {directory} is not a directory.")
     name = name or name_for(text, store.names())
-    chosen = choose_timer(timer, _units(os.environ))
+    chosen = choose_timer(timer, _units())
     environment = {key: os.environ[key] for key in _KEPT_VARIABLES if os.environ.get(key)}
     command = JobCommand([*program(), "schedule", "run", name], environment)
     job = Job(
@@ -74,7 +73,7 @@ def add_job(  # noqa: PLR0913 - one for each option
     store.add(job, text)
     try:
         chosen.add(name, expression, command)
-    except BaseException:
+    except BaseException:  # a job without a timer would be listed and never run
         store.remove(name)
         raise
     note(f"The job {name} runs at {expression.text} ({chosen.name}).")
@@ -134,7 +133,7 @@ def remove_job(name: Name) -> None:
     """Remove a job and its log; its conversations stay."""
     store = _store()
     job = store.load(name)
-    choose_timer(job.timer, _units(os.environ)).remove(name)
+    choose_timer(job.timer, _units()).remove(name)
     store.remove(name)
     note(f"The job {name} is removed.")
 
@@ -149,6 +148,6 @@ def _store() -> JobStore:
     return JobStore(Paths.from_env(os.environ).schedule)
 
 
-def _units(env: Mapping[str, str]) -> Path:
-    """The directory of the user's units."""
-    return Paths.from_env(env).config.parent / "systemd" / "user"
+def _units() -> Path:
+    """The directory of the user's systemd units, in XDG's directory for settings."""
+    return Paths.from_env(os.environ).config.parent / "systemd" / "user"

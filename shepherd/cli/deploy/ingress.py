@@ -97,21 +97,20 @@ class Ingress:
             return
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                await self._copy(request, reply)
+                async with aclosing(self._replicas.send(request)) as batches:
+                    async for messages in batches:
+                        for message in messages:
+                            await reply.send(message)
             except ReplicaLostError as error:
-                if reply.has_content or attempt == MAX_ATTEMPTS:
-                    logger.error("%s ends: %s", request.path, error)
-                    await reply.fail(_lost(begun=reply.has_content))
-                    return
-                logger.warning("%s is tried again: %s", request.path, error)
-            else:
-                return
-
-    async def _copy(self, request: ReplicaRequest, reply: "ReplyWriter") -> None:
-        async with aclosing(self._replicas.send(request)) as batches:
-            async for messages in batches:
-                for message in messages:
-                    await reply.send(message)
+                if attempt < MAX_ATTEMPTS and not reply.has_content:
+                    logger.warning("%s is tried again: %s", request.path, error)
+                    continue
+                logger.error("%s ends: %s", request.path, error)
+                both = "before it answered, and so did the next one"
+                moment = "while it answered" if reply.has_content else both
+                message = f"The replica of this request ended {moment}. Try again."
+                await reply.fail(_unavailable(message, "replica_lost"))
+            return
 
     async def _read_body(self, receive: Receive, body: bytearray) -> bool:
         """Fill `body`; returns False if the client left."""
@@ -154,11 +153,6 @@ def _parse_prefix(body: bytes) -> Prefix:
         return Prefix()
 
 
-def _lost(*, begun: bool) -> ApiError:
-    moment = "while it answered" if begun else "before it answered, and so did the next one"
-    return _unavailable(f"The replica of this request ended {moment}. Try again.", "replica_lost")
-
-
 def _unavailable(message: str, code: str) -> ApiError:
     return ApiError(503, message, code, headers={"Retry-After": str(RETRY_SECONDS)})
 
@@ -189,8 +183,8 @@ class ReplyWriter:
             return
         if not await self._send_start():
             return
-        if not more or _COMMENTS.fullmatch(body) is None or not self._is_stream:
-            self.has_content = True
+        is_comment = self._is_stream and more and _COMMENTS.fullmatch(body) is not None
+        self.has_content = self.has_content or not is_comment
         self._ended = not more
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
@@ -207,7 +201,9 @@ class ReplyWriter:
         if not self._status:
             await ErrorResponse(error)(self._scope, self._receive, self._send)
         elif self._is_stream:
-            await self._end(record_of(self._scope).error_event(error).encode())
+            self._ended = self.has_content = True
+            body = record_of(self._scope).error_event(error).encode()
+            await self._send({"type": "http.response.body", "body": body, "more_body": False})
         else:
             raise ConnectionError(str(error))  # the connection is closed, so the client sees a cut
 
@@ -216,7 +212,7 @@ class ReplyWriter:
         start, self._start = self._start, None
         if start is None:
             return not self._ended
-        if self._status:
+        if self._status:  # of the replica that was lost: only the same answer can continue it
             if start["status"] == self._status:
                 return True
             message = "The request failed when another replica tried it."
@@ -227,7 +223,3 @@ class ReplyWriter:
         self._status, self._is_stream = start["status"], media_type in STREAM_TYPES
         await self._send({**start, "headers": headers})
         return True
-
-    async def _end(self, body: bytes) -> None:
-        self._ended = self.has_content = True
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
