@@ -20,7 +20,7 @@ from shepherd.config.layers import (
 )
 from shepherd.config.paths import Paths, project_file
 from shepherd.config.sections import PermissionRule
-from shepherd.config.settings import Config, LayerName, Provenance, Source
+from shepherd.config.settings import Config, LayerName, Provenance, Source, section_class
 from shepherd.config.trust import admit
 from shepherd.errors import ConfigError
 from shepherd.sampling import DEFAULT_SAMPLING
@@ -108,10 +108,9 @@ def default_of(section: str, key: str) -> object:
 
 
 def _show_section(config: Config, name: str) -> str:
-    section = config.section(name)
     lines = [f"[{name}]"]
-    for key in type(section).model_fields:
-        value = cast(object, getattr(section, key))
+    for key in section_class(Config.model_fields[name]).model_fields:
+        value = config.value(f"{name}.{key}")
         source = _place(config.source(f"{name}.{key}"), (name, key))
         text = f"{key} = {show_value(value)}"
         if value is None:

@@ -111,12 +111,10 @@ class Config(Section):
         """The source of the value of `section.key`."""
         return self._provenance.sources.get(key, DEFAULT_SOURCE)
 
-    def section(self, name: str) -> Section:
-        """The section called `name`; raises KeyError if there is none."""
-        if name not in Config.model_fields:
-            raise KeyError(name)
-        section: Section = getattr(self, name)
-        return section
+    def value(self, key: str) -> object:
+        """The value of `section.key`."""
+        section, _, name = key.partition(".")
+        return cast(object, getattr(getattr(self, section), name))
 
 
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}

@@ -24,7 +24,7 @@ def test_what_was_set_is_loaded_and_shown(places: Places, key: str) -> None:
     set_value(places.user_file, key, parse_text(key, text))
     config = places.load()
     section, name = key.split(".")
-    assert getattr(config.section(section), name) == value
+    assert config.value(key) == value
     assert f"{name} = {show_value(value)}  # " in show_config(config, [section])
 
 

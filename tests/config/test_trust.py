@@ -41,9 +41,8 @@ def write(places: Places, key: str, value: object) -> None:
 @pytest.mark.parametrize("key", sorted({*all_fields()} - {*REFUSED, *TIGHTENING}))
 def test_what_changes_answers_and_looks_is_taken(places: Places, key: str) -> None:
     write(places, key, OTHER_VALUES[key])
-    section, name = key.split(".")
     config = places.load()
-    assert (getattr(config.section(section), name), config.warnings) == (OTHER_VALUES[key], ())
+    assert (config.value(key), config.warnings) == (OTHER_VALUES[key], ())
 
 
 @pytest.mark.parametrize("key", REFUSED)
@@ -65,8 +64,7 @@ def test_all_else_is_ignored_with_a_warning_that_names_the_line(places: Places, 
 @pytest.mark.parametrize(("key", "value"), TIGHTENING.items())
 def test_tightening_is_taken(places: Places, key: str, value: object) -> None:
     write(places, key, value)
-    section, name = key.split(".")
-    assert getattr(places.load().section(section), name) == value
+    assert places.load().value(key) == value
 
 
 @pytest.mark.parametrize(
@@ -78,7 +76,7 @@ def test_modes_only_get_stricter(places: Places, key: str, user: str, project: s
     places.user_file.write_text(f'[{section}]\n{name} = "{user}"\n')
     write(places, key, project)
     stricter = max(user, project, key=STRICTNESS[key].index)
-    assert getattr(places.load().section(section), name) == stricter
+    assert places.load().value(key) == stricter
 
 
 def test_a_project_can_not_switch_the_sandbox_off(places: Places) -> None:

@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -36,9 +36,9 @@ def show(
 def get(context: typer.Context, key: Key) -> None:
     """Show the value of one setting, or its default."""
     key = _setting_name(key)
-    section, _, name = key.partition(".")
-    value = cast(object, getattr(loaded_config(context).section(section), name))
-    value = default_of(section, name) if value is None else value
+    value = loaded_config(context).value(key)
+    if value is None:
+        value = default_of(*key.split("."))
     typer.echo(value if isinstance(value, str) else show_value(value))
 
 

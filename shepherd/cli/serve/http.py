@@ -3,7 +3,8 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -64,7 +65,8 @@ async def serve_config(
 ) -> int:
     """Serve until a signal ends it; `read` reads the settings again.
 
-    Raises ConfigError and errors from loading the backend."""
+    Raises ConfigError and errors from loading the backend.
+    """
     async with server_parts(config, cwd, providers, read, insecure=insecure) as parts:
         with refusal_of_flags(config):
             await serve(parts.open_models, parts.settings, parts.keys, parts.offer, parts.reload)
@@ -87,38 +89,31 @@ async def server_parts(
 
     opener = backend_opener(providers, PARALLEL)
     open_models = partial(open_pool, config, providers, opener)
-    database = prepared_database(config, os.environ)
-    keys = server_keys(config, database, paths)
-    notices = Notices()
-    notices.listen(warn)
-    section = config.server
-    workspace = (
-        build_workspace(_for_clients(config), paths, cwd, notices, Session)
-        if section.tools or section.use_tools
-        else None
-    )
-    tools = workspace.tool_runner(config) if workspace and section.tools else None
-    seconds = section.approval_seconds if keys is not None else 0
-    agent = (
-        server_agent(workspace, config, providers, seconds)
-        if workspace and section.use_tools
-        else None
-    )
     settings = server_settings(config, insecure=insecure)
     settings.signing_key = paths.signing_key_file
     settings.responses_file = paths.responses_file
     settings.usage_file = paths.usage_file
     settings.audit_file = paths.audit_file
-    settings.postgres = database
-    settings_of = partial(server_settings, insecure=insecure)
-    reloader = Reloader(config, read, settings_of, settings, providers, opener, keys)
-    try:
-        if workspace is not None and workspace.servers is not None:
-            await workspace.servers.provide(workspace.registry, config.tools.disabled)
-        yield ServerParts(open_models, settings, keys, Offer(tools, agent), reloader.reload)
-    finally:
-        if workspace is not None:
-            await workspace.aclose()
+    settings.postgres = prepared_database(config, os.environ)
+    keys = server_keys(config, settings.postgres, paths)
+    reloader = Reloader(config, read, settings, providers, opener, keys)
+    async with AsyncExitStack() as opened:
+        offer = Offer()
+        if settings.tools or settings.use_tools:
+            notices = Notices()
+            notices.listen(warn)
+            workspace = build_workspace(_for_clients(config), paths, cwd, notices, Session)
+            opened.push_async_callback(workspace.aclose)
+            tools = workspace.tool_runner(config) if settings.tools else None
+            # without keys nobody could approve a call, so none waits for an answer
+            seconds = settings.approval_seconds if keys is not None else 0
+            agent = None
+            if settings.use_tools:
+                agent = server_agent(workspace, config, providers, seconds)
+            if workspace.servers is not None:
+                await workspace.servers.provide(workspace.registry, config.tools.disabled)
+            offer = Offer(tools, agent)
+        yield ServerParts(open_models, settings, keys, offer, reloader.reload)
 
 
 def _for_clients(config: Config) -> Config:
@@ -222,15 +217,15 @@ _LIVE_SECTIONS = ("llamacpp.", "sampling.")
 _UNUSED_SECTIONS = ("terminal.",)
 
 
-class Reloader(Struct):
-    """Applies changed settings to a server; `read` reads them, and `settings_of` translates them.
+@dataclass(slots=True)
+class Reloader:
+    """Applies changed settings to a server; `read` reads them.
 
     Models stay loaded where nothing that concerns them has changed.
     """
 
     config: Config
     read: Callable[[], Config]
-    settings_of: Callable[[Config], ServerSettings]
     settings: ServerSettings
     providers: ProviderBook
     opener: BackendOpener
@@ -239,12 +234,12 @@ class Reloader(Struct):
     async def reload(self, pool: ModelPool, tls: ServerTls | None) -> Reloaded:
         """Read and apply the settings; raises ShepherdError, and then nothing has changed."""
         config = await asyncio.to_thread(self._read)
-        new = self.settings_of(config)
+        new = server_settings(config, insecure=self.settings.insecure)
         if (tls is None) != (new.tls is None):
             raise ConfigError("server.tls_cert can't be added or removed without a restart.")
         if new.tls is not None:
             await asyncio.to_thread(ServerTls, new.tls)  # raises ConfigError
-        changed = _changed(self.config, config)
+        changed = [key for key in all_fields() if self.config.value(key) != config.value(key)]
         reopens = any(key.startswith(_LIVE_SECTIONS) for key in changed)
         await pool.reconfigure(config, self.providers, self.opener, reopens=reopens)
         if tls is not None and new.tls is not None:
@@ -266,16 +261,6 @@ class Reloader(Struct):
         if self.keys is not None:
             self.keys.keys()
         return config
-
-
-def _changed(old: Config, new: Config) -> list[str]:
-    """The settings whose values differ."""
-    return [key for key in all_fields() if _value(old, key) != _value(new, key)]
-
-
-def _value(config: Config, key: str) -> object:
-    section, _, name = key.partition(".")
-    return getattr(config.section(section), name)
 
 
 def _is_live(key: str) -> bool:
