@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -217,8 +216,7 @@ _LIVE_SECTIONS = ("llamacpp.", "sampling.")
 _UNUSED_SECTIONS = ("terminal.",)
 
 
-@dataclass(slots=True)
-class Reloader:
+class Reloader(Struct):
     """Applies changed settings to a server; `read` reads them.
 
     Models stay loaded where nothing that concerns them has changed.
