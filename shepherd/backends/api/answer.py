@@ -285,7 +285,7 @@ class Reading:
         self._decoder = decoder
         self._answer = answer
         self._clock = clock
-        self._done = False
+        self._has_done_mark = False
         self._start = clock()
         self._began: float | None = None
         self.broken = ""
@@ -307,49 +307,43 @@ class Reading:
                 await self._follow(response, decoder)
             except httpx.RequestError as error:
                 why = reason(error)
-            if not self._answer.ended:
-                self.take(decoder.finish())
+            self.take(decoder.finish())
         except UnreachableError as error:
             why = reason(error)
-        if not (self._complete or self._answer.ended):
+        # an answer that ended without being whole was cancelled, or has an error of its own
+        if not (self._is_whole or self._answer.ended):
             self.broken = why
 
     async def _follow(self, response: httpx.Response, decoder: StreamDecoder) -> None:
-        with suppress(_AnswerEndedError, TimeoutError):  # the latter: GRACE is over
+        with suppress(TimeoutError):  # GRACE is over
             async with asyncio.timeout(None) as limit:
                 async for piece in response.aiter_bytes():
-                    self._tell(decoder.feed(piece))
-                    if self._complete and limit.when() is None:
+                    self.take(decoder.feed(piece))
+                    if self._answer.ended:
+                        return
+                    if self._is_whole and limit.when() is None:
                         limit.reschedule(asyncio.get_running_loop().time() + GRACE)
 
     @property
-    def _complete(self) -> bool:
-        return self._done or self._decoder.complete
+    def _is_whole(self) -> bool:
+        """Whether the API has said that this was all."""
+        return self._has_done_mark or self._decoder.complete
 
     def take(self, events: Iterable[StreamEvent]) -> None:
         """Feed these events to the answer; events after the end are ignored."""
-        with suppress(_AnswerEndedError):
-            self._tell(events)
-
-    def _tell(self, events: Iterable[StreamEvent]) -> None:
-        """Send these events to the answer; raises _AnswerEndedError if it accepts no more."""
+        if self._answer.ended:
+            return
         deltas: list[stream.Delta] = []
         for name, data, _ in events:
             text = data.strip()
-            self._done = self._done or text == _DONE
-            if self._done:
+            self._has_done_mark = self._has_done_mark or text == _DONE
+            if self._has_done_mark:
                 break
             deltas += self._decoder.feed(name, _object(text))
         if deltas:
             self._answer.take(deltas)
             if self._began is None and self._answer.started:
                 self._began = self._clock()
-        if self._answer.ended:
-            raise _AnswerEndedError
-
-
-class _AnswerEndedError(Exception):
-    """The rest of the answer is not needed."""
 
 
 def _object(text: bytes) -> JsonObject:

@@ -9,7 +9,6 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shepherd.backends.api.parameters import PerToolList
 from shepherd.images import Image
 from shepherd.messages import Message, ToolSpec
 from shepherd.session import Session
@@ -57,7 +56,6 @@ class TokenEstimator:
     def __init__(self) -> None:
         self._prompts: OrderedDict[int, int] = OrderedDict()
         self._errors: deque[float] = deque(maxlen=RECENT)
-        self._tools = PerToolList(_tools_text)
         self._tokens = self._text = 0.0
 
     @property
@@ -117,7 +115,7 @@ class TokenEstimator:
 
     def _parts(self, session: Session) -> list[_Part]:
         """The prompt's beginning and its messages."""
-        texts = session.system_message, self._tools.of(session.tools)
+        texts = session.system_message, _tools_text(session.tools)
         parts = [_Part(hash(texts), _tokens_of(texts), 0)]
         for message in session.messages:
             parts.append(_part(parts[-1].mark, message))

@@ -1,7 +1,8 @@
 """The adapter to an Ollama server."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
@@ -20,7 +21,6 @@ from shepherd.backends.api.history import Rules, normalise
 from shepherd.backends.api.model_list import listed_model
 from shepherd.backends.api.openai.common import token_logprob
 from shepherd.backends.api.parameters import (
-    PerToolList,
     declaration,
     nearest,
     sampling_parameters,
@@ -126,14 +126,12 @@ _LEVELS = ("low", "medium", "high")
 _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
-def chat_body(
-    session: Session, model: ModelTraits, max_tokens: int, tools: Sequence[JsonObject]
-) -> JsonObject:
+def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
     """The body; raises InvalidRequestError for a feature that Ollama lacks.
 
-    `tools` is the result of `tools_json`. With `truncate` false, a conversation that does not fit
-    is an error, and we evict messages. Otherwise Ollama drops its beginning without a notice.
-    Servers before 0.12.6 do not know the field.
+    With `truncate` false, a conversation that does not fit is an error, and we evict messages.
+    Otherwise Ollama drops its beginning without a notice. Servers before 0.12.6 do not know the
+    field.
     """
     if session.tool_choice is not None and session.tools:
         message = "Ollama can't be told to call a tool; leave out tool_choice"
@@ -148,7 +146,7 @@ def chat_body(
     if (top := session.sampling.logprobs) is not None:
         body |= {"logprobs": True} | ({"top_logprobs": top} if top else {})
     if session.tools:
-        body["tools"] = tools
+        body["tools"] = [_tool(tool) for tool in session.tools]
     if model.thinking:
         body["think"] = _think(model, on=thinks(session, model))
     if session.output_format is not None:
@@ -175,11 +173,6 @@ def _format(output_format: OutputFormat) -> JsonObject | str:
     if output_format.schema is None:
         raise InvalidRequestError("Ollama does not support grammars; give a JSON schema", "grammar")
     return "json" if output_format.schema == _ANY_OBJECT else output_format.schema
-
-
-def tools_json(tools: Sequence[ToolSpec]) -> list[JsonObject]:
-    """The tools in Ollama's form."""
-    return [_tool(tool) for tool in tools]
 
 
 def _tool(tool: ToolSpec) -> JsonObject:
@@ -306,16 +299,12 @@ class OllamaAdapter(Adapter):
     tells_abilities: ClassVar[bool] = True
     image_types: ClassVar[frozenset[str]] = frozenset({"image/png", "image/jpeg", "image/webp"})
 
-    def __init__(self) -> None:
-        self._tools = PerToolList(tools_json)
-
     def auth(self, api_key: str) -> Mapping[str, str]:
         """A local server does not need a key; proxies before it and Ollama's cloud do."""
         return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
-        tools = self._tools.of(session.tools)
-        return ApiRequest("/api/chat", chat_body(session, model, max_tokens, tools))
+        return ApiRequest("/api/chat", chat_body(session, model, max_tokens))
 
     def decoder(self) -> stream.Decoder:
         return OllamaDecoder()

@@ -205,13 +205,18 @@ def _limits_rate(body: object, text: str) -> bool:
 
 
 def _from_text(text: str) -> Overflow:
-    if match := _SUM.search(text):
+    """The numbers in an error's words; what the words leave out stays None."""
+    if match := _SUM.search(text):  # 30000 + 4096 > 32768
         prompt, output, limit = map(_to_int, match.groups())
         return Overflow(limit or None, prompt, output)
+    # context length is 4097 tokens … exceeded by 12 tokens
     limit, over = _number(_LIMIT, text) or None, _number(_OVER, text) or None
+    # messages resulted in 4294 tokens … 512 in the completion … requested 4806 tokens
     prompt, output, total = (_number(p, text) for p in (_PROMPT, _OUTPUT, _TOTAL))
     if prompt is None and total is not None:
-        prompt = total - output if output is not None and output < total else total
+        prompt = total
+        if output is not None and output < total:  # else the output is not a part of it
+            prompt = total - output
     if prompt is None and over is not None and limit is not None:
         prompt = limit + over
     return Overflow(limit, prompt, output, over)

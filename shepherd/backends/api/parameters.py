@@ -1,8 +1,8 @@
 """What a request says of a model's settings: sampling, effort, and the schemas of tools."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -141,33 +141,7 @@ def _target(reference: str, root: JsonObject) -> JsonObject:
     return cast(JsonObject, node) if isinstance(node, dict) else {}
 
 
-T = TypeVar("T")
-
-
 def declaration(tool: ToolSpec, field: str, schema: JsonObject | None) -> JsonObject:
     """A function's declaration: name, description, and its parameters' `schema` in `field`."""
     result: JsonObject = {"name": tool.name, "description": tool.description}
     return result if schema is None else result | {field: schema}
-
-
-MAX_LISTS = 16
-"""The number of remembered lists."""
-
-
-class PerToolList(Generic[T]):
-    """Remembers the results of `make` for the last lists; the objects in a list identify it."""
-
-    def __init__(self, make: Callable[[Sequence[ToolSpec]], T]) -> None:
-        self._make = make
-        self._held: OrderedDict[tuple[int, ...], tuple[Sequence[ToolSpec], T]] = OrderedDict()
-
-    def of(self, tools: Sequence[ToolSpec]) -> T:
-        """The result for these tools; callers must not change it."""
-        ids = tuple(map(id, tools))
-        held = self._held.get(ids)
-        if held is None:
-            held = self._held[ids] = (tuple(tools), self._make(tools))
-        self._held.move_to_end(ids)
-        if len(self._held) > MAX_LISTS:
-            self._held.popitem(last=False)
-        return held[1]

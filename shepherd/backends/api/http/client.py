@@ -103,7 +103,11 @@ class ClientOptions(Struct, frozen=True):
 
 
 def new_http(endpoint: Endpoint) -> httpx.AsyncClient:
-    """A client for one provider; local servers are reached without the environment's proxies."""
+    """A client for one provider; local servers are reached without the environment's proxies.
+
+    A server nearby may read a long prompt for many minutes, so nothing limits its silence. The
+    system's keep-alive notices if it is gone.
+    """
     near = endpoint.is_near
     timeout = httpx.Timeout(
         connect=CONNECT_SECONDS,
