@@ -1,6 +1,7 @@
 """Readers of calls as JSON: alone, in a code fence, behind Mistral's marker."""
 
 import re
+from abc import abstractmethod
 
 from shepherd.backends.output.bodies import parse_pythonic
 from shepherd.backends.output.catalog import ToolCatalog, problem_of, problem_of_arguments
@@ -11,7 +12,6 @@ CALL_KEYS = ("name", "function", "type", "id", "arguments", "parameters")
 _MAX_HEAD = 64
 
 FENCED_LANGUAGES = frozenset({"", "json", "tool_call", "tool_code", "tool"})
-_KEYS = ("name", "arguments", "parameters")
 
 _NAME = re.compile(r"[^\s\[\]{}]*")
 _BEFORE_ARGUMENTS = re.compile(r"\s*(?:\[CALL_ID\][\w-]*)?\s*(?:\[ARGS\])?\s*")
@@ -20,37 +20,65 @@ _BEGINS_OBJECTS = re.compile(r"\[?\s*\{")
 _MAX_MISTRAL_HEAD = 256
 
 
-class CallScanner:
-    """Follows JSON as long as it can still be a call to an offered tool."""
+class JsonReader(CallReader):
+    """Follows JSON with certain keys as long as it can still be a call to an offered tool."""
 
-    def __init__(self, catalog: ToolCatalog, keys: tuple[str, ...] = CALL_KEYS) -> None:
-        self._catalog = catalog
+    def __init__(self, catalog: ToolCatalog, keys: tuple[str, ...]) -> None:
+        super().__init__(catalog)
         self._keys = keys
+        self._checks_keys = True
         self._scanner = JsonScanner()
-        self.possible = True
-        self.checks_keys = True
+        self._started = False
+        self._json = ""  # all of it, as soon as it has ended
 
-    def scan(self, text: str) -> int | None:
-        """The index after the JSON, once it ends in `text`; check `possible` too."""
-        pos = 0
-        while self.possible:
-            stop, pos = self._scanner.scan(text, pos)
-            if stop is Stop.CLOSED:
-                return pos
-            if stop is Stop.MORE:
-                self.possible = self._may_go_on()
+    @abstractmethod
+    def _starts(self) -> bool | None:
+        """Whether it begins like a call; None if more text is needed."""
+
+    @abstractmethod
+    def _behind(self) -> Verdict | None:
+        """Decide after the end of the JSON; None if more text is needed."""
+
+    def feed(self, text: str) -> Verdict | None:
+        self._pending += text
+        if not self._started:
+            starts = self._starts()
+            if not starts:
+                return None if starts is None else self._reject()
+            self._started = True
+        if not self._json:
+            if not self._scan():
+                return self._reject()
+            if not self._json:
                 return None
+        return self._behind()
+
+    def _scan(self) -> bool:
+        """Read on; returns whether it can still be a call."""
+        pos = 0
+        while True:
+            stop, pos = self._scanner.scan(self._pending, pos)
+            if stop is Stop.CLOSED:
+                self._use(pos)
+                self._json = self._read
+                return True
+            if stop is Stop.MORE:
+                if not self._may_go_on():
+                    return False
+                self._use(pos)
+                return True
             if stop is Stop.ANGLE:
                 self._scanner.skip_angle()
-                self.possible = bool(self._scanner.quote)
                 pos += 1
-            else:
-                self.possible = stop is not Stop.TOO_DEEP and self._fits(stop)
-        return None
+                if not self._scanner.quote:
+                    return False
+            elif stop is Stop.TOO_DEEP or not self._fits(stop):
+                return False
 
     def _fits(self, stop: Stop) -> bool:
+        """Whether the key or the value that has just ended can be one of a call."""
         scanner = self._scanner
-        if not self.checks_keys:
+        if not self._checks_keys:
             return True
         if stop is Stop.KEY:
             return scanner.word in self._keys
@@ -61,51 +89,29 @@ class CallScanner:
     def _may_go_on(self) -> bool:
         """Whether more text can turn the unfinished word into one that fits."""
         scanner = self._scanner
-        if not (self.checks_keys and scanner.in_outer_string):
+        if not (self._checks_keys and scanner.in_outer_string):
             return True
         if scanner.at_key:
             return any(key.startswith(scanner.word) for key in self._keys)
-        return scanner.key not in ("name", "function") or self._catalog.may_become_known(
-            scanner.word
-        )
+        is_name = scanner.key in ("name", "function")
+        return not is_name or self._catalog.may_become_known(scanner.word)
 
 
-class BareJsonReader(CallReader):
+class BareJsonReader(JsonReader):
     """Reads after `{` or `[`: an object with a tool's name and arguments, or a list of them.
 
     A list of calls in Python's notation counts too. An object without arguments is only an object.
     """
 
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
-        super().__init__()
-        self._catalog = catalog
+        super().__init__(catalog, CALL_KEYS)
         self._bracket = marker[-1]
-        self._scanner = CallScanner(catalog)
-        self._scanner.scan(self._bracket)
-        self._started = False
-
-    def feed(self, text: str) -> Verdict | None:
-        self._pending += text
-        if not self._started:
-            started = self._starts()
-            if started is None:
-                return None
-            if not started:
-                return self._reject()
-            self._started = True
-        end = self._scanner.scan(self._pending)
-        if not self._scanner.possible:
-            return self._reject()
-        if end is None:
-            self._use(len(self._pending))
-            return None
-        self._use(end)
-        return self._settle()
+        self._scanner.scan(self._bracket, 0)
 
     def finish(self, *, truncated: bool) -> Verdict:
-        return self._reject() if truncated or not self._started else self._settle()
+        return self._reject() if truncated or not self._started else self._behind()
 
-    def _settle(self) -> Verdict:
+    def _behind(self) -> Verdict:
         text = self._bracket + self._read
         calls = self._catalog.from_json_text(text, explicit=True)
         if not calls and self._bracket == "[":
@@ -113,7 +119,6 @@ class BareJsonReader(CallReader):
         return self._accept(calls) if calls else self._reject(problem_of(text, self._catalog))
 
     def _starts(self) -> bool | None:
-        """Whether it begins like a call; None if more text is needed."""
         head = self._pending.lstrip()
         if len(self._pending) - len(head) > _MAX_HEAD:
             return False
@@ -125,61 +130,44 @@ class BareJsonReader(CallReader):
             return True
         names = [f"{name}(" for name in self._catalog.names]
         if any(head.startswith(name) for name in names):
-            self._scanner.checks_keys = False
+            self._checks_keys = False
             return True
         return None if any(name.startswith(head) for name in names) else False
 
 
-class FencedCallReader(CallReader):
+class FencedCallReader(JsonReader):
     """Reads after the opening line of a fence, up to and including its closing line.
 
     The block must be exactly one object of a tool's name and its arguments.
     """
 
     def __init__(self, catalog: ToolCatalog, fence: str) -> None:
-        super().__init__()
-        self._catalog = catalog
-        self._scanner = CallScanner(catalog, _KEYS)
+        super().__init__(catalog, ("name", "arguments", "parameters"))
         char = re.escape(fence[0])
         self._closing = re.compile(rf"\s*\n[ \t]*{char}{{{len(fence)},}}[ \t]*(?=\r?\n)")
         self._at_end = re.compile(rf"\s*(?:\n[ \t]*{char}*[ \t]*\r?)?")
-        self._json: str | None = None
-        self._started = False
-
-    def feed(self, text: str) -> Verdict | None:
-        self._pending += text
-        if not self._started:
-            head = self._pending.lstrip()
-            if len(self._pending) - len(head) > _MAX_HEAD or head[:1] not in ("", "{"):
-                return self._reject()
-            if not head:
-                return None
-            self._started = True
-        if self._json is None and not self._read_json():
-            return None if self._scanner.possible else self._reject()
-        closing = self._closing.match(self._pending)
-        if closing is not None:
-            self._use(closing.end())
-            return self._settle()
-        return None if self._at_end.fullmatch(self._pending) else self._reject()
 
     def finish(self, *, truncated: bool) -> Verdict:
-        if self._json is None:
+        if not self._json:
             return self._reject()
         self._use(len(self._pending))
         return self._settle()
 
-    def _read_json(self) -> bool:
-        end = self._scanner.scan(self._pending)
-        if not self._scanner.possible:
+    def _starts(self) -> bool | None:
+        head = self._pending.lstrip()
+        if len(self._pending) - len(head) > _MAX_HEAD:
             return False
-        self._use(len(self._pending) if end is None else end)
-        if end is not None:
-            self._json = self._read
-        return end is not None
+        return head[0] == "{" if head else None
+
+    def _behind(self) -> Verdict | None:
+        closing = self._closing.match(self._pending)
+        if closing is None:
+            return None if self._at_end.fullmatch(self._pending) else self._reject()
+        self._use(closing.end())
+        return self._settle()
 
     def _settle(self) -> Verdict:
-        calls = self._catalog.from_json_text(self._json or "", explicit=True)
+        calls = self._catalog.from_json_text(self._json, explicit=True)
         return self._accept(calls) if len(calls) == 1 else self._reject()
 
 
@@ -187,8 +175,7 @@ class MistralReader(CallReader):
     """Reads after `[TOOL_CALLS]`; the name is empty if a list or an object follows directly."""
 
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
-        super().__init__()
-        self._catalog = catalog
+        super().__init__(catalog)
         self._name: str | None = None
         self._scanner = JsonScanner()
         self._start = 0

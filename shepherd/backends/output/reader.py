@@ -54,7 +54,8 @@ class CallReader(ABC):
     The verdict depends only on the text, not on its pieces.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, catalog: ToolCatalog) -> None:
+        self._catalog = catalog
         self._parts: list[str] = []
         self._pending: str = ""
 
@@ -91,8 +92,8 @@ class ClosingReader(CallReader):
     One of `starts` or the closing tag must follow the opening tag.
     """
 
-    def __init__(self, closing: str, starts: Iterable[str]) -> None:
-        super().__init__()
+    def __init__(self, catalog: ToolCatalog, closing: str, starts: Iterable[str] = ()) -> None:
+        super().__init__(catalog)
         self._closing = MarkerSet.of(closing)
         self._starts = MarkerSet.of(closing, *starts)
         self._started = False
@@ -153,8 +154,7 @@ class ElementReader(ClosingReader):
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
         tool = catalog.known(marker[1:]) or ""
         starts = child_starts("", catalog.argument_names(tool))
-        super().__init__(f"</{marker[1:]}>", starts)
-        self._catalog = catalog
+        super().__init__(catalog, f"</{marker[1:]}>", starts)
         self._marker = marker
         self._quote = ""
         self._outside = ""  # the text of the tag since the last quote
@@ -209,8 +209,7 @@ class FunctionReader(ClosingReader):
         tag, name = (match["tag"], match["name"]) if match else ("function", "")
         prefix = tag.removesuffix("function").removesuffix("invoke")
         keys = catalog.argument_names(catalog.known(name) or name)
-        super().__init__(f"</{tag}>", child_starts(prefix, keys))
-        self._catalog = catalog
+        super().__init__(catalog, f"</{tag}>", child_starts(prefix, keys))
         self._marker = marker
 
     def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:

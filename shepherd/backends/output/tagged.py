@@ -71,8 +71,7 @@ class TaggedReader(ClosingReader):
 
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
         self._tag = CLOSINGS[marker]
-        super().__init__(self._tag, ())
-        self._catalog = catalog
+        super().__init__(catalog, self._tag)
         self._state = _State.HEAD
         self._scanner = JsonScanner()
         self._scanned = 0  # the length of the pending text that the JSON scanner has read
