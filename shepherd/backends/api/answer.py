@@ -9,6 +9,7 @@ import httpx
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from shepherd import events
 from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import Adapter
 from shepherd.backends.api.calls import CallCollector, CollectedCalls, as_text
@@ -20,18 +21,6 @@ from shepherd.backends.output.filter import OutputFilter
 from shepherd.backends.output.style import GENERIC, OutputStyle
 from shepherd.backends.output.text import ContentTokens
 from shepherd.errors import UnreachableError
-from shepherd.events import (
-    Event,
-    EventCallback,
-    FinishReason,
-    Notice,
-    Stats,
-    Stop,
-    Text,
-    TextEvent,
-    Thinking,
-    Topic,
-)
 from shepherd.json_text import read_json, too_deep
 from shepherd.messages import JsonObject, Message, ToolCall, ToolSpec
 from shepherd.sampling import TokenLogprob
@@ -69,7 +58,7 @@ class Answer:
         self,
         adapter: Adapter,
         session: Session,
-        callback: EventCallback,
+        callback: events.EventCallback,
         logprobs: list[TokenLogprob] | None = None,
         *,
         prompted_tools: bool = False,
@@ -128,13 +117,13 @@ class Answer:
         if text:
             self._feed(text)
 
-    def complete(self, stats: Stats, broken: str = "") -> Generation:
+    def complete(self, stats: events.Stats, broken: str = "") -> Generation:
         """Send the held text, a warning if needed, STATS, STOP and the calls.
 
         `broken` says why the answer ended too early, "" if it did not.
         """
         reason = self._reason(broken)
-        truncated = reason is not FinishReason.STOP
+        truncated = reason is not events.FinishReason.STOP
         if self._content_tokens is not None:
             self._content_tokens.finish()
         self._think(self._thoughts.finish())
@@ -147,15 +136,15 @@ class Answer:
         calls = native.calls if self.collected.calls else printed.tool_calls
         self._tell_rest(native, printed.tool_calls if self.collected.calls else ())
         problems = () if calls else (*native.problems, *printed.problems)
-        if calls and reason is FinishReason.STOP:
-            reason = FinishReason.TOOL_CALLS
+        if calls and reason is events.FinishReason.STOP:
+            reason = events.FinishReason.TOOL_CALLS
         self._warn(reason, broken, native.cut)
         self._send(stats)
-        self._send(Stop(reason))
+        self._send(events.Stop(reason))
         for call in calls:
             self._send(call)
         if self.cancelled:
-            reason = FinishReason.CANCELLED
+            reason = events.FinishReason.CANCELLED
         logprobs = None if self._logprobs is None else tuple(self._logprobs)
         message, stop_string = self.message(calls), self._stop_string()
         return Generation(message, reason, stats, problems, logprobs, broken, stop_string)
@@ -189,13 +178,13 @@ class Answer:
             case stream.Error():
                 collected.error = collected.error or delta
 
-    def _reason(self, broken: str) -> FinishReason:
+    def _reason(self, broken: str) -> events.FinishReason:
         if self.cancelled:
-            return FinishReason.CANCELLED
+            return events.FinishReason.CANCELLED
         if broken:
-            return FinishReason.ERROR
-        reason = self.collected.stop.reason if self.collected.stop else FinishReason.STOP
-        return FinishReason.STOP if reason is FinishReason.TOOL_CALLS else reason
+            return events.FinishReason.ERROR
+        reason = self.collected.stop.reason if self.collected.stop else events.FinishReason.STOP
+        return events.FinishReason.STOP if reason is events.FinishReason.TOOL_CALLS else reason
 
     def _stop_string(self) -> str:
         """The stop string that ended the answer; what the request did not send is not one."""
@@ -213,21 +202,21 @@ class Answer:
         again = [c for c in printed if (c.name, c.arguments) not in known]
         for text in (*(as_text(c.name, c.arguments_json) for c in again), *native.rest):
             lead = "\n" if self._content and not self._content[-1].endswith("\n") else ""
-            self._show([Text(lead + text)])
+            self._show([events.Text(lead + text)])
 
-    def _warn(self, reason: FinishReason, broken: str, cut: Sequence[str]) -> None:
+    def _warn(self, reason: events.FinishReason, broken: str, cut: Sequence[str]) -> None:
         unfinished = (
             f" The call of {', '.join(cut)} was not complete and is not run." if cut else ""
         )
         if broken:
             self._notice(f"The answer was cut off: {broken}.{unfinished}")
-        elif reason is FinishReason.LENGTH and cut:
+        elif reason is events.FinishReason.LENGTH and cut:
             self._notice(f"The answer reached its length limit.{unfinished}")
         if self.collected.stop is not None and self.collected.stop.note:
             self._notice(self.collected.stop.note)
 
     def _notice(self, text: str) -> None:
-        self._send(Notice(replace_surrogates(text), Topic.WARNING))
+        self._send(events.Notice(replace_surrogates(text), events.Topic.WARNING))
 
     def _feed(self, text: str) -> None:
         if text:
@@ -235,18 +224,18 @@ class Answer:
             self._show(self._output.feed(self._text.feed(text)))
 
     def _think(self, text: str) -> None:
-        self._show([Thinking(text)])
+        self._show([events.Thinking(text)])
 
-    def _show(self, events: Sequence[TextEvent]) -> None:
+    def _show(self, pieces: Sequence[events.TextEvent]) -> None:
         if self._content_tokens is not None and self._logprobs is not None:
-            self._logprobs += self._content_tokens.tokens_of(e for e in events if e.text)
-        for event in events:
+            self._logprobs += self._content_tokens.tokens_of(p for p in pieces if p.text)
+        for event in pieces:
             if event.text:
-                thought = isinstance(event, Thinking)
+                thought = isinstance(event, events.Thinking)
                 (self._reasoning if thought else self._content).append(event.text)
                 self._send(event)
 
-    def _send(self, event: Event) -> None:
+    def _send(self, event: events.Event) -> None:
         if not self.cancelled:
             self.cancelled = not self._callback(event)
 
@@ -329,12 +318,12 @@ class Reading:
         """Whether the API has said that this was all."""
         return self._has_done_mark or self._decoder.complete
 
-    def take(self, events: Iterable[StreamEvent]) -> None:
+    def take(self, received: Iterable[StreamEvent]) -> None:
         """Feed these events to the answer; events after the end are ignored."""
         if self._answer.ended:
             return
         deltas: list[stream.Delta] = []
-        for name, data, _ in events:
+        for name, data, _ in received:
             text = data.strip()
             self._has_done_mark = self._has_done_mark or text == _DONE
             if self._has_done_mark:

@@ -6,17 +6,10 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from shepherd.backends.output import xml
 from shepherd.backends.output.catalog import ParsedCall, ToolCatalog
 from shepherd.backends.output.markers import MarkerSet
 from shepherd.backends.output.repair import JsonScanner, Stop, read_json
-from shepherd.backends.output.xml import (
-    FUNCTION,
-    Scope,
-    parse_children,
-    parse_element,
-    parse_functions,
-    skip_space,
-)
 from shepherd.messages import JsonObject
 
 _XTML_BEGIN = "<|open|>call tool="
@@ -69,7 +62,7 @@ def body_starts(names: tuple[str, ...]) -> MarkerSet:
     return MarkerSet.of(*_STARTS, *(s.format(n) for s in _NAME_STARTS for n in names))
 
 
-def parse_body(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
+def parse_body(body: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | None:
     """The calls in `body`; empty if it is something else, None if it is incomplete."""
     body = body.strip()
     if body.startswith(("{", "[")):
@@ -90,16 +83,16 @@ def parse_body(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
     return _named(name[1], body[name.end() :], catalog, scope)
 
 
-def _xml(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
-    if FUNCTION.match(body):
-        return parse_functions(body, catalog, scope)
+def _xml(body: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | None:
+    if xml.FUNCTION.match(body):
+        return xml.parse_functions(body, catalog, scope)
     named = _NAME_ELEMENT.match(body)
     if named:
         return _named(named[2], body[named.end() :], catalog, scope)
     return _elements(body, catalog, scope)
 
 
-def _named(name: str, rest: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
+def _named(name: str, rest: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | None:
     """A name, then its arguments: as JSON, or as elements (GLM writes keys and values)."""
     tool = catalog.known(name)
     if tool is None:
@@ -108,23 +101,23 @@ def _named(name: str, rest: str, catalog: ToolCatalog, scope: Scope) -> _Calls |
     rest = wrapped[2].strip() if wrapped else rest
     if rest.startswith("{"):
         return catalog.from_arguments_text(tool, rest)
-    children = parse_children(rest, 0, "", catalog.argument_names(tool), scope)
+    children = xml.parse_children(rest, 0, "", catalog.argument_names(tool), scope)
     if children is None:
         return ()
     return None if children.end is None else (catalog.from_texts(tool, children.values),)
 
 
-def _elements(body: str, catalog: ToolCatalog, scope: Scope) -> _Calls | None:
+def _elements(body: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | None:
     """Calls as elements that are named after the tool."""
     calls: _Calls = ()
     while body:
-        result = parse_element(body, catalog, scope)
+        result = xml.parse_element(body, catalog, scope)
         if result is None:
             return None
         if not result[0]:
             return ()
         calls += result[0]
-        body = body[skip_space(body, result[1]) :]
+        body = body[xml.skip_space(body, result[1]) :]
     return calls
 
 

@@ -3,15 +3,9 @@
 import re
 from typing import NamedTuple
 
+from shepherd.backends.output import modes
 from shepherd.backends.output.json_calls import FENCED_LANGUAGES, FencedCallReader
 from shepherd.backends.output.markers import Hit
-from shepherd.backends.output.modes import (
-    Candidate,
-    HoldingMode,
-    Lead,
-    Machine,
-    Mode,
-)
 from shepherd.backends.output.reader import Verdict
 from shepherd.backends.output.style import CallFormat
 from shepherd.events import CallbackEvent
@@ -24,11 +18,11 @@ _FENCE = {c: re.compile(f"{c}*") for c in "`~"}
 class Opening(NamedTuple):
     """The opening line of a code block, and the whitespace before it."""
 
-    lead: Lead
+    lead: modes.Lead
     line: str
     language: str
 
-    def show(self, machine: Machine) -> None:
+    def show(self, machine: modes.Machine) -> None:
         """Emit it; its own indent is part of the block."""
         blank = self.lead.text
         indent = blank.rfind("\n") + 1
@@ -36,13 +30,13 @@ class Opening(NamedTuple):
         machine.sink.put(CallbackEvent.CODEBLOCK, blank[indent:] + self.line, self.language)
 
 
-class FenceOpening(Mode):
+class FenceOpening(modes.Mode):
     """The rest of a line that begins with a fence: a code block, if it is an info string.
 
     If the style has calls in fences, the block may turn out to be only a call.
     """
 
-    def __init__(self, machine: Machine, lead: Lead, marker: str) -> None:
+    def __init__(self, machine: modes.Machine, lead: modes.Lead, marker: str) -> None:
         self._machine = machine
         self._lead = lead
         self._line = marker
@@ -88,13 +82,13 @@ class FenceOpening(Mode):
         return _MAX_INFO if len(line) > _MAX_INFO else None
 
 
-class CodeBlock(HoldingMode):
+class CodeBlock(modes.HoldingMode):
     """Inside a code block, up to a line with only a fence that is at least as long.
 
     A marker directly after that fence, such as a call's, ends the line too.
     """
 
-    def __init__(self, machine: Machine, fence: str, language: str) -> None:
+    def __init__(self, machine: modes.Machine, fence: str, language: str) -> None:
         self._machine = machine
         self._language = language
         char, length = fence[0], len(fence)
@@ -141,11 +135,11 @@ class CodeBlock(HoldingMode):
         self._machine.sink.put(CallbackEvent.CODEBLOCK, text, self._language)
 
 
-class FencedCandidate(Candidate):
+class FencedCandidate(modes.Candidate):
     """A code block that is held while it can still be only a call."""
 
     def __init__(
-        self, machine: Machine, reader: FencedCallReader, opening: Opening, block: CodeBlock
+        self, machine: modes.Machine, reader: FencedCallReader, opening: Opening, block: CodeBlock
     ) -> None:
         super().__init__(machine, reader, opening.lead, opening.line)
         self._opening = opening

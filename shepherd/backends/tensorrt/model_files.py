@@ -6,14 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from msgspec import Struct
-
-from shepherd.backends.inprocess.prompt.special import (
-    ATTR_CONTROL,
-    ATTR_LSTRIP,
-    ATTR_RSTRIP,
-    ATTR_USER_DEFINED,
-)
+from shepherd.backends.inprocess.prompt import special
 from shepherd.errors import ModelLoadError
 from shepherd.messages import JsonObject
 
@@ -164,9 +157,9 @@ class HubVocabulary:
 
 
 def _attributes(token: JsonObject) -> int:
-    flags = ATTR_CONTROL if token.get("special") else ATTR_USER_DEFINED
-    flags |= ATTR_LSTRIP if token.get("lstrip") else 0
-    return flags | (ATTR_RSTRIP if token.get("rstrip") else 0)
+    flags = special.ATTR_CONTROL if token.get("special") else special.ATTR_USER_DEFINED
+    flags |= special.ATTR_LSTRIP if token.get("lstrip") else 0
+    return flags | (special.ATTR_RSTRIP if token.get("rstrip") else 0)
 
 
 def _pieces(data: JsonObject) -> dict[int, bytes]:

@@ -10,15 +10,8 @@ from msgspec.structs import replace
 from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import ApiRequest, ModelTraits
 from shepherd.backends.api.history import Rules, normalise
+from shepherd.backends.api.openai import common
 from shepherd.backends.api.openai.chat_decoder import FILTERED, REFUSED
-from shepherd.backends.api.openai.common import (
-    OpenAIAdapter,
-    asking_for_json,
-    error_delta,
-    text_format,
-    token_logprob,
-    tool_choice,
-)
 from shepherd.backends.api.openai.dialects import effort_of, reasons
 from shepherd.backends.api.parameters import sampling_parameters, thinks
 from shepherd.events import FinishReason
@@ -43,7 +36,7 @@ def responses_body(session: Session, model: ModelTraits, max_tokens: int) -> Jso
     Raises InvalidRequestError for a parameter that the API lacks.
     """
     conversation = normalise(session.system_message, session.messages, _RULES)
-    system = asking_for_json(conversation.system, session.output_format)
+    system = common.asking_for_json(conversation.system, session.output_format)
     items = [item for m in conversation.messages for item in _items(m)]
     body: JsonObject = {"model": model.id, "input": items, "stream": True, "store": False}
     if system:
@@ -53,8 +46,8 @@ def responses_body(session: Session, model: ModelTraits, max_tokens: int) -> Jso
     if session.tools:
         body["tools"] = [_tool(spec) for spec in session.tools]
     named = {"type": "function", "name": session.tool_choice.name if session.tool_choice else ""}
-    body |= tool_choice(session, named)
-    body |= text_format(session.output_format)
+    body |= common.tool_choice(session, named)
+    body |= common.text_format(session.output_format)
     return body | _options(session, model)
 
 
@@ -224,12 +217,12 @@ class ResponsesDecoder(stream.Decoder):
         elif data.get("object") == "response":
             yield from self._ended({"response": data})
         elif data.get("error") or kind == "error":
-            yield error_delta(data)
+            yield common.error_delta(data)
 
     def _text(self, event: JsonObject) -> Iterator[stream.Delta]:
         piece = as_text(event.get("delta"))
         self._item(event).characters += len(piece)
-        logprobs = tuple(token_logprob(item) for item in as_objects(event.get("logprobs")))
+        logprobs = tuple(common.token_logprob(item) for item in as_objects(event.get("logprobs")))
         if piece or logprobs:
             yield stream.Text(piece, logprobs)
 
@@ -315,7 +308,7 @@ class ResponsesDecoder(stream.Decoder):
         yield from _usage(as_object(response.get("usage")))
         error = as_object(response.get("error"))
         if error or response.get("status") == "failed":
-            yield error_delta({"error": error or {"message": "the response failed"}})
+            yield common.error_delta({"error": error or {"message": "the response failed"}})
             return
         if self._kept:
             yield stream.Extra(
@@ -365,7 +358,7 @@ def _usage(usage: JsonObject) -> Iterator[stream.Delta]:
         )
 
 
-class OpenAIResponsesAdapter(OpenAIAdapter):
+class OpenAIResponsesAdapter(common.OpenAIAdapter):
     """The responses API, without anything stored there."""
 
     name: ClassVar[str] = API_NAME

@@ -7,12 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from shepherd.backends.inprocess.grammar.constraint import (
-    PROBE,
-    CallSyntax,
-    is_understood,
-    learn_syntax,
-)
+from shepherd.backends.inprocess.grammar import constraint
 from shepherd.backends.inprocess.prompt.conversation import Conversation
 from shepherd.backends.inprocess.prompt.fragments import FragmentTokenizer, Tail
 from shepherd.backends.inprocess.prompt.special import SpecialTexts, TemplateModel, without_marks
@@ -117,7 +112,7 @@ class PromptBuilder:
             return style
         return with_separator(style, rendered, word)
 
-    def call_syntax(self, style: OutputStyle) -> CallSyntax | None:
+    def call_syntax(self, style: OutputStyle) -> constraint.CallSyntax | None:
         """The template's syntax of tool calls; None if a grammar can't describe it.
 
         The syntax must also be readable by the output filter.
@@ -125,13 +120,13 @@ class PromptBuilder:
         if CallFormat.HARMONY in style.formats:
             return None
         try:
-            rendered = self._tool_use.render(Conversation("", PROBE), answer=False)
+            rendered = self._tool_use.render(Conversation("", constraint.PROBE), answer=False)
         except TemplateFailedError:
             return None
-        syntax = learn_syntax(
+        syntax = constraint.learn_syntax(
             without_marks(rendered), [self.vocab.text(token) for token in self.vocab.ends]
         )
-        return syntax if syntax is not None and is_understood(syntax, style) else None
+        return syntax if syntax is not None and constraint.is_understood(syntax, style) else None
 
     def remember_generated(self, tail: Tail, tokens: Sequence[int], characters: int) -> None:
         """Note an answer's tokens, so that its text gives the same tokens in the next prompt.
