@@ -83,29 +83,18 @@ class TokenStream(Protocol):
 class TokenEngine(Protocol):
     """A loaded model that continues tokens, many requests at once."""
 
+    context_size: int
+    """Tokens of a prompt and its answer together."""
+    unsupported: Mapping[str, str]
+    """Sampling parameters that it accepts and ignores, each with the reason."""
+    guides: bool
+    """Whether it can enforce a schema or a grammar."""
+    alive: bool
+    """Whether the engine still answers."""
+
     @property
     def model(self) -> TemplateModel:
         """Its vocabulary and templates; used on one thread."""
-        ...
-
-    @property
-    def context_size(self) -> int:
-        """Tokens of a prompt and its answer together."""
-        ...
-
-    @property
-    def unsupported(self) -> Mapping[str, str]:
-        """Sampling parameters that it accepts and ignores, each with the reason."""
-        ...
-
-    @property
-    def guides(self) -> bool:
-        """Whether it can enforce a schema or a grammar."""
-        ...
-
-    @property
-    def alive(self) -> bool:
-        """Whether the engine still answers."""
         ...
 
     def submit(self, request: TokenRequest) -> TokenStream:
@@ -137,9 +126,8 @@ class TensorRtModel:
             )
         eos: int | None = tokenizer.eos_token_id
         all_ends = (*([] if eos is None else [eos]), *ends)
-        self.vocab = HubVocabulary(tokenizer, fast.to_str(), all_ends).with_bos(
-            tokenizer.tokenizer.bos_token_id
-        )
+        bos: int | None = tokenizer.tokenizer.bos_token_id
+        self.vocab = HubVocabulary(tokenizer, fast.to_str(), all_ends, bos)
 
     def chat_template(self, name: str | None = None) -> str:
         """The tokenizer's template, "" if it has none; with a name, the template for tools."""
@@ -161,7 +149,8 @@ class TensorRtEngine:
         self.model = TensorRtModel(llm.tokenizer, facts.ends)
         sizes = [n for n in (settings.context_size, facts.context_size) if n]
         self.context_size = min(sizes) if facts.is_engine else sizes[0]
-        self.unsupported: Mapping[str, str] = {} if facts.is_engine else _unsupported(_version())
+        version = str(_import("tensorrt_llm").__version__)
+        self.unsupported = {} if facts.is_engine else _unsupported(version)
         self.guides = bool(settings.guided_decoding)
         self.alive = True
 
@@ -288,10 +277,6 @@ def _import(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ModelLoadError(f"TensorRT-LLM is installed but can't be used: {error}") from error
-
-
-def _version() -> str:
-    return str(_import("tensorrt_llm").__version__)
 
 
 def _unsupported(version: str) -> Mapping[str, str]:

@@ -119,9 +119,14 @@ class Encoder(Protocol):
 
 
 class HubVocabulary:
-    """Made from `tokenizer.json`; `ends` are the tokens that end an answer."""
+    """Made from `tokenizer.json`; `ends` are the tokens that end an answer.
 
-    def __init__(self, encoder: Encoder, serialized: str, ends: Sequence[int]) -> None:
+    `bos` is the token that templates call `bos_token`.
+    """
+
+    def __init__(
+        self, encoder: Encoder, serialized: str, ends: Sequence[int], bos: int | None = None
+    ) -> None:
         """Raises ModelLoadError if `serialized` is not a tokenizer with a vocabulary."""
         data = cast(JsonObject, json.loads(serialized))
         added = cast(list[JsonObject], data.get("added_tokens") or [])
@@ -131,15 +136,10 @@ class HubVocabulary:
         self.size = max(self._pieces, default=-1) + 1
         self.specials: Mapping[int, int] = {int(t["id"]): _attributes(t) for t in added}
         self.ends: Sequence[int] = tuple(dict.fromkeys(ends))
-        self.bos = NO_TOKEN
+        self.bos = NO_TOKEN if bos is None else bos
         self.eos = self.ends[0] if self.ends else NO_TOKEN
         self.adds_bos = False
         self.is_sentencepiece = False
-
-    def with_bos(self, bos: int | None) -> "HubVocabulary":
-        """The same vocabulary with the token that templates call `bos_token`."""
-        self.bos = NO_TOKEN if bos is None else bos
-        return self
 
     def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
         """The tokens of `text`; special ones in it are text unless `parse_special`."""

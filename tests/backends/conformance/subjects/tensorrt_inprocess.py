@@ -28,11 +28,8 @@ class WrittenEngine:
         self.context_size = pup.context_size
         self.unsupported = pup.unsupported
         self.guides = False
+        self.alive = True
         self.working = 0
-
-    @property
-    def alive(self) -> bool:
-        return self._pup.alive
 
     def submit(self, request: TokenRequest) -> "WrittenStream":
         said = next(self._answers)
@@ -40,6 +37,7 @@ class WrittenEngine:
         return WrittenStream(self, tokens, held=said.held)
 
     def close(self) -> None:
+        self.alive = False
         self._pup.close()
 
 
