@@ -1,7 +1,6 @@
 """What a request says of a model's settings: sampling, effort, and the schemas of tools."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 from msgspec.structs import replace

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from msgspec import Struct
+
 from shepherd.backends.inprocess.prompt import special
 from shepherd.errors import ModelLoadError
 from shepherd.messages import JsonObject
