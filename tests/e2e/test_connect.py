@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-from msgspec.structs import replace
+from msgspec import structs
 
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.keys import KeyStore
@@ -111,7 +111,7 @@ def test_a_terminal_approves_for_clients_of_the_agent(start: Start, home: Path, 
     program = Program(home, work)
     keys = KeyStore(program.config / "keys.json")
     asker = keys.add("laptop")
-    boss = keys.add("boss", lambda key: replace(key, scopes=frozenset({KeyScope.APPROVE})))
+    boss = keys.add("boss", lambda key: structs.replace(key, scopes=frozenset({KeyScope.APPROVE})))
     with agent_server(program, SCRIPT, "--auth-mode", "json") as url, ThreadPoolExecutor(1) as pool:
         address = url.removesuffix("/v1")
         terminal = start(

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
+from msgspec import structs
 
 from shepherd.config.paths import Paths
 from shepherd.server.access.key import KeyScope
@@ -42,7 +42,7 @@ def keys(home: Path) -> KeyStore:
 @pytest.fixture(scope="module")
 def admin(keys: KeyStore) -> str:
     """A key with all scopes."""
-    return keys.add("all", lambda entry: replace(entry, scopes=frozenset(KeyScope)))
+    return keys.add("all", lambda entry: structs.replace(entry, scopes=frozenset(KeyScope)))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from msgspec.structs import replace
+from msgspec import structs
 
 from shepherd.config.paths import Paths
 from shepherd.server.access.key import KeyLimits, KeyScope
@@ -42,7 +42,7 @@ def keys(address: Address) -> Keys:
 @pytest.fixture(scope="module")
 def deployment(home: Path, address: Address, keys: Keys) -> Iterator[Deployment]:
     """Replicas that know only the database's address; libpq reads the password in ~/.pgpass."""
-    admin = keys.add("all", lambda entry: replace(entry, scopes=frozenset(KeyScope)))
+    admin = keys.add("all", lambda entry: structs.replace(entry, scopes=frozenset(KeyScope)))
     password = home / ".pgpass"
     password.touch(mode=0o600)
     password.write_text("*:*:*:*:" + address.password.replace(":", "\\:") + "\n")
@@ -94,7 +94,7 @@ def test_stored_conversations_meet_their_caches_and_outlive_a_replica(
 
 def test_limits_and_usage_are_those_of_all_replicas(deployment: Deployment, keys: Keys) -> None:
     limits = KeyLimits(requests_per_minute=5)
-    secret = keys.add("limited", lambda entry: replace(entry, limits=limits))
+    secret = keys.add("limited", lambda entry: structs.replace(entry, limits=limits))
     headers = {"Authorization": f"Bearer {secret}"}
     bodies = [
         chat([{"role": "user", "content": f"Flock {number} {LONG_TEXT}"}], 1)

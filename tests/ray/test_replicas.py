@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from msgspec.structs import replace
+from msgspec import structs
 
 from shepherd.server.access.key import KeyLimits
 from shepherd.server.access.keys import KeyStore
@@ -178,7 +178,7 @@ def test_no_request_ends_the_replicas(deployment: Deployment) -> None:
 
 def test_limits_hold_across_replicas(deployment: Deployment, keys: KeyStore) -> None:
     limits = KeyLimits(requests_per_minute=5)
-    key = keys.add("limited", lambda entry: replace(entry, limits=limits))
+    key = keys.add("limited", lambda entry: structs.replace(entry, limits=limits))
     headers = {"Authorization": f"Bearer {key}"}
     responses = [
         httpx.post(

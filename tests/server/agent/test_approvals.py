@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from msgspec.structs import replace
+from msgspec import structs
 
 from shepherd.cli.connect.remote import approval_request
 from shepherd.messages import Role
@@ -97,7 +97,7 @@ def serving(
 
 
 def _scoped(key: ApiKey, *scopes: KeyScope) -> ApiKey:
-    return replace(key, scopes=frozenset(scopes))
+    return structs.replace(key, scopes=frozenset(scopes))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from msgspec.structs import replace
+from msgspec import structs
 
 from shepherd.config.section import ShowToolCalls
 from shepherd.server.access.keys import KeyStore
@@ -88,7 +88,7 @@ def test_two_sub_agents_of_one_model_load_it_once(place: Place) -> None:
 
 
 def test_a_key_gives_only_its_own_models(place: Place) -> None:
-    key = place.store.add("one", lambda key: replace(key, models=("pup",)))
+    key = place.store.add("one", lambda key: structs.replace(key, models=("pup",)))
     with place.serve("cloud") as server:
         assert post(server, key).endswith("Done.")
     assert place.home.opened == ["pup"]

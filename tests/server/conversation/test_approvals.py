@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from msgspec import structs
 
 from shepherd.cli.connect.remote import approval_request
 from shepherd.conversation.shared.approvals import AWAY_SECONDS
@@ -216,7 +216,7 @@ async def test_what_the_sandbox_refused_is_asked_about_with_the_rights_that_it_t
 
 
 def _with_all_scopes(key: ApiKey) -> ApiKey:
-    return replace(key, scopes=frozenset(KeyScope))
+    return structs.replace(key, scopes=frozenset(KeyScope))
 
 
 async def test_another_key_s_client_of_the_same_name_is_another_client(work: Path) -> None:

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
+from msgspec import structs
 
 from shepherd.server.access.key import ApiKey, KeyScope
 from shepherd.server.access.keys import KeyStore
@@ -49,7 +49,7 @@ text: three
 
 
 def allowed(key: ApiKey) -> ApiKey:
-    return replace(key, scopes=frozenset({KeyScope.CHAT, KeyScope.TOOLS, KeyScope.APPROVE}))
+    return structs.replace(key, scopes=frozenset({KeyScope.CHAT, KeyScope.TOOLS, KeyScope.APPROVE}))
 
 
 async def enter(tab: Tab, key: str) -> None:
