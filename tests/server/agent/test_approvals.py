@@ -88,7 +88,7 @@ def serving(
     policy = PermissionPolicy(work, user=list(rules), store=store)
     context = ToolContext(cwd=work, spill_dir=tmp_path / "spill")
     tools = ToolRunner(default_registry(), policy, approvals, context)
-    agent: Agent = replace(agent_of(tools), approvals=approvals)
+    agent: Agent = structs.replace(agent_of(tools), approvals=approvals)
     settings = settings or ServerSettings(port=0)
     asker = keys.add("asker")
     approver = keys.add("boss", lambda key: _scoped(key, KeyScope.APPROVE))
@@ -307,7 +307,7 @@ def test_without_keys_nobody_approves(tmp_path: Path) -> None:
     work, approvals = directory(tmp_path), ClientApprovals(PATIENCE)
     context = ToolContext(cwd=work, spill_dir=tmp_path / "spill")
     tools = ToolRunner(default_registry(), PermissionPolicy(work), approvals, context)
-    agent = replace(agent_of(tools), approvals=approvals)
+    agent = structs.replace(agent_of(tools), approvals=approvals)
     with RunningServer(RecordingBackend(WRITES), agent=agent) as server:
         for method, path in (("GET", "/approvals"), ("POST", "/approvals/1")):
             answer = httpx.request(method, server.url + path, json={}, timeout=PATIENCE)

@@ -48,7 +48,7 @@ class Place:
         self.home.scripts |= {"pup": script(*models), "cloud": AFAR}
         tools = runner(directory(self.base), rules)
         tools.registry.add(turn_task(["cloud", "relay"], lambda _name: address))
-        agent = replace(agent_of(tools, ShowToolCalls.CONTENT), max_tasks=4)
+        agent = structs.replace(agent_of(tools, ShowToolCalls.CONTENT), max_tasks=4)
         loop = asyncio.new_event_loop()
         pool = loop.run_until_complete(self.home.open(self.home.config()))
         settings = ServerSettings(port=0, audit_file=self.audit)
