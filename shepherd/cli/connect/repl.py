@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from msgspec import Struct
 from rich.text import Text
 
 from shepherd.cli.connect.client import AGENT_UPDATES, SharedSessionClient
@@ -144,22 +145,21 @@ class RemoteRepl(Frontend, Viewer):
                     self._renderer(event)
 
 
-class RemoteCommands:
+class RemoteCommands(Struct, frozen=True):
     """The commands of the server's conversation, and those of this terminal.
 
     The output of a command comes as an update, as to all clients. `/context` and `/skills` ask only
     for this client, also while a request runs.
     """
 
-    def __init__(self, client: SharedSessionClient, loop: TerminalLoop) -> None:
-        self._client = client
-        self._loop = loop
+    client: SharedSessionClient
+    loop: TerminalLoop
 
     def commands(self) -> list[Command[str]]:
         """All of them."""
         own = {"clear": self._clear, "context": self._context, "skills": self._skills}
         return [
-            *basic_commands(self._loop.table, self._loop.leave, "leave; the conversation goes on"),
+            *basic_commands(self.loop.table, self.loop.leave, "leave; the conversation goes on"),
             Command("queue", "", "what runs and what waits at the server", self._queue),
             Command("cancel", "[ID]", "stop what runs, or the request ID", self._cancel),
             *(
@@ -170,7 +170,7 @@ class RemoteCommands:
 
     async def _requests(self) -> tuple[dict[str, str], dict[str, str]]:
         """The running request, if there is one, and those that wait: their prompts by id."""
-        session = await self._client.session()
+        session = await self.client.session()
         running = [session["running"]] if session["running"] else []
         runs, waits = (
             {str(entry["request"]): one_line(str(entry["prompt"]), MAX_TEXT) for entry in entries}
@@ -191,16 +191,16 @@ class RemoteCommands:
             return ["Nothing runs."]
         if request not in (*runs, *waits):
             return [f"There is no request {one_line(request, MAX_TEXT)}."]
-        await self._client.cancel(request)
+        await self.client.cancel(request)
         return [f"The request {request} is cancelled."]
 
     async def _clear(self, argument: str) -> None:
-        await self._client.clear()
+        await self.client.clear()
 
     async def _context(self, argument: str) -> Lines | None:
         if argument:
             return await self._run("context", argument)
-        session, context = await self._client.session(), await self._client.context()
+        session, context = await self.client.session(), await self.client.context()
         size, count = int(context["size"]), len(session["messages"])
         parts = [ContextPart(part["name"], part["tokens"]) for part in context["parts"]]
         about = "" if context["exact"] else "about "
@@ -209,12 +209,12 @@ class RemoteCommands:
         return [Row(*row) for row in rows]
 
     async def _skills(self, argument: str) -> Lines:
-        session = await self._client.session()
+        session = await self.client.session()
         rows = [Row(str(s["name"]), str(s["description"])) for s in session.get("skills", [])]
         return rows or ["The server has no skills."]
 
     async def _run(self, name: str, argument: str) -> None:
-        await self._client.command(f"/{name} {argument}".strip())
+        await self.client.command(f"/{name} {argument}".strip())
 
 
 NO_PROMPTS = "This server takes no prompts here: questions of its agent appear as they come."

@@ -97,7 +97,8 @@ class _Span:
         self._before = before
         self._limit = min(len(text), at + MAX_SPAN)
         self._final = final
-        self._complete = final or len(text) > at + MAX_SPAN
+        self._is_whole = final or len(text) > at + MAX_SPAN
+        """Whether no later text can end the span."""
 
     def end(self) -> int | None:
         """The end of the span, or of the character; None if later text decides it."""
@@ -114,13 +115,14 @@ class _Span:
                 return self._at + 1
 
     def _known(self, at: int) -> bool:
+        """Whether it is known what is at this position, a character or the end."""
         return self._final or at < len(self._text)
 
     def _closed(self, position: int, length: int, otherwise: int) -> int | None:
         """The end of a closing mark at `position`; `otherwise` if there is none for good."""
         if position >= 0:
             return position + length
-        return otherwise if self._complete else None
+        return otherwise if self._is_whole else None
 
     def _escape(self) -> int | None:
         after = self._at + 1
@@ -154,7 +156,7 @@ class _Span:
         mark = self._text[self._at : opened]
         after = self._text[opened : opened + 1]
         is_inside_word = mark[0] == "_" and self._before.isalnum()
-        if not after.strip() or is_inside_word or mark == "~":
+        if not after.strip() or is_inside_word or mark == "~":  # it opens nothing
             return opened
         at = opened
         while (at := self._text.find(mark, at, self._limit)) >= 0:
@@ -164,7 +166,7 @@ class _Span:
             if end - at == len(mark) and self._closes(at, end):
                 return end
             at = end
-        return opened if self._complete else None
+        return opened if self._is_whole else None
 
     def _closes(self, at: int, end: int) -> bool:
         if self._text[at - 1].isspace():
@@ -174,7 +176,7 @@ class _Span:
     def _link(self) -> int | None:
         closing = self._text.find("]", self._at, self._limit)
         if closing < 0:
-            return self._at + 1 if self._complete else None
+            return self._at + 1 if self._is_whole else None
         if not self._known(closing + 1):
             return None
         if self._text[closing + 1 : closing + 2] != "(":

@@ -46,6 +46,7 @@ class Columns(Struct, frozen=True):
         spare = available - sum(self.natural)
         if spare >= 0:
             room = spare // count if self.grows else 0
+            # a column may become half as wide again, and 2 cells more
             return [width + min(width // 2 + 2, room) for width in self.natural]
         if available < count * MIN_CELLS:
             return []
@@ -55,6 +56,7 @@ class Columns(Struct, frozen=True):
 def _shared(natural: Sequence[int], available: int) -> list[int]:
     """Narrow columns keep their width; the others share the rest."""
     widths = [0] * len(natural)
+    # the narrowest first: what it leaves of its share goes to the wider ones
     order = sorted(range(len(natural)), key=lambda column: natural[column])
     for position, column in enumerate(order):
         share = available // (len(order) - position)

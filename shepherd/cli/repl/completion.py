@@ -253,6 +253,7 @@ def score(path: str, query: str) -> int:
 
 
 def _parents(path: str) -> Iterator[str]:
+    """`a` and `a/b` for `a/b/c`."""
     at = path.find("/")
     while at >= 0:
         yield path[:at]
@@ -278,6 +279,7 @@ def _git_files(cwd: Path) -> list[str] | None:
 
 
 def _walk(base: Path) -> Iterator[str]:
+    """The visible files and directories, those near `base` first; up to MAX_SCANNED are read."""
     budget = MAX_SCANNED
     level = [""]
     for _ in range(MAX_DEPTH):

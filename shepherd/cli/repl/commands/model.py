@@ -7,6 +7,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from msgspec import Struct
 from rich.text import Text
 
 from shepherd.backends.base import Backend
@@ -65,11 +66,10 @@ def _answering(context: CommandContext, backend: Backend) -> str:
     return f"{backend.info.id}{where}{instead}"
 
 
-class ModelCommands:
+class ModelCommands(Struct, frozen=True):
     """The command `/model`."""
 
-    def __init__(self, context: CommandContext) -> None:
-        self._context = context
+    context: CommandContext
 
     def commands(self) -> list[Command[str]]:
         """The command."""
@@ -78,14 +78,14 @@ class ModelCommands:
 
     def _names(self) -> list[str]:
         """The names that `/model` completes: the built-in model and the local files."""
-        directory = Path(self._context.conversation.config.llamacpp.models_dir).expanduser()
+        directory = Path(self.context.conversation.config.llamacpp.models_dir).expanduser()
         return [BUILT_IN, *local_models(directory)]
 
     async def _model(self, argument: str) -> Lines | None:
-        conversation, status = self._context.conversation, self._context.status
+        conversation, status = self.context.conversation, self.context.status
         if argument:
             opening = partial(conversation.slot.switch_model, argument, conversation.cwd)
-            await switch(self._context, argument, opening)
+            await switch(self.context, argument, opening)
             return None
         size = f", {status.context_size:,} tokens of context" if status.context_size else ""
         provider = conversation.slot.provider
@@ -114,11 +114,10 @@ _SETTINGS = [
 ]
 
 
-class ProviderCommands:
+class ProviderCommands(Struct, frozen=True):
     """The command `/provider`."""
 
-    def __init__(self, context: CommandContext) -> None:
-        self._context = context
+    context: CommandContext
 
     def commands(self) -> list[Command[str]]:
         """The command."""
@@ -128,12 +127,12 @@ class ProviderCommands:
 
     @property
     def _current(self) -> str:
-        return self._context.conversation.slot.provider
+        return self.context.conversation.slot.provider
 
     def _choices(self) -> list[str]:
         """The choices that `/provider` completes."""
         try:
-            stored = [provider.name for provider in self._context.conversation.providers.all()]
+            stored = [provider.name for provider in self.context.conversation.providers.all()]
         except ConfigError:
             stored = []
         commands = (f"{command} {name}" for command in OF_ONE for name in stored)
@@ -156,10 +155,10 @@ class ProviderCommands:
 
     async def _switch(self, selector: str) -> None:
         name = selector.partition("/")[0]
-        known = [LOCAL, *(provider.name for provider in self._context.conversation.providers.all())]
+        known = [LOCAL, *(provider.name for provider in self.context.conversation.providers.all())]
         if name not in known and nearest(name, _WORDS) and not nearest(name, known):
             raise UsageError(_no_command(name))
-        await PromptConsole(self._context).switch(selector)
+        await PromptConsole(self.context).switch(selector)
 
     async def _do(self, words: list[str]) -> Lines | None:
         from shepherd.cli.commands.providers.options import read_command  # imports typer
@@ -168,20 +167,20 @@ class ProviderCommands:
         if isinstance(action, str):
             return [action.strip()]
         if words[0] == "test":
-            self._context.renderer.activity.start(f"asking {one_line(words[1], 80)}")
-        await action(PromptConsole(self._context))
+            self.context.renderer.activity.start(f"asking {one_line(words[1], 80)}")
+        await action(PromptConsole(self.context))
         return None
 
     def _next(self) -> str:
         """The provider after the current one; the local model is the last of the cycle."""
-        providers = self._context.conversation.providers.all()
+        providers = self.context.conversation.providers.all()
         names = [*(provider.name for provider in providers), LOCAL]
         current = self._current or LOCAL
         place = names.index(current) if current in names else -1
         return names[(place + 1) % len(names)]
 
     async def _list(self) -> Lines:
-        conversation = self._context.conversation
+        conversation = self.context.conversation
         providers = conversation.providers.all()
         rows = await asyncio.to_thread(self._rows, providers)  # it may ask the keyring
         rows.append((self._marked(LOCAL), f"llama.cpp   {conversation.config.model.name}"))
@@ -194,7 +193,7 @@ class ProviderCommands:
 
     def _rows(self, providers: list[Provider]) -> list[tuple[str, str]]:
         """A line for each provider; below the current one, the states of what it forwards to."""
-        conversation = self._context.conversation
+        conversation = self.context.conversation
         backend = conversation.slot.loaded_backend
         rows: list[tuple[str, str]] = []
         for provider in providers:

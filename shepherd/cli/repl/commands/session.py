@@ -5,6 +5,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 
+from msgspec import Struct
+
 from shepherd.cli.commands.memory_view import counts_line, fact_lines, hit_lines
 from shepherd.cli.render.renderer import show_last_exchanges
 from shepherd.cli.render.status import Totals
@@ -164,17 +166,16 @@ _KEYS = (
 )
 
 
-class ViewCommands:
+class ViewCommands(Struct, frozen=True):
     """The commands; `table` is all that `/help` shows."""
 
-    def __init__(self, context: CommandContext, table: CommandTable) -> None:
-        self._context = context
-        self._table = table
+    context: CommandContext
+    table: CommandTable
 
     def commands(self) -> list[Command[str]]:
         """All of them."""
         return [
-            *basic_commands(self._table, self._context.leave, "leave", ["", *_KEYS]),
+            *basic_commands(self.table, self.context.leave, "leave", ["", *_KEYS]),
             Command("tools", "", "the tools that the model may call", self._tools),
             Command("thinking", "on|off|show|hide", "let the model reason first; show or hide it",
                     self._thinking, lambda: ("on", "off", "show", "hide")),
@@ -183,15 +184,15 @@ class ViewCommands:
         ]  # fmt: skip
 
     async def _tools(self, argument: str) -> Lines:
-        specs = self._context.conversation.session.tools
+        specs = self.context.conversation.session.tools
         rows = [Row(spec.name, one_line(spec.description, MAX_DESCRIPTION)) for spec in specs]
         return rows or ["No tools: the model was started without them."]
 
     async def _thinking(self, argument: str) -> Lines:
-        session, renderer = self._context.conversation.session, self._context.renderer
+        session, renderer = self.context.conversation.session, self.context.renderer
         match argument:
             case "on" | "off":
-                session.thinking = self._context.status.thinking = argument == "on"
+                session.thinking = self.context.status.thinking = argument == "on"
             case "show" | "hide":
                 renderer.show_thinking = argument == "show"
             case "":
@@ -203,7 +204,7 @@ class ViewCommands:
         return [f"thinking: {state}, {visibility}"]
 
     async def _usage(self, argument: str) -> Lines:
-        status = self._context.status
+        status = self.context.status
         spans = (("last turn", status.turn), ("since the start", status.totals))
         rows = [Row(name, _use(totals)) for name, totals in spans]
         if status.totals.generations and status.totals.cost is None:
@@ -212,7 +213,7 @@ class ViewCommands:
         return rows
 
     async def _stats(self, argument: str) -> Lines:
-        totals = self._context.status.totals
+        totals = self.context.status.totals
         read = totals.prompt_tokens - totals.cached_tokens
         cached = f"{totals.prompt_tokens:,}, of which cached {totals.cached_tokens:,}"
         return [
