@@ -36,27 +36,41 @@ from shepherd.messages import JsonObject, ToolCall, message_from_json
 MAX_TEXT = 60
 
 
-class RemoteRepl(Frontend, Viewer):
+class _RemoteTerminal(Frontend):
+    """A terminal of this machine for what a server does."""
+
+    place = " here"
+
+    def __init__(
+        self, client: SharedSessionClient, config: Config, cwd: Path, paths: Paths
+    ) -> None:
+        self._client = client
+        self._cwd = cwd
+        self._status = Status(directory=client.url.partition("://")[2])
+        loop = self._loop = TerminalLoop(config.terminal, paths, cwd, self._status, self)
+        self._surface, self._renderer = loop.surface, loop.renderer
+        self._approver = TerminalApprover(loop.surface, loop.renderer)
+
+    def notice(self, text: str) -> None:
+        """Show a sentence about the connection."""
+        self._renderer.notice(text, "warn")
+
+
+class RemoteRepl(_RemoteTerminal, Viewer):
     """A terminal on a server's conversation: it sends prompts and shows the turns of all clients.
 
     It is also the `Steering` of its loop: the server can't give a message back.
     """
 
-    place = " here"
     waiting: Sequence[str] = ()
 
     def __init__(
         self, client: SharedSessionClient, config: Config, cwd: Path, paths: Paths
     ) -> None:
         self.steering = self
-        self._client = client
-        self._cwd = cwd
-        self._status = Status(directory=client.url.partition("://")[2])
-        loop = self._loop = TerminalLoop(config.terminal, paths, cwd, self._status, self)
-        self._surface, self._renderer = loop.surface, loop.renderer
-        approver = TerminalApprover(loop.surface, loop.renderer)
-        self._remote = RemoteSession(client, self, approver)
-        loop.table.extend(RemoteCommands(client, loop).commands())
+        super().__init__(client, config, cwd, paths)
+        self._remote = RemoteSession(client, self, self._approver)
+        self._loop.table.extend(RemoteCommands(client, self._loop).commands())
 
     async def run(self) -> int:
         """Talk until the user leaves; raises ShepherdError if the connection is lost."""
@@ -87,9 +101,6 @@ class RemoteRepl(Frontend, Viewer):
 
     def ended(self, *, mine: bool) -> None:
         self._renderer.turn_over()
-
-    def notice(self, text: str) -> None:
-        self._renderer.notice(text, "warn")
 
     def take_back(self) -> str | None:
         """There is nothing to withdraw."""
@@ -221,20 +232,15 @@ NO_PROMPTS = "This server takes no prompts here: questions of its agent appear a
 LOST_ANSWERS = "the connection was lost for a while"
 
 
-class ApprovalDesk(Frontend):
+class ApprovalDesk(_RemoteTerminal):
     """A terminal that shows each open question of a server's agent, and sends the answers."""
-
-    place = " here"
 
     def __init__(
         self, client: SharedSessionClient, config: Config, cwd: Path, paths: Paths
     ) -> None:
-        self._client = client
-        status = Status(directory=client.url.partition("://")[2])
-        loop = self._loop = TerminalLoop(config.terminal, paths, cwd, status, self)
-        self._renderer = loop.renderer
-        approver = TerminalApprover(loop.surface, loop.renderer)
-        self._questions = RemoteQuestions(client, approver, self._warn)
+        super().__init__(client, config, cwd, paths)
+        self._questions = RemoteQuestions(client, self._approver, self.notice)
+        loop = self._loop
         loop.table.extend(basic_commands(loop.table, loop.leave, "leave", [Note(NO_PROMPTS)]))
 
     async def run(self) -> int:
@@ -253,7 +259,7 @@ class ApprovalDesk(Frontend):
                 case UpdateKind.APPROVAL_DECIDED:
                     self._decided(update.data)
                 case UpdateKind.SNAPSHOT:
-                    self._warn(LOST_ANSWERS)
+                    self.notice(LOST_ANSWERS)
                     self._show(await self._client.agent_questions())
                 case _:
                     pass
@@ -271,13 +277,10 @@ class ApprovalDesk(Frontend):
             by = f" by {data['by']}" if data.get("by") else ""
             self._renderer.notice(f"{data['tool']}: {data['decision']}{by}")
 
-    def _warn(self, text: str) -> None:
-        self._renderer.notice(text, "warn")
-
     async def answer(self, text: str) -> None:
         """Refuse a message."""
-        self._warn(NO_PROMPTS)
+        self.notice(NO_PROMPTS)
 
     async def run_own(self, text: str) -> None:
         """Refuse a line of the shell."""
-        self._warn(NO_PROMPTS)
+        self.notice(NO_PROMPTS)
