@@ -1,29 +1,30 @@
 """Searches the text of files."""
 
 import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, BinaryIO
 
 from pydantic import Field
 
 from shepherd.errors import ToolError
 from shepherd.own_programs import packaged_program
-from shepherd.tasks import in_thread
+from shepherd.tasks import Stopped, in_thread
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult, Traits
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.paths import resolve_path
-from shepherd.tools.search.matches import (
-    BadPatternError,
-    MatchCollector,
-    Query,
-    search_python,
-    search_ripgrep,
-)
-from shepherd.tools.search.walk import Ignored
-
-if TYPE_CHECKING:  # each call imports the engines
-    from shepherd.tools.search.matches import MatchCollector, Query
+from shepherd.tools.program import Program
+from shepherd.tools.search.glob import name_matcher
+from shepherd.tools.search.walk import SKIPPED, Ignored, Tree, denied
+from shepherd.tools.shell.output import CappedOutput
+from shepherd.tools.shell.process import run_program
+from shepherd.tools.text import one_line, plain_text
 
 
 class GrepArguments(Arguments):
@@ -92,3 +93,243 @@ def _display_path(arguments: GrepArguments, query: "Query", path: str) -> str:
         return arguments.path
     directory = os.path.normpath(arguments.path or ".")
     return path if directory == "." else f"{directory.rstrip('/')}/{path}"
+
+
+_CHUNK = 1 << 20
+
+_MAX_RETURNS = 64
+MAX_MATCHES = 500
+_MAX_LINE = 400
+_MAX_KEPT = 4096
+_MAX_RECORD = 1 << 16
+
+
+class LineCursor:
+    """Moves forward through the lines of a file of any size."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._number = 1
+        self._start = 0
+
+    def has_line(self, number: int, start: bytes, *, cut: bool) -> bool:
+        """Whether the line is `start`, or begins with it if `cut`.
+
+        Carriage returns at its end do not count. Callers ask for lines in ascending order.
+        """
+        if not self._forward(number):
+            return False
+        self._file.seek(self._start)
+        result = self._file.read(len(start) + (0 if cut else _MAX_RETURNS))
+        if cut:
+            return result == start
+        line, _, _ = result.partition(b"\n")
+        return line.rstrip(b"\r") == start
+
+    def _forward(self, number: int) -> bool:
+        """Move to the start of the line; False if it is past the end or before the current line."""
+        self._file.seek(self._start)
+        while self._number < number:
+            chunk = self._file.read(_CHUNK)
+            if not chunk:
+                return False
+            if self._number + chunk.count(b"\n") < number:
+                self._number += chunk.count(b"\n")
+                self._start += len(chunk)
+                continue
+            end = -1
+            for _ in range(number - self._number):
+                end = chunk.index(b"\n", end + 1)
+            self._number, self._start = number, self._start + end + 1
+        return self._number == number
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A regular expression, the resolved directory, and the files in it to search.
+
+    `single` is the name of the only file to search. Otherwise `glob` selects files; "" means all.
+    Files that are `ignored` are left out.
+    """
+
+    pattern: str
+    root: Path
+    glob: str = ""
+    single: str = ""
+    ignored: Ignored | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A line as the program printed it: its path below the root, number, and first bytes."""
+
+    path: str
+    number: int
+    start: bytes
+    cut: bool
+
+
+class MatchCollector:
+    """Takes `path NUL line:text` records, and drops files that the rules deny for reading.
+
+    The program opens files by name, and a file may be swapped meanwhile. So matches count only
+    after `confirm`, which finds the same line in the file that the permission check allowed.
+    """
+
+    def __init__(self, query: Query, context: ToolContext) -> None:
+        self._query = query
+        self._context = context
+        self._pending = bytearray()
+        self._denied: dict[str, bool] = {}
+        self._matches: list[Match] = []
+        self._bytes = 0
+        self._full = False
+
+    def feed(self, data: bytes) -> bool:
+        """Take output; False once there is enough."""
+        self._pending += data
+        *records, rest = self._pending.split(b"\n")
+        # only the start of an endless line is kept
+        self._pending = bytearray(rest[:_MAX_RECORD])
+        return all(self._take(bytes(record)) for record in records)
+
+    def end(self) -> None:
+        """Take a last record that has no line end."""
+        if self._pending and not self._full:
+            self._take(bytes(self._pending))
+        self._pending.clear()
+
+    def confirm(self, files: FileAccess, stopped: Stopped) -> None:
+        """Keep only the matches that are in files that the call may read."""
+        confirmed: list[Match] = []
+        root = None if self._query.single else files.open_directory(self._query.root)
+        try:
+            for path, matches in groupby(self._matches, lambda match: match.path):
+                if stopped():
+                    break
+                confirmed += self._confirmed(files, root, path, list(matches))
+        finally:
+            if root is not None:
+                os.close(root)
+        self._matches = confirmed
+
+    def text(self, display_path: Callable[[str], str]) -> str:
+        """All matches, one per line.
+
+        `display_path` turns a path below the root into one that the model can use.
+        """
+        lines = [
+            f"{one_line(display_path(m.path))}:{m.number}: {_line_text(m)}" for m in self._matches
+        ]
+        more = ["[more matches; narrow the search]"] if self._full else []
+        return "\n".join(lines + more)
+
+    def _confirmed(
+        self, files: FileAccess, root: int | None, path: str, matches: list[Match]
+    ) -> list[Match]:
+        try:
+            if root is None:
+                file = files.open(self._query.root / path)
+            else:
+                file = files.open_below(root, self._query.root, path)
+        except (OSError, ToolError):
+            return []  # deleted, swapped, or denied under another name: treat it as without matches
+        with file:
+            cursor = LineCursor(file)
+            return [m for m in matches if cursor.has_line(m.number, m.start, cut=m.cut)]
+
+    def _take(self, record: bytes) -> bool:
+        name, nul, rest = record.partition(b"\0")
+        number, colon, line = rest.partition(b":")
+        if not nul or not colon or not number.isdigit():
+            return True
+        path = name.decode("utf-8", "surrogateescape").removeprefix("./")
+        if self._is_denied(path):
+            return True
+        if len(self._matches) >= MAX_MATCHES or self._bytes > self._context.output_bytes:
+            self._full = True
+            return False
+        line = line.rstrip(b"\r")
+        match = Match(path, int(number), line[:_MAX_KEPT], len(line) > _MAX_KEPT)
+        self._matches.append(match)
+        self._bytes += len(name) + len(number) + min(len(line), _MAX_LINE) + 3
+        return True
+
+    def _is_denied(self, path: str) -> bool:
+        if path not in self._denied:
+            ignored = self._query.ignored
+            self._denied[path] = denied(self._context, self._query.root / path) or (
+                ignored is not None and ignored.has(path)
+            )
+        return self._denied[path]
+
+
+def _line_text(match: Match) -> str:
+    text = plain_text(match.start.decode("utf-8", "replace"))
+    return text[:_MAX_LINE] + "…" if match.cut or len(text) > _MAX_LINE else text
+
+
+_WORKER = Path(__file__).with_name("worker.py")
+_BAD_PATTERN = 3
+_RIPGREP = """
+--no-config --hidden --no-ignore-dot --no-ignore-global --no-ignore-exclude --no-messages --null
+--line-number --with-filename --no-heading
+--color=never --crlf --encoding=none --sort=path
+"""
+
+
+class BadPatternError(Exception):
+    """The regular expression is invalid; the message says why."""
+
+
+async def search_ripgrep(program: str, query: Query, matches: MatchCollector) -> bool:
+    """Search with ripgrep; False if it does not understand the pattern."""
+    argv = [program, *_RIPGREP.split()]
+    if query.ignored is None or not query.ignored.is_active:
+        argv.append("--no-ignore")
+    if query.glob:
+        argv.append(f"--glob={query.glob}")
+    argv += [f"--glob=!{name}" for name in sorted(SKIPPED) if not query.single]
+    argv += ["--", query.pattern, f"./{query.single}" if query.single else "./"]
+    exit_ = await run_program(Program(argv, query.root), matches.feed, _ignore, _NO_TIMEOUT)
+    return exit_.stopped or exit_.code in (0, 1)
+
+
+async def search_python(query: Query, context: ToolContext, matches: MatchCollector) -> None:
+    """Search with Python's regular expressions; raises BadPatternError."""
+    files = FileAccess(context)
+    paths = await in_thread(lambda stopped: _files(query, context, files, stopped))
+    argv = [sys.executable, "-I", "-S", str(_WORKER)]
+    errors = CappedOutput(1000, context.spill_dir)
+    with tempfile.TemporaryFile() as stdin:
+        parts = [query.pattern, *paths, ""]
+        stdin.write("\0".join(parts).encode("utf-8", "surrogateescape"))
+        stdin.seek(0)
+        program = Program(argv, query.root, stdin=stdin)
+        exit_ = await run_program(program, matches.feed, errors.feed, _NO_TIMEOUT)
+    if exit_.code == _BAD_PATTERN and not exit_.stopped:
+        raise BadPatternError(errors.text().strip())
+
+
+_NO_TIMEOUT = 86_400.0  # seconds; the runner's deadline cancels the call much earlier
+
+
+def _ignore(data: bytes) -> bool:
+    return bool(data)
+
+
+def _files(query: Query, context: ToolContext, files: FileAccess, stopped: Stopped) -> list[str]:
+    if query.single:
+        return [query.single]
+    matcher = name_matcher(query.glob) if query.glob else None
+    root = files.open_directory(query.root)
+    try:
+        return [
+            entry.path
+            for entry in Tree(query.root, context, ignored=query.ignored).walk(root, stopped)
+            if entry.is_file
+            and (matcher is None or matcher.fullmatch(entry.path))
+            and not denied(context, query.root / entry.path)
+        ]
+    finally:
+        os.close(root)
