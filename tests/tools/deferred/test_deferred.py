@@ -21,8 +21,8 @@ from shepherd.tools.deferred import (
     listed_tools,
     open_call,
 )
+from shepherd.tools.files.edit import WriteFile
 from shepherd.tools.files.read import ReadFile
-from shepherd.tools.files.write import WriteFile
 from shepherd.tools.function import tool
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.registry import ToolRegistry
