@@ -25,10 +25,10 @@ from shepherd.tools.permissions.approval import (
     Approver,
     CallObserver,
     Choice,
+    propose,
 )
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
-from shepherd.tools.permissions.proposal import propose
 from shepherd.tools.permissions.rules import Decision, Lifetime
 from shepherd.tools.sandbox.refusal import Refusal
 from shepherd.tools.text import valid_json, valid_text

@@ -1,15 +1,22 @@
 """Requests for approval, the answers, and the objects that answer them."""
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from shepherd.messages import ToolCall
-from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.base import EDIT_FILE, EXECUTE_COMMAND, WRITE_FILE, Access, AccessKind, Claim
+from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions.content import holds_private_key
-from shepherd.tools.permissions.rules import Decision, Rule
+from shepherd.tools.permissions.match import exact_pattern
+from shepherd.tools.permissions.policy import PermissionPolicy
+from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 
 DENIED_BY_USER = "denied by the user"
 NO_TERMINAL = "denied: approval needed and no terminal to ask"
@@ -125,3 +132,102 @@ def harmless_error(error: Exception) -> str:
     """The text of an error, without a private key."""
     text = str(error)
     return HELD_BACK if holds_private_key(text) else text
+
+
+_GIT_SUBCOMMANDS = frozenset(
+    {"status", "log", "diff", "show", "blame", "ls-files", "describe", "add", "commit"}
+)
+"""Harmless with all options, except those of `runs_more`, which no rule allows."""
+
+_LISTERS = frozenset({"ls", "pwd", "du", "df", "which"})
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "ssh"})
+_INTERPRETERS = frozenset({"python", "node", "ruby", "perl", "php", "lua", "deno", "bun"})
+_READS_STDIN = _SHELLS | _INTERPRETERS | {"xargs", "parallel", "source", ".", "eval"}
+_EDITS_MODE = Rule("mode", "edits", Decision.ALLOW, lifetime=Lifetime.SESSION)
+"""Describes the answer that accepts a plan and sets the mode `edits`; not a rule of the policy."""
+
+
+def propose(
+    policy: PermissionPolicy, tool: str, accesses: Sequence[Access], lifetime: Lifetime
+) -> tuple[Rule, ...]:
+    """The rules after which this call needs no approval; none if no rule can do that."""
+    if any(access.kind is AccessKind.PLAN for access in accesses):
+        return (_EDITS_MODE,) if lifetime is Lifetime.SESSION else ()
+    rules: list[Rule] = []
+    for access in accesses:
+        if policy.decide_one(tool, access).decision is not Decision.ASK:
+            continue
+        rule = _for_access(tool, access, policy.cwd, lifetime)
+        if rule is None:
+            return ()
+        if rule not in rules:
+            rules.append(rule)
+    return tuple(rules) if policy.would_allow(tool, accesses, rules) else ()
+
+
+def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rule | None:
+    if access.claim is not Claim.EXACT:
+        return None
+    subject, pattern = access.kind.value, access.target
+    match access.kind:
+        case AccessKind.SHELL:
+            pattern = command_rule(access.target, named=access.named)
+        case AccessKind.SHELL_NETWORK | AccessKind.UNSANDBOXED:
+            wide = command_rule(access.target, named=access.named)
+            pattern = exact_pattern(access.target) if wide else ""
+        case AccessKind.READ:
+            pattern = _read_pattern(Path(access.target), cwd)
+        case AccessKind.WRITE:
+            subject = subject if tool == EXECUTE_COMMAND else tool
+            wide = lifetime is Lifetime.SESSION and tool in (WRITE_FILE, EDIT_FILE)
+            pattern = _write_pattern(Path(access.target), cwd, wide=wide)
+        case AccessKind.NETWORK:
+            subject, pattern = tool, _host(access.target)
+        case AccessKind.HOOK:
+            return None
+        case _:
+            pass
+    return Rule(subject, pattern, Decision.ALLOW, str(cwd), lifetime) if pattern else None
+
+
+def command_rule(command: str, named: int = 0) -> str:
+    """The pattern for a command: program and subcommand if both are harmless, else all its words.
+
+    "" if no pattern is safe, as for an interpreter that reads its program from a pipe. A command
+    with `named` words gets exactly its own words.
+    """
+    words = shlex.split(command)
+    program, rest = words[0], words[1:]
+    if program in _LISTERS and not named:
+        return f"{program} *"
+    if not named and program == "git" and rest[:1] and rest[0] in _GIT_SUBCOMMANDS:
+        return f"{program} {rest[0]} *"
+    name = program.rsplit("/", 1)[-1]
+    if name.rstrip("0123456789.") in _READS_STDIN and all(w.startswith("-") for w in rest[:1]):
+        has_program = rest[:1] == ["-c"] and len(rest) > 1
+        return exact_pattern(command) if has_program else ""
+    return exact_pattern(command)
+
+
+def _read_pattern(path: Path, cwd: Path) -> str:
+    pattern = _relative_pattern(path, cwd)
+    return f"{pattern.rstrip('/')}/**" if path.is_dir() else pattern
+
+
+def _write_pattern(path: Path, cwd: Path, *, wide: bool) -> str:
+    if wide and path.is_relative_to(cwd):
+        return "{cwd}/**"
+    return _relative_pattern(path, cwd)
+
+
+def _relative_pattern(path: Path, cwd: Path) -> str:
+    if path != cwd and path.is_relative_to(cwd):
+        return "{cwd}/" + escape_glob(str(path.relative_to(cwd)))
+    return escape_glob(str(path))
+
+
+def _host(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{parts.port}" if parts.port else host

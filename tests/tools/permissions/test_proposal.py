@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.permissions.approval import propose
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.permissions.proposal import propose
 from shepherd.tools.permissions.rules import Decision, Lifetime, parse_rule
 from shepherd.tools.shell.accesses import argv_accesses, line_accesses
 

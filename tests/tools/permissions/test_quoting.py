@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.tools.base import AccessKind, Claim
+from shepherd.tools.permissions.approval import propose
 from shepherd.tools.permissions.match import command_matches, exact_pattern
 from shepherd.tools.permissions.policy import PermissionPolicy
-from shepherd.tools.permissions.proposal import propose
 from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule, parse_rule
 from shepherd.tools.shell.accesses import argv_accesses, line_accesses
 
