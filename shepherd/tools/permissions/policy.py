@@ -20,7 +20,7 @@ from shepherd.tools.permissions.defaults import (
     original_names,
     protected_rules,
 )
-from shepherd.tools.permissions.layer import RuleLayer
+from shepherd.tools.permissions.match import RuleLayer
 from shepherd.tools.permissions.repository import Doubt, RepositoryGuard
 from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule
 from shepherd.tools.permissions.tree import HardLinks, file_status, first_denied

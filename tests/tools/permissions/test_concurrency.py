@@ -10,7 +10,7 @@ from shepherd.config.section import SandboxMode
 from shepherd.messages import ToolCall
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.confinement import NO_RIGHTS, Shielding
-from shepherd.tools.permissions import layer
+from shepherd.tools.permissions import match
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule, parse_rule
@@ -49,7 +49,7 @@ def test_a_rule_that_is_added_while_another_thread_looks_is_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = PermissionPolicy(tmp_path, user=[parse_rule("allow shell make *")])
-    applies_to = layer.applies_to
+    applies_to = match.applies_to
     late = [Rule("shell", "make *", Decision.DENY, lifetime=Lifetime.SESSION)]
 
     def meanwhile(rule: Rule, tool: str, kind: AccessKind, cwd: Path) -> bool:
@@ -57,7 +57,7 @@ def test_a_rule_that_is_added_while_another_thread_looks_is_not_forgotten(
             policy.add(late.pop())  # as the terminal does in its own thread
         return applies_to(rule, tool, kind, cwd)
 
-    monkeypatch.setattr(layer, "applies_to", meanwhile)
+    monkeypatch.setattr(match, "applies_to", meanwhile)
     policy.decide("execute_command", [SHELL])
     assert not late
     assert policy.decide("execute_command", [SHELL]).decision is Decision.DENY
