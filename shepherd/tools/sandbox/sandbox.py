@@ -14,7 +14,7 @@ from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Attempt, Box
 from shepherd.tools.sandbox.boxes.macos import SandboxExec
 from shepherd.tools.sandbox.boxes.probe import probe
-from shepherd.tools.sandbox.groups import remove_stale_groups
+from shepherd.tools.sandbox.helpers import remove_stale_groups
 from shepherd.tools.sandbox.profile import Profile
 from shepherd.tools.sandbox.refusal import Refusal, Refused, read_refusal
 from shepherd.tools.sandbox.view.private import remove_stale

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box
-from shepherd.tools.sandbox.groups import control_groups
+from shepherd.tools.sandbox.helpers import control_groups
 from shepherd.tools.sandbox.profile import Limits, Profile
 from shepherd.tools.sandbox.view.private import private_files, remove_stale
 from shepherd.tools.shell.process import Exit, run_program
