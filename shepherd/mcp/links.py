@@ -21,8 +21,7 @@ from shepherd.mcp.login import Login
 from shepherd.mcp.process import MAX_MESSAGE_BYTES, Launcher, ServerProcess
 from shepherd.mcp.questions import Questions, Sampler
 from shepherd.mcp.servers import Server, ServerStatus
-from shepherd.tools.invisible import reveal
-from shepherd.tools.text import one_line, plain_text
+from shepherd.tools.text import one_line, plain_text, reveal
 
 MAX_MALFORMED = 20
 """Lines of one connection that are not messages; after more, it is given up."""

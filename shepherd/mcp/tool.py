@@ -22,8 +22,7 @@ from shepherd.events import Notice, Topic
 from shepherd.images import MAX_IMAGES, Image, decode_image
 from shepherd.messages import JsonObject, ToolSpec
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
-from shepherd.tools.invisible import reveal
-from shepherd.tools.text import cap_text, new_spill_file, plain_text, valid_json, valid_text
+from shepherd.tools.text import cap_text, new_spill_file, plain_text, reveal, valid_json, valid_text
 
 if TYPE_CHECKING:
     from shepherd.mcp.connection import Connection

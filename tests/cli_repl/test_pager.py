@@ -6,7 +6,7 @@ from rich.cells import cell_len
 
 from shepherd.cli.approval.pager import Gutter, Pager, Row, row_text
 from shepherd.cli.approval.question import MAX_BLANK_LINES, MAX_SEGMENT, text_lines, warnings
-from shepherd.tools.invisible import is_hidden, reveal
+from shepherd.tools.text import is_hidden, reveal
 
 GUTTER = Gutter(unicode=True)
 TEXTS = st.text(

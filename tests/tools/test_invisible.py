@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.tools.invisible import (
+from shepherd.tools.text import (
     MAX_COMBINING,
     count_hidden,
     count_right_to_left,

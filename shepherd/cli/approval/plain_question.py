@@ -18,8 +18,8 @@ from shepherd.cli.approval.question import (
     approval_question,
     choice_of,
 )
-from shepherd.tools.invisible import reveal
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Approver, DenyingApprover
+from shepherd.tools.text import reveal
 
 WIDTH = 100
 """Columns if the output is not a terminal."""

@@ -12,9 +12,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from shepherd.tools.base import AccessKind, Claim
-from shepherd.tools.invisible import count_hidden, count_right_to_left, pieces, reveal
 from shepherd.tools.permissions.approval import ApprovalRequest, Choice
-from shepherd.tools.text import pluralize
+from shepherd.tools.text import count_hidden, count_right_to_left, pieces, pluralize, reveal
 
 MAX_SEGMENT = 2000
 """Characters of a line that are laid out together; longer lines have several segments."""

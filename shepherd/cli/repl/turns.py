@@ -25,10 +25,10 @@ from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.files.read import ReadImage
-from shepherd.tools.invisible import reveal
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Approver, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry, default_registry
+from shepherd.tools.text import reveal
 from shepherd.turn import ToolExecutor, run_turn
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from shepherd.tools.invisible import reveal
+from shepherd.tools.text import reveal
 
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and newline, DEL, C1
