@@ -6,10 +6,15 @@ from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.inside.namespaces import Root, separate
 from shepherd.tools.sandbox.inside.native import restrict
 from shepherd.tools.sandbox.inside.orders import (
+    SETUP_FAILED,
     Orders,
+    become,
     close_others,
     receive,
     receive_surroundings,
+    set_limits,
+    signals,
+    stop,
 )
 from shepherd.tools.sandbox.inside.processes import (
     Reaper,
@@ -17,13 +22,6 @@ from shepherd.tools.sandbox.inside.processes import (
     report_process,
     running_tasks,
     wait_for,
-)
-from shepherd.tools.sandbox.inside.start import (
-    SETUP_FAILED,
-    become,
-    set_limits,
-    signals,
-    stop,
 )
 
 

@@ -2,8 +2,7 @@
 
 import os
 
-from shepherd.tools.sandbox.inside.orders import receive
-from shepherd.tools.sandbox.inside.start import SETUP_FAILED, stop
+from shepherd.tools.sandbox.inside.orders import SETUP_FAILED, receive, stop
 
 
 def main(channel: int) -> None:

@@ -8,7 +8,7 @@ import os
 
 from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.inside.namespaces import Mounts, add_mounts, leave_owner
-from shepherd.tools.sandbox.inside.start import SETUP_FAILED, become, set_limits, stop
+from shepherd.tools.sandbox.inside.orders import SETUP_FAILED, become, set_limits, stop
 
 
 class Steps:

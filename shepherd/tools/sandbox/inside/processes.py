@@ -3,7 +3,7 @@
 import os
 import time
 
-from shepherd.tools.sandbox.inside.start import signals
+from shepherd.tools.sandbox.inside.orders import signals
 
 _GRACE = 0.7  # less than the time after which the caller kills this process
 _RETRY_DELAY = 0.01
