@@ -1,6 +1,7 @@
 """Encloses a command by namespaces, Landlock and seccomp."""
 
 import os
+import time
 
 from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.inside.namespaces import Root, separate
@@ -15,13 +16,6 @@ from shepherd.tools.sandbox.inside.orders import (
     set_limits,
     signals,
     stop,
-)
-from shepherd.tools.sandbox.inside.processes import (
-    Reaper,
-    exit_like,
-    report_process,
-    running_tasks,
-    wait_for,
 )
 
 
@@ -91,3 +85,136 @@ def _confine(orders: Orders, *, tcp: bool) -> None:
     native.set_filter(orders.filter)
     set_limits(orders.limits)
     become(orders.command, orders.environment)
+
+
+_GRACE = 0.7  # less than the time after which the caller kills this process
+_RETRY_DELAY = 0.01
+_EVENTS = (signals.SIGCHLD, signals.SIGTERM)
+
+
+def exit_like(status: int) -> None:
+    """End this process with another's wait status."""
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def wait_for(child: int) -> int:
+    """The wait status of a child; reaps all others that end before it."""
+    while True:
+        try:
+            ended, status = os.waitpid(-1, 0)
+        except InterruptedError:
+            continue
+        if ended == child:
+            return status
+
+
+class Reaper:
+    """Ends all processes of a command if there is no process namespace that would do it.
+
+    This process must be a subreaper, so that without children it has no descendants.
+    """
+
+    def __init__(self, child: int) -> None:
+        self._child = child
+        self._status: int | None = None
+        self._deadline: float | None = None
+        signals.pthread_sigmask(signals.SIG_BLOCK, _EVENTS)
+
+    def finish(self) -> int:
+        """The command's wait status, once no process that it started is alive."""
+        while self._bury() and self._status is None:
+            remaining = None if self._deadline is None else self._deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                break
+            self._await_event(remaining)
+        while self._bury():
+            signal_all(signals.SIGKILL)
+            self._await_event(_RETRY_DELAY)
+        return int(signals.SIGKILL) if self._status is None else self._status
+
+    def _bury(self) -> bool:
+        """Reap all children that have ended; returns whether others are alive."""
+        while True:
+            try:
+                ended, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if not ended:
+                return True
+            if ended == self._child:
+                self._status = status
+
+    def _await_event(self, seconds: float | None) -> None:
+        """Wait for the end of a child; forward SIGTERM, which starts the grace period."""
+        if seconds is None:
+            event = signals.sigwaitinfo(_EVENTS)
+        else:
+            event = signals.sigtimedwait(_EVENTS, seconds)
+        if event is not None and event.si_signo == signals.SIGTERM and self._deadline is None:
+            self._deadline = time.monotonic() + _GRACE
+            signal_all(signals.SIGTERM)
+
+
+def signal_all(number: int) -> None:
+    """Send a signal to all descendants of this process."""
+    for process in descendants():
+        try:
+            os.kill(process, number)
+        except ProcessLookupError:
+            continue
+
+
+def descendants() -> list[int]:
+    """The living processes below this one."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            parent = _living_parent(name)
+            if parent is not None:
+                parents[int(name)] = parent
+    below = {os.getpid()}
+    grown = True
+    while grown:
+        more = {process for process, parent in parents.items() if parent in below} - below
+        grown = bool(more)
+        below |= more
+    return sorted(below - {os.getpid()})
+
+
+def _living_parent(name: str) -> int | None:
+    fields = _status(name)
+    return int(fields[1]) if fields else None
+
+
+def running_tasks() -> int:
+    """The number of this user's threads, which RLIMIT_NPROC counts."""
+    user, count = os.geteuid(), 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                mine = os.stat(f"/proc/{name}").st_uid == user
+            except OSError:
+                continue
+            fields = _status(name) if mine else []
+            count += int(fields[17]) if fields else 0
+    return count
+
+
+def _status(name: str) -> list[bytes]:
+    """The fields of a process from its state on; none if it has ended."""
+    try:
+        descriptor = os.open(f"/proc/{name}/stat", os.O_RDONLY)
+    except OSError:
+        return []
+    try:
+        return os.read(descriptor, 4096).rpartition(b")")[2].split()
+    except OSError:
+        return []
+    finally:
+        os.close(descriptor)
+
+
+def report_process(descriptor: int, process: int) -> None:
+    """Report to the caller the process for which it must wait."""
+    os.write(descriptor, f'{{"child-pid": {process}}}'.encode())
