@@ -16,7 +16,7 @@ import subprocess
 import threading
 import time
 import zipfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.abc import InspectLoader
 from pathlib import Path, PurePosixPath
@@ -33,25 +33,25 @@ _BOOT = """
 import marshal, os, sys, zipimport
 program = "/proc/self/fd/" + sys.argv[1]
 sys.path.insert(0, program)
-from {module} import main
+from {module} import {main}
 arguments = marshal.loads(zipimport.zipimporter(program).get_data("arguments"))
 # the command must not inherit the descriptor, whose number then stands for another file
 sys.path.remove(program)
 os.close(int(sys.argv[1]))
-main(**arguments)
+{main}(**arguments)
 """
 _TIMEOUT = 5.0
 _MAX_INFO = 65_536
 
 
-def helper_argv(module: str, descriptor: int) -> list[str]:
-    """The command line that runs the result of `payload` from a descriptor."""
-    boot = _BOOT.format(module=f"{inside.__name__}.{module}")
+def helper_argv(main: Callable[..., None], descriptor: int) -> list[str]:
+    """The command line that calls `main`, a function in `inside`, with a `payload`."""
+    boot = _BOOT.format(module=main.__module__, main=main.__name__)
     return [str(interpreter()), "-I", "-S", "-c", boot, str(descriptor)]
 
 
 def payload(arguments: Mapping[str, object]) -> bytes:
-    """A zip file with the modules of `inside`, and the arguments of the `main` of one of them.
+    """A zip file with the modules of `inside`, and the arguments of a function there.
 
     A helper can't read Shepherd's own files in a box, and a model may have changed them.
     """
@@ -148,13 +148,11 @@ class _Joining(threading.Thread):
             raise ToolError(text) from self._error
 
 
-class HelperKind(Struct, frozen=True):
-    """The program of a helper, its limits, and its preparation before the orders.
+@dataclass(frozen=True, slots=True)
+class HelperKind:
+    """What a helper runs: `main` in `inside`, with a channel for its orders and the `options`."""
 
-    `options` are further arguments of the program's `main`.
-    """
-
-    module: str
+    main: Callable[..., None]
     limits: Limits
     options: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
@@ -174,7 +172,7 @@ class Helper:
             resources.callback(self._channel.close)
             values = {"channel": theirs.fileno(), **kind.options}
             with theirs, memory_file(payload(values)) as code:
-                argv, passed = helper_argv(kind.module, code), (code, theirs.fileno())
+                argv, passed = helper_argv(kind.main, code), (code, theirs.fileno())
                 program = Program(argv, Path("/"), _environment(), pass_fds=passed)
                 self._process = program.start()
             self._joining = _Joining(groups, self._process.pid)

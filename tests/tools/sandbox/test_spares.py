@@ -22,6 +22,7 @@ from shepherd.tools.sandbox.boxes.box import Box, Spares
 from shepherd.tools.sandbox.boxes.landlock import Landlock
 from shepherd.tools.sandbox.boxes.probe import Captured, capture
 from shepherd.tools.sandbox.helpers import HelperKind
+from shepherd.tools.sandbox.inside.orders import launch
 from shepherd.tools.sandbox.profile import Limits, Profile
 from tests.patience import PATIENCE
 from tests.tools.sandbox.boxes import BOXES, make_profile, need
@@ -85,7 +86,8 @@ def _await_none(mark: str) -> None:
     deadline = time.monotonic() + PATIENCE
     while _marked(mark) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not _marked(mark)
+    left = _marked(mark)
+    assert not left, [Path(f"/proc/{process}/cmdline").read_bytes() for process in left]
 
 
 def test_a_spare_knows_nothing_of_earlier_commands(box: Box, mark: str, tmp_path: Path) -> None:
@@ -134,11 +136,13 @@ def test_a_dead_spare_is_replaced(box: Box, mark: str, tmp_path: Path) -> None:
     assert _run(box, profile, program).out == "ran\n"
 
 
-def test_a_spare_ends_when_its_owner_is_killed(box: Box, mark: str, tmp_path: Path) -> None:
+def test_a_spare_ends_when_its_owner_is_killed(box: Box, tmp_path: Path) -> None:
+    mark = secrets.token_hex(8)  # not for this process, whose own boxes may start a spare now
     with subprocess.Popen(
         [sys.executable, "-c", _OWNER, box.name, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        env={**os.environ, "LC_MARK": mark},
     ) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"ended\n"
@@ -154,7 +158,7 @@ def test_a_spare_ends_when_its_owner_is_killed(box: Box, mark: str, tmp_path: Pa
 
 def test_a_spare_ends_with_its_box(mark: str) -> None:
     spares = Spares()
-    spares.refill(HelperKind("launch", Limits()))
+    spares.refill(HelperKind(launch, Limits()))
     assert _spare(mark)
 
     del spares
@@ -164,9 +168,9 @@ def test_a_spare_ends_with_its_box(mark: str) -> None:
 
 def test_other_limits_need_another_helper(mark: str) -> None:
     spares = Spares()
-    spares.refill(HelperKind("launch", Limits()))
+    spares.refill(HelperKind(launch, Limits()))
     spare = _spare(mark)
-    other = HelperKind("launch", Limits(processes=5))
+    other = HelperKind(launch, Limits(processes=5))
 
     with spares.take(other) as helper:
         assert helper.kind == other

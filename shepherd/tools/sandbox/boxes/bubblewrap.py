@@ -11,6 +11,8 @@ from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Report, Spares, ignore_refusals, preparation
 from shepherd.tools.sandbox.helpers import HelperKind, helper_argv, payload
 from shepherd.tools.sandbox.inside.namespaces import kernel_files
+from shepherd.tools.sandbox.inside.nest import finish
+from shepherd.tools.sandbox.inside.orders import launch
 from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
 from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
 from shepherd.tools.sandbox.view.layout import Mount, MountKind, mounts, writable_tops
@@ -38,7 +40,7 @@ class Bubblewrap:
         executable = own_program("bwrap")
         if executable is None:
             raise ToolError("bubblewrap (bwrap) is not installed")
-        kind = HelperKind("launch", profile.limits)
+        kind = HelperKind(launch, profile.limits)
         with preparation(profile, report, self._helpers, kind) as prepared:
             environment = boxed_environment(program.environment, "/tmp")
             visible = mounts(profile, prepared.private, environment)
@@ -59,8 +61,8 @@ class Bubblewrap:
             if len(words) > _MAX_ARGUMENTS:
                 raise ToolError("there are too many protected or secret files for the sandbox")
             arguments = prepared.send("\0".join(words).encode())
-            nest = helper_argv("nest", starter)
-            command = [executable, "--args", str(arguments), "--", *nest]
+            start = helper_argv(finish, starter)
+            command = [executable, "--args", str(arguments), "--", *start]
             yield prepared.order(program, {"command": command, "environment": environment})
 
 

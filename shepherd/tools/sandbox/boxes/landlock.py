@@ -11,6 +11,7 @@ from shepherd.errors import ToolError
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Report, Spares, ignore_refusals, preparation
 from shepherd.tools.sandbox.helpers import HelperKind
+from shepherd.tools.sandbox.inside.enclose import enclose
 from shepherd.tools.sandbox.inside.native import (
     EXECUTE,
     READ,
@@ -102,7 +103,7 @@ class _Enclosure(ABC):
     ) -> Generator[Startable]:
         """See `Box.enter`."""
         options = {"bare": self._bare, "network": profile.network}
-        kind = HelperKind("enclose", profile.limits, options)
+        kind = HelperKind(enclose, profile.limits, options)
         with preparation(profile, report, self._helpers, kind) as prepared:
             prepared.helper.prepare(_surroundings(profile, prepared.private))
             environment = self._environment(program, profile, prepared.private)

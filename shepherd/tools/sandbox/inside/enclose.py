@@ -19,7 +19,7 @@ from shepherd.tools.sandbox.inside.orders import (
 )
 
 
-def main(channel: int, *, bare: bool, network: bool) -> None:
+def enclose(channel: int, *, bare: bool, network: bool) -> None:
     """Become a command in three steps: at the start, before a command, and with its orders.
 
     `bare` means without namespaces. Ends like the command; does not return.

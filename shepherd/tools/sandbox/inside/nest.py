@@ -8,7 +8,7 @@ import os
 
 from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.inside.namespaces import Mounts, add_mounts, leave_owner
-from shepherd.tools.sandbox.inside.orders import SETUP_FAILED, become, receive, set_limits, stop
+from shepherd.tools.sandbox.inside.orders import SETUP_FAILED, become, set_limits, stop
 
 
 class Steps:
@@ -26,8 +26,8 @@ class Steps:
     command: list[str]
 
 
-def main(**values: object) -> None:
-    """Become the command; begins as the root of bubblewrap's user namespace."""
+def finish(**values: object) -> None:
+    """Become the command; begins in bubblewrap, as the root of its user namespace."""
     steps = Steps(**values)
     try:
         # in bubblewrap's own namespace, because the command can look through its first process
@@ -42,13 +42,3 @@ def main(**values: object) -> None:
         stop(f"the sandbox can't be set up: {step}: {error.strerror}", SETUP_FAILED)
     set_limits(steps.limits)
     become(steps.command)
-
-
-def launch(channel: int) -> None:
-    """Wait for orders, and become the program that they name; SIGTERM stays ignored."""
-    orders = receive(channel)
-    program = orders.command[0]
-    try:
-        os.execve(program, orders.command, orders.environment)
-    except OSError as error:
-        stop(f"the sandbox can't be set up: {program}: {error.strerror}", SETUP_FAILED)

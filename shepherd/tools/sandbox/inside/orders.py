@@ -1,9 +1,14 @@
-"""Receives the orders that tell a program, started ahead of time, which command to become."""
+"""Orders for a program that was started ahead of time, and how it becomes the command in them."""
 
 import marshal
 import os
 import resource
 import sys
+
+SETUP_FAILED = 125
+
+signals = __import__("_signal")
+"""The core of `signal`, which would import enum and take longer than everything else here."""
 
 sockets = __import__("_socket")
 """The core of `socket`, which would import enum and selectors and take longer."""
@@ -60,6 +65,16 @@ def receive_surroundings(channel: int) -> Surroundings:
     return Surroundings(**values)
 
 
+def launch(channel: int) -> None:
+    """Wait for orders, and become bubblewrap, which they name; SIGTERM stays ignored."""
+    orders = receive(channel)
+    program = orders.command[0]
+    try:
+        os.execve(program, orders.command, orders.environment)
+    except OSError as error:
+        stop(f"the sandbox can't be set up: {program}: {error.strerror}", SETUP_FAILED)
+
+
 def _message(channel: int) -> tuple[dict[str, object], list[int], list[int]]:
     """Values, the numbers that the caller chose, and the descriptors that get them."""
     for number in (signals.SIGINT, signals.SIGTERM):
@@ -82,6 +97,7 @@ def _numbers(packed: bytes) -> list[int]:
 
 
 def _place(descriptors: list[int], targets: list[int]) -> None:
+    """Give each descriptor its target as its number, and close all others."""
     border = max(_STANDARD, *descriptors, *targets) + 1
     for offset, descriptor in enumerate(descriptors):
         os.dup2(descriptor, border + offset)  # away from the numbers of the others
@@ -96,13 +112,7 @@ def close_others(keep: tuple[int, ...] = ()) -> None:
     for descriptor in sorted(d for d in keep if d >= _STANDARD):
         os.closerange(border, descriptor)
         border = descriptor + 1
-    os.closerange(border, max(border, 1 << 20) if sys.maxsize else border)
-
-
-SETUP_FAILED = 125
-
-signals = __import__("_signal")
-"""The core of `signal`, which would import enum and take longer than everything else here."""
+    os.closerange(border, max(border, 1 << 20))
 
 
 def set_limits(limits: dict[str, int]) -> None:
