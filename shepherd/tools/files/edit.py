@@ -5,6 +5,8 @@ import os
 import re
 from pathlib import Path
 
+from msgspec import Struct
+
 from shepherd.errors import PlaceError, ToolError
 from shepherd.tools.base import (
     EDIT_FILE,

@@ -148,8 +148,7 @@ class _Joining(threading.Thread):
             raise ToolError(text) from self._error
 
 
-@dataclass(frozen=True, slots=True)
-class HelperKind:
+class HelperKind(Struct, frozen=True):
     """What a helper runs: `main` in `inside`, with a channel for its orders and the `options`."""
 
     main: Callable[..., None]
@@ -265,8 +264,7 @@ _ATTEMPTS = 40
 _RETRY_DELAY = 0.025
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """A directory for new groups, and the limits there; `swap` is the file that limits swap."""
 
     parent: Path

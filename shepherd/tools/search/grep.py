@@ -4,12 +4,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
+from msgspec import Struct
 from pydantic import Field
 
 from shepherd.errors import ToolError
@@ -143,8 +143,7 @@ class LineCursor:
         return self._number == number
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """A regular expression, the resolved directory, and the files in it to search.
 
     `single` is the name of the only file to search. Otherwise `glob` selects files; "" means all.
@@ -158,8 +157,7 @@ class Query:
     ignored: Ignored | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """A line as the program printed it: its path below the root, number, and first bytes."""
 
     path: str
