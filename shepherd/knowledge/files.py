@@ -10,7 +10,8 @@ from msgspec import Struct, field
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import READ_FILE, Access, AccessKind, ToolContext
-from shepherd.tools.files.access import FileAccess, file_errors
+from shepherd.tools.files.access import FileAccess
+from shepherd.tools.files.opening import file_errors
 from shepherd.tools.files.textfile import detect
 from shepherd.tools.permissions.content import is_key_file
 from shepherd.tools.permissions.defaults import default_rules

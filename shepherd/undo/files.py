@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from shepherd.config.files import Attributes, replace_at
-from shepherd.tools.files.access import (
+from shepherd.tools.files.opening import (
     enter_directory,
     open_directory,
     open_parent,

@@ -11,7 +11,8 @@ import shepherd.tools
 from shepherd.config.section import ApproveMode
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, ToolContext
-from shepherd.tools.files.access import FileAccess, open_directory, open_regular
+from shepherd.tools.files.access import FileAccess
+from shepherd.tools.files.opening import open_directory, open_regular
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.grep import Grep

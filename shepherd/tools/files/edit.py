@@ -20,8 +20,9 @@ from shepherd.tools.base import (
     ToolResult,
     Traits,
 )
-from shepherd.tools.files.access import FileAccess, file_errors
+from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.linediff import unified_diff
+from shepherd.tools.files.opening import file_errors
 from shepherd.tools.files.textfile import load_text, replaced_file
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.text import pluralize

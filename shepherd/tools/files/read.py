@@ -20,7 +20,8 @@ from shepherd.tools.base import (
     ToolResult,
     Traits,
 )
-from shepherd.tools.files.access import FileAccess, directory_errors, file_errors
+from shepherd.tools.files.access import FileAccess
+from shepherd.tools.files.opening import directory_errors, file_errors
 from shepherd.tools.files.textfile import HEAD_BYTES, Encoding, Slice, detect, read_slice
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.text import one_line, pluralize

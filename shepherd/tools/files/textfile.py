@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import AccessKind
-from shepherd.tools.files.access import FileAccess, file_errors
+from shepherd.tools.files.access import FileAccess
+from shepherd.tools.files.opening import file_errors
 from shepherd.tools.text import pluralize
 
 HEAD_BYTES = 8192

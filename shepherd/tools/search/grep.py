@@ -16,7 +16,8 @@ from shepherd.errors import ToolError
 from shepherd.own_programs import packaged_program
 from shepherd.tasks import Stopped, in_thread
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult, Traits
-from shepherd.tools.files.access import FileAccess, file_errors
+from shepherd.tools.files.access import FileAccess
+from shepherd.tools.files.opening import file_errors
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.program import Program
 from shepherd.tools.search.glob import name_matcher

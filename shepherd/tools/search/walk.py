@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from shepherd.tools.base import Access, AccessKind, ToolContext
-from shepherd.tools.files.access import enter_directory
+from shepherd.tools.files.opening import enter_directory
 from shepherd.tools.paths import glob_regex
 
 IGNORE_FILE = ".gitignore"

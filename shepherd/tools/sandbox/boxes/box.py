@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from shepherd.errors import ToolError
-from shepherd.tools.files.access import open_parent
+from shepherd.tools.files.opening import open_parent
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.helpers import Helper, HelperKind, OrderedProgram, memory_file
 from shepherd.tools.sandbox.profile import Profile

@@ -1,0 +1,167 @@
+"""Opens exactly the file at a resolved path: directory by directory, never through a link."""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from shepherd.errors import PlaceError, ToolError
+from shepherd.tools.paths import reason
+
+_SEARCH = getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
+_DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
+_NOT_FOLLOWED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
+LINK_ERROR = "a link was put into the path after it was checked; try again"
+
+
+@contextmanager
+def file_errors(path_text: str) -> Generator[None]:
+    """Turn OSError into a PlaceError that names the path as the model wrote it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise PlaceError(f"no such file: {path_text}") from error
+    except IsADirectoryError as error:
+        raise PlaceError(f"is a directory: {path_text}") from error
+    except OSError as error:
+        kind = ToolError if error.errno == errno.ELOOP else PlaceError
+        raise kind(f"{reason(error)}: {path_text}") from error
+
+
+@contextmanager
+def directory_errors(path_text: str) -> Generator[None]:
+    """The same for the path of a directory."""
+    with file_errors(path_text):
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise PlaceError(f"no such directory: {path_text}") from error
+
+
+def open_directory(path: Path, *, create: bool = False) -> int:
+    """A descriptor of the directory at the resolved `path`; `create` makes it and its parents.
+
+    Each name is looked up in the directory opened before it. A link among them raises OSError
+    with ELOOP. So the result lies at `path` even if something is swapped meanwhile.
+    """
+    return _walk(path, os.O_RDONLY, create=create)
+
+
+def open_parent(path: Path) -> int:
+    """The same for the directory that contains `path`; it need not be readable."""
+    return _walk(path.parent, _SEARCH, create=False)
+
+
+def enter_directory(directory: int, name: str) -> int:
+    """A descriptor of the directory `name` inside another one; raises OSError for a link."""
+    return _enter(directory, name, os.O_RDONLY, create=False)
+
+
+def open_regular(path: Path) -> int:
+    """A descriptor for reading the regular file at the resolved `path`.
+
+    Never waits on a FIFO and never follows a link. Raises OSError.
+    """
+    directory = open_parent(path)
+    try:
+        return open_regular_at(directory, path.name)
+    finally:
+        os.close(directory)
+
+
+def open_below(directory: int, path: str) -> int:
+    """The same for a relative path below an open directory."""
+    *parents, name = path.split("/")
+    if any(part in ("", ".", "..") for part in (*parents, name)):
+        raise OSError(errno.EINVAL, "not a resolved path", path)
+    parent = _descend(os.dup(directory), parents, _SEARCH, create=False)
+    try:
+        return open_regular_at(parent, name)
+    finally:
+        os.close(parent)
+
+
+def open_regular_at(directory: int, name: str) -> int:
+    """The same for a file inside an open directory."""
+    existing_status(directory, name)
+    with _report_links(directory, name):
+        descriptor = os.open(name, _FILE, dir_fd=directory)
+    try:
+        _check_regular(name, os.fstat(descriptor))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def status_at(directory: int, name: str) -> os.stat_result | None:
+    """The status of the regular file `name`, None if missing; raises OSError for other kinds."""
+    try:
+        return existing_status(directory, name)
+    except FileNotFoundError:
+        return None
+
+
+def existing_status(directory: int, name: str) -> os.stat_result:
+    """The status of the regular file `name`; raises OSError if it is missing or of another kind."""
+    status = os.stat(name or ".", dir_fd=directory, follow_symlinks=False)
+    _check_regular(name, status)
+    return status
+
+
+def _walk(path: Path, flags: int, *, create: bool) -> int:
+    if not path.is_absolute() or ".." in path.parts:
+        raise OSError(errno.EINVAL, "not a resolved path", str(path))
+    names = path.parts[1:]
+    descriptor = os.open("/", (_SEARCH if names else flags) | _DIRECTORY)
+    return _descend(descriptor, names, flags, create=create)
+
+
+def _descend(descriptor: int, names: Sequence[str], flags: int, *, create: bool) -> int:
+    """Follow `names` from `descriptor`, close it, and return the last directory's descriptor."""
+    for remaining, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
+        try:
+            below = _enter(descriptor, name, _SEARCH if remaining else flags, create=create)
+        finally:
+            os.close(descriptor)
+        descriptor = below
+    return descriptor
+
+
+def _enter(directory: int, name: str, flags: int, *, create: bool) -> int:
+    if create:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=directory)
+    with _report_links(directory, name):
+        return os.open(name, flags | _DIRECTORY, dir_fd=directory)
+
+
+@contextmanager
+def _report_links(directory: int, name: str) -> Generator[None]:
+    """Raise ELOOP where a link was not followed; systems differ in their error for it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NOT_FOLLOWED and _is_link(directory, name):
+            raise OSError(errno.ELOOP, LINK_ERROR, name) from error
+        raise
+
+
+def _is_link(directory: int, name: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _check_regular(name: str, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    if stat.S_ISLNK(status.st_mode):
+        raise OSError(errno.ELOOP, LINK_ERROR, name)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", name)
