@@ -19,10 +19,10 @@ from shepherd.server.api import Api
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
+from shepherd.server.wire.content import prompts_of
 from shepherd.server.wire.embedding import MAX_DIMENSIONS, MAX_INPUTS, embedded, json_array, ranked
 from shepherd.server.wire.errors import EXCEEDS_CONTEXT, OpenAiErrors
 from shepherd.server.wire.fields import NUMBER, CheckedRequest, Integer, ModelName
-from shepherd.server.wire.prompts import prompts_of
 
 _INSTRUCTION = "Write the instruction into the texts, as the model's card says."
 _NUMBERS = "Vectors are numbers of 32 bits."

@@ -9,6 +9,7 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.raw.lines import LineLimits
+from shepherd.server.wire.content import Prompts, prompts_of
 from shepherd.server.wire.fields import (
     Events,
     GrammarFields,
@@ -18,7 +19,6 @@ from shepherd.server.wire.fields import (
     in_range,
     token_limit,
 )
-from shepherd.server.wire.prompts import Prompts, prompts_of
 from shepherd.server.wire.sampling import DecodingFields
 from shepherd.session import Infill, RawPrompt, Session
 

@@ -32,9 +32,9 @@ from shepherd.server.responses import SERVER_SENT_EVENTS
 from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.answers import fingerprint
+from shepherd.server.wire.content import IMAGES_FIELD
 from shepherd.server.wire.errors import LlamaErrors, OpenAiErrors
 from shepherd.server.wire.fields import choice_count
-from shepherd.server.wire.prompts import IMAGES_FIELD
 from shepherd.session import Infill, RawPrompt, Session
 
 COMPLETION_PATH = "/completion"

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shepherd.server.errors import ApiError
-from shepherd.server.wire.prompts import prompts_of
+from shepherd.server.wire.content import prompts_of
 from shepherd.session import RawPrompt
 from tests.patience import PATIENCE
 from tests.server.harness import scripted
