@@ -11,15 +11,17 @@ from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.server.anthropic.answers import Thoughts
-from shepherd.server.anthropic.blocks import (
+from shepherd.server.anthropic.requests import (
     Block,
+    PromptRequest,
     Redacted,
     Result,
     ServerToolBlock,
     Thinking,
+    WireMessage,
+    WireTool,
     joined,
 )
-from shepherd.server.anthropic.requests import PromptRequest, WireMessage, WireTool
 from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.wire.content import Content
 from shepherd.server.wire.fields import check_images, effort_named
