@@ -31,9 +31,10 @@ from shepherd.server.ollama.requests import (
     GenerateRequest,
     OllamaRequest,
     ShowRequest,
+    chat_session,
+    generate_session,
     plain_name,
 )
-from shepherd.server.ollama.to_session import chat_session, generate_session
 from shepherd.server.responses import JSON_LINES, JsonResponse, StreamFormat
 from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext, ServerSettings

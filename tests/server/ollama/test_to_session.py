@@ -9,8 +9,13 @@ from shepherd.backends.base import ModelInfo
 from shepherd.messages import Message, Role
 from shepherd.sampling import Sampling
 from shepherd.server.errors import ApiError
-from shepherd.server.ollama.requests import ChatRequest, GenerateRequest, Options
-from shepherd.server.ollama.to_session import chat_session, generate_session
+from shepherd.server.ollama.requests import (
+    ChatRequest,
+    GenerateRequest,
+    Options,
+    chat_session,
+    generate_session,
+)
 from shepherd.session import Infill, OutputFormat, RawPrompt, Session
 from tests.server.ollama.harness import HI
 
