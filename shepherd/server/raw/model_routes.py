@@ -14,7 +14,7 @@ from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, unsupported
-from shepherd.server.raw.llamacpp_answers import generation_settings
+from shepherd.server.raw.answers import generation_settings
 from shepherd.server.responses import JsonResponse
 from shepherd.server.settings import ServerContext
 from shepherd.version import __version__

@@ -12,7 +12,7 @@ from shepherd.sampling import choice_seed
 from shepherd.server.api import Api
 from shepherd.server.errors import unsupported
 from shepherd.server.exchange import Exchange
-from shepherd.server.raw.llamacpp_answers import LlamaCompletion
+from shepherd.server.raw.answers import LlamaCompletion, OpenAiCompletion
 from shepherd.server.raw.model_routes import (
     DETOKENIZE_PATH,
     PROPS_PATH,
@@ -20,7 +20,6 @@ from shepherd.server.raw.model_routes import (
     TOKENIZE_PATH,
     model_router,
 )
-from shepherd.server.raw.openai_answers import OpenAiCompletion
 from shepherd.server.raw.requests import (
     CompletionBody,
     CompletionRequest,
