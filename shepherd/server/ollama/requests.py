@@ -1,4 +1,4 @@
-"""Requests of the Ollama API: lenient, unknown fields are ignored."""
+"""Requests of the Ollama API, and what they mean; unknown fields are ignored."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, cast
@@ -10,7 +10,6 @@ from shepherd.backends.base import ModelInfo
 from shepherd.durations import parse_duration
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolCall
-from shepherd.sampling import Sampling
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid, unsupported
 from shepherd.server.models import Models
@@ -36,6 +35,9 @@ from shepherd.server.wire.tools import WireFunction, WireFunctionCall
 from shepherd.session import Infill, OutputFormat, RawPrompt, Session
 
 _LEVELS = ("low", "medium", "high", "max")
+_INSTRUCTIONS = ("system", "developer")
+_SHOWING = ("user", "tool")
+"""The roles whose messages may have images."""
 
 
 def _seconds(value: object) -> float | None:
@@ -230,10 +232,6 @@ def plain_name(name: str, models: Models) -> str:
     return name if name in listed else name.removesuffix(":latest")
 
 
-_INSTRUCTIONS = ("system", "developer")
-_SHOWING = ("user", "tool")
-
-
 def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> Session:
     """The conversation of a chat request; `thinking` is the default.
 
@@ -247,14 +245,11 @@ def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> S
             raise invalid(where, "images go with messages of the user and of tools")
     system = [m.content for m in request.messages if m.role in _INSTRUCTIONS and m.content]
     messages = _conversation(request.messages)
-    return Session(
+    return replace(
+        _without_messages(request, thinking=thinking),
         system_message="\n\n".join(system),
         messages=messages,
         tools=[tool.function.to_spec() for tool in request.tools],
-        sampling=sampling(request),
-        thinking=thinking if request.think is None else bool(request.think),
-        thinking_effort=effort_named(request.think if isinstance(request.think, str) else None),
-        output_format=output_format(request),
         continues=model.raw_prompts and _is_begun(messages),
     )
 
@@ -263,12 +258,7 @@ def generate_session(request: GenerateRequest, model: ModelInfo, *, thinking: bo
     """The session of a generate request; raises ApiError."""
     _check_generate(request)
     check_images(request.images, model, "images")
-    session = Session(
-        sampling=sampling(request),
-        thinking=thinking if request.think is None else bool(request.think),
-        thinking_effort=effort_named(request.think if isinstance(request.think, str) else None),
-        output_format=output_format(request),
-    )
+    session = _without_messages(request, thinking=thinking)
     prompt = request.prompt or ""
     if request.suffix:
         return replace(session, raw_prompt=Infill(prompt, request.suffix))
@@ -278,19 +268,19 @@ def generate_session(request: GenerateRequest, model: ModelInfo, *, thinking: bo
     return replace(session, system_message=request.system or "", messages=messages)
 
 
-def sampling(request: OllamaRequest) -> Sampling:
-    """The sampling parameters; raises ApiError where two do not fit together."""
+def _without_messages(request: OllamaRequest, *, thinking: bool) -> Session:
+    """How a request is answered; raises ApiError where two parameters do not fit together."""
     logprobs = logprob_count(requested=request.logprobs, top=request.top_logprobs)
-    options = request.parameters
-    parameters = options.to_sampling()
+    options, think = request.parameters, request.think
+    sampling = replace(options.to_sampling(), logprobs=logprobs)
     if options.seed is not None and options.seed < 0:  # Ollama's word for a random one
-        parameters = replace(parameters, seed=None)
-    return replace(parameters, logprobs=logprobs)
-
-
-def output_format(request: OllamaRequest) -> OutputFormat | None:
-    """The format of the answer, None for free text."""
-    return None if request.format is None else OutputFormat(request.format)
+        sampling = replace(sampling, seed=None)
+    return Session(
+        sampling=sampling,
+        thinking=thinking if think is None else bool(think),
+        thinking_effort=effort_named(think if isinstance(think, str) else None),
+        output_format=None if request.format is None else OutputFormat(request.format),
+    )
 
 
 def _check_generate(request: GenerateRequest) -> None:

@@ -1,4 +1,4 @@
-"""The content of messages as text and images, and the arguments of calls in the history."""
+"""What a model reads: content of messages, calls of the history, prompts without messages."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -14,6 +14,10 @@ from shepherd.session import MEDIA_MARK, RawPrompt
 
 _TEXT_KEYS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _IMAGE_TYPES = ("image_url", "input_image")
+
+MAX_PROMPTS = 128
+IMAGES_FIELD = "multimodal_data"
+_FORM = "must be a text, a list of tokens, or a list of such prompts"
 
 
 class Content(Struct, frozen=True):
@@ -149,17 +153,12 @@ class CallHistory:
             return call_id, self._names[call_id]
         same_name = (call for call in self._open.values() if call.name == name)
         call = next(same_name, None)
-        if call is None and not (name or call_id):
+        if call is None and not (name or call_id):  # results then come in the order of the calls
             call = next(iter(self._open.values()), None)
-        if call is None:
+        if call is None:  # what it answers may have left the conversation
             return call_id or self.next_id(), name
         del self._open[call.id]
         return call.id, call.name
-
-
-MAX_PROMPTS = 128
-IMAGES_FIELD = "multimodal_data"
-_FORM = "must be a text, a list of tokens, or a list of such prompts"
 
 
 class Prompts(Struct, frozen=True):
