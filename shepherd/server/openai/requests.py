@@ -128,7 +128,9 @@ class WireMessage(RequestModel):
     """A message of any role."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Annotated[Content, PlainValidator(content_of)] = Content()
+    content: Annotated[Content, PlainValidator(content_of)] = Field(
+        default=None, validate_default=True
+    )
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: ListOrNull[WireToolCall] = Field(default_factory=list[WireToolCall])
