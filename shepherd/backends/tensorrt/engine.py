@@ -150,7 +150,7 @@ class TensorRtEngine:
         sizes = [n for n in (settings.context_size, facts.context_size) if n]
         self.context_size = min(sizes) if facts.is_engine else sizes[0]
         version = str(_import("tensorrt_llm").__version__)
-        self.unsupported = {} if facts.is_engine else _unsupported(version)
+        self.unsupported: Mapping[str, str] = {} if facts.is_engine else _unsupported(version)
         self.guides = bool(settings.guided_decoding)
         self.alive = True
 
