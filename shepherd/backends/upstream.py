@@ -124,7 +124,10 @@ class Upstream:
         self.retry_at = self._timing.clock() + min(seconds, MAX_BUSY_SECONDS)
 
     async def watch(self) -> None:
-        """Check the upstream until it is closed: after failures, and when it is silent."""
+        """Check the upstream until `end_checks`: after failures, and when it is silent.
+
+        The backend of all upstreams runs it as a task.
+        """
         while not self._closed:
             if self._health is Health.DOWN:
                 await self._timing.sleep(max(0.0, self.retry_at - self._timing.clock()))
@@ -147,7 +150,7 @@ class Upstream:
             if self._failures_in_a_row > 1:
                 self._when_down(self.url)
             return False
-        if failures == self._failures:  # else a request failed meanwhile, which counts more
+        if failures == self._failures:  # else a request failed in the meantime, which counts more
             self._be_up()
         return True
 

@@ -181,7 +181,7 @@ class UpstreamRoute(Route):
         if upstream is None or not (failed is None or _is_failure(error)):
             raise error
         if _is_broken(error) and upstream not in self._repeated:
-            self._repeated.add(upstream)  # it may only have closed an idle connection
+            self._repeated.add(upstream)  # it may only have closed an idle connection: once more
             return
         if isinstance(error, BusyError):
             upstream.be_busy(error, error.retry_after)

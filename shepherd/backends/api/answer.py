@@ -99,7 +99,7 @@ class Answer:
 
         After the delta that ends the answer, only the usage counts.
         """
-        text, over = "", False
+        text, over = "", False  # `over`: nothing but the usage counts any more
         for delta in deltas:
             if isinstance(delta, stream.Usage):
                 self._take(delta)
@@ -133,6 +133,7 @@ class Answer:
         native = self.collected.calls.finish(
             self._adapter, self._tools, self._used_ids, truncated=truncated
         )
+        # calls in the API's own form count; those in the text only if there are no others
         calls = native.calls if self.collected.calls else printed.tool_calls
         self._tell_rest(native, printed.tool_calls if self.collected.calls else ())
         problems = () if calls else (*native.problems, *printed.problems)

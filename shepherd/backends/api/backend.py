@@ -181,6 +181,7 @@ class ApiBackend(Backend):
                 raise
             self._learn(prompt.counted, overflow)
             room = overflow.fits_with or 0
+            # a prompt that leaves no room, or that was refused with a shorter answer, is too long
             if room < MIN_ANSWER or 0 < limit <= room:
                 raise
         shorter = prompt.adapter.chat(prompt.sent, self._traits_for(prompt.sent), room)
@@ -212,7 +213,9 @@ class ApiBackend(Backend):
         doubt = min(self.estimator.error or MIN_MARGIN, MAX_MARGIN)
         room = self.window.size - math.ceil(prompt_tokens * (1 + max(doubt, MIN_MARGIN)))
         room = max(room - room % max(1, usual // LIMIT_STEPS), MIN_ANSWER)
-        return min(max_tokens, room) if max_tokens else room if room < usual else 0
+        if max_tokens:
+            return min(max_tokens, room)
+        return room if room < usual else 0
 
     async def _generate(
         self, prefilled: ApiPrefilled, request: ApiRequest, gate: Gate

@@ -75,7 +75,7 @@ class SessionMemory:
 
     def is_first_warning(self, session: Session) -> bool:
         """Whether this is the session's first warning; marks the session as warned."""
-        key = session.id or f"object {id(session)}"
+        key = session.id or f"object {id(session)}"  # a session that no client has named
         is_known = key in self._warned
         self._warned[key] = None
         if len(self._warned) > _MAX_SESSIONS:

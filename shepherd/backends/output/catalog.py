@@ -18,6 +18,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 _MAX_REFS = 8
+"""References that are followed, because a schema may refer to itself."""
 
 NAME_KEYS = ("name", "function", "tool_name", "tool")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
@@ -156,7 +157,7 @@ class ToolCatalog:
 
 
 def is_definition(data: JsonObject) -> bool:
-    """Whether `data` is the definition of a tool, which some models repeat."""
+    """Whether `data` is the definition of a tool, which some models repeat in place of a call."""
     return "description" in data and "parameters" in data
 
 

@@ -15,7 +15,10 @@ _HEADER_END = MarkerSet.of(*_ENDS, START, MESSAGE)
 _MAX_HEADER = 256
 _CHANNEL_NAME = re.compile(r"<\|channel\|>\s*(\w*)")
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
-_PLAIN = re.compile(r"<\|start\|>assistant\s*(?!\s|to=|t\Z|to\Z|<\||<\Z)(?=.)", re.DOTALL)
+"""A tool's name in a header, such as `<|start|>assistant to=functions.now<|channel|>`."""
+
+_NO_HEADER = re.compile(r"<\|start\|>assistant\s*(?!\s|to=|t\Z|to\Z|<\||<\Z)(?=.)", re.DOTALL)
+"""`<|start|>assistant` with ordinary text behind it: the model forgot the rest of the header."""
 
 
 def open_message(machine: Machine, prompt_tail: str) -> Mode | None:
@@ -30,21 +33,24 @@ def open_message(machine: Machine, prompt_tail: str) -> Mode | None:
 
 
 def _header(machine: Machine, lead: Lead, marker: str) -> Mode:
+    """Begin another message."""
     _put_lead(machine, lead)
     return Header(machine, marker)
 
 
 def _end(machine: Machine, lead: Lead, marker: str) -> Mode:
+    """End the message; a marker without a message is text."""
     _put_lead(machine, lead)
-    if not machine.in_message:
+    if not machine.has_open_message:
         machine.sink.put(CallbackEvent.CONTENT, marker)
-    machine.in_message = False
+    machine.has_open_message = False
     machine.resume(line_start=True)
     return machine.mode
 
 
 def _put_lead(machine: Machine, lead: Lead) -> None:
-    if machine.in_message and machine.sink.has_content:
+    """Show the whitespace before a marker; between messages it is a part of the format."""
+    if machine.has_open_message and machine.sink.has_content:
         machine.sink.put(CallbackEvent.CONTENT, lead.text)
 
 
@@ -60,7 +66,7 @@ class Header(Mode):
     """Between `<|start|>` or `<|channel|>` and `<|message|>`.
 
     A header that ends without a message is malformed; its words count as reasoning. The first
-    `printed` characters come from the prompt.
+    `printed` characters come from the prompt, so they are not shown if the header is text.
     """
 
     def __init__(self, machine: Machine, text: str, printed: int = 0) -> None:
@@ -73,7 +79,7 @@ class Header(Mode):
         begin = len(START) if text.startswith(START) else 0
         hit = _HEADER_END.search(text, begin)
         header = text if hit is None else text[: hit.start]
-        if len(header) > _MAX_HEADER or _PLAIN.match(header):
+        if len(header) > _MAX_HEADER or _NO_HEADER.match(header):
             return self._give_up(text)
         if hit is None or hit.marker is None:
             self._text = text
@@ -101,9 +107,10 @@ class Header(Mode):
         return plain[len(marker) :]
 
     def _malformed(self, header: str) -> None:
+        """Show the words of a header that has no message."""
         words = header.removeprefix(START + "assistant").replace(CHANNEL, "").replace(START, "")
         self._machine.sink.put(CallbackEvent.THINKING, words)
-        self._machine.in_message = False
+        self._machine.has_open_message = False
         self._machine.resume(line_start=True)
 
     def _open(self, header: str) -> None:
@@ -112,7 +119,7 @@ class Header(Mode):
         channels = _CHANNEL_NAME.findall(header)
         recipient = _RECIPIENT.search(header)
         name = recipient[1] if recipient else ""
-        self._machine.in_message = True
+        self._machine.has_open_message = True
         if self._machine.catalog.known(name):
             machine.mode = CallMessage(self._machine, name, header[self._printed :] + MESSAGE)
             return
@@ -121,7 +128,7 @@ class Header(Mode):
             return
         if machine.sink.has_content:
             machine.sink.put(CallbackEvent.CONTENT, "\n\n")
-        if name not in ("", "assistant", "all"):
+        if name not in ("", "assistant", "all"):  # an unknown tool: nothing may get lost
             machine.sink.put(CallbackEvent.CONTENT, header[self._printed :] + MESSAGE)
         machine.resume(line_start=True)
 
@@ -131,7 +138,7 @@ class Analysis(HoldingMode):
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._first = True
+        self._is_first_piece = True
 
     def _read(self, text: str, *, final: bool) -> str:
         hit = _BOUNDARY.search(text, final=final)
@@ -145,9 +152,10 @@ class Analysis(HoldingMode):
         return text[hit.start :]
 
     def _put(self, text: str) -> None:
+        """Show reasoning; a blank line separates it from that of an earlier message."""
         sink = self._machine.sink
-        if text and self._first:
-            self._first = False
+        if text and self._is_first_piece:
+            self._is_first_piece = False
             sink.part_reasoning()
         sink.put(CallbackEvent.THINKING, text)
 
@@ -181,7 +189,7 @@ class CallMessage(Mode):
     def _settle(self, *, complete: bool) -> None:
         """Take the body for a call, or for content if it is none."""
         machine = self._machine
-        self._machine.in_message = False
+        self._machine.has_open_message = False
         body = "".join(self._parts)
         calls = self._machine.catalog.from_arguments_text(self._name, body) if complete else ()
         if calls:

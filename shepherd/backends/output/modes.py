@@ -14,6 +14,8 @@ from shepherd.events import CallbackEvent
 
 _LONG = 4096
 _MAX_LONG_FAILURES = 32
+"""So many candidates of more than `_LONG` characters are searched again after they failed."""
+
 _MAX_PROBLEMS = 3
 
 _MAX_LEAD = 256
@@ -98,7 +100,8 @@ class Machine:
         self.sink = TextSink()
         self.calls: list[ParsedCall] = []
         self.problems: list[str] = []
-        self.in_message = False  # whether a harmony message is open
+        self.has_open_message = False
+        """Whether a harmony message is open."""
         self._long_failures = 0
         self.prose = Prose(self)
         self.mode: Mode = self.prose
@@ -112,7 +115,10 @@ class Machine:
         return len(text) <= _LONG or self._long_failures <= _MAX_LONG_FAILURES
 
     def note(self, problem: str) -> None:
-        """Note why an intended call is not valid; "" is ignored."""
+        """Note why an intended call is not valid; "" is ignored.
+
+        Problems that differ only in the details behind " (" count once.
+        """
         known = {p.partition(" (")[0] for p in self.problems}
         if problem and problem.partition(" (")[0] not in known and len(known) < _MAX_PROBLEMS:
             self.problems.append(problem)
@@ -179,7 +185,7 @@ class Candidate(Mode):
     def _reject(self, verdict: Verdict, *, at_end: bool) -> str:
         """Show what is certain to be text; returns what must be read again."""
         if self._lead.after_call and at_end and not verdict.text.strip() and not verdict.rest:
-            return ""  # a model that opens instead of closing
+            return ""  # some models end a call with another opening tag
         self._machine.note(verdict.problem)
         self._put(self._lead.text + self._marker)
         self._machine.resume()
@@ -205,7 +211,7 @@ class Prose(HoldingMode):
         self._line_start = True
         self._after_call = False
         self._newlines = 0
-        self._last = ""
+        self._last = ""  # the last character that was shown
 
     def resume(self, *, line_start: bool, after_call: bool, newlines: int) -> None:
         self._held = self._last = ""
@@ -247,6 +253,7 @@ class Prose(HoldingMode):
         return ""
 
     def _without_newlines(self, text: str) -> str:
+        """The text without the newlines that belong to a closing marker before it."""
         while self._newlines and text.startswith("\n"):
             text = text[1:]
             self._newlines -= 1
@@ -261,7 +268,7 @@ class Prose(HoldingMode):
 
     def _marker_at_line(self, text: str, lead: int, pos: int, *, final: bool) -> Hit | None:
         if pos - lead == _MAX_LEAD:
-            return None
+            return None  # so much whitespace is no indent, and must not be held back
         if pos == len(text):
             return None if final else Hit(pos, None)
         grammar = self._grammar
@@ -269,6 +276,7 @@ class Prose(HoldingMode):
         return markers.at(text, pos, final=final)
 
     def _marker_inside(self, text: str, pos: int, *, final: bool) -> Hit | None:
+        """The marker at `pos`, unless a backtick quotes it."""
         quoted = (text[pos - 1] if pos else self._last) == "`"
         return None if quoted else self._grammar.anywhere.at(text, pos, final=final)
 

@@ -142,9 +142,10 @@ class TaggedReader(ClosingReader):
             return False
         if not hit.marker.startswith("<"):  # a bare name: matching text must follow
             behind = _NAME_END.match(head, len(hit.marker))
-            if behind is None or behind.end() == len(head):
-                wait = behind is not None and len(head) < _MAX_HEAD
-                return False if wait else self._reject()
+            if behind is None:
+                return self._reject()
+            if behind.end() == len(head):  # what follows the name has not arrived
+                return False if len(head) < _MAX_HEAD else self._reject()
         self._started = True
         self._state = _State.RAW
         return True

@@ -113,7 +113,7 @@ class ContentTokens:
     def _places(self, text: str) -> list[int]:
         """The positions of the characters of `text`, in order; missing characters are left out."""
         start = 0 if self._text.startswith(text) else self._text.rfind(text)
-        if start >= 0:
+        if start >= 0:  # the filter left this text as it was, which is the usual case
             return list(range(start, start + len(text)))
         places: list[int] = []
         end = len(self._text)
@@ -125,7 +125,7 @@ class ContentTokens:
         return places[::-1]
 
     def _forget(self, end: int) -> None:
-        """Drop the part that is finished."""
+        """Drop the text up to `end`, whose events have been sent, and the tokens within."""
         self._text = self._text[end:]
         self._pending = [p for p in self._pending if p.characters.stop > end]
         for pending in self._pending:

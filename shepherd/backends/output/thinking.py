@@ -31,6 +31,7 @@ class Thinking(HoldingMode):
         if not text:
             return ""
         hit = self._markers.search(text, final=final)
+        # a newline that begins the closing marker is that marker's, not the opening one's
         if self._newline and text[0] == "\n" and (hit is None or hit.start > 0):
             self._newline = False
             return self._read(text[1:], final=final)

@@ -53,7 +53,7 @@ class Generating:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._reason: FinishReason | None = None
         self._began = perf_counter()
-        self._first = 0.0
+        self._first = 0.0  # the time of the first token
 
     async def run(self, stream: TokenStream, answer: Answer) -> None:
         """Pass the engine's output to the answer until it ends; raises BackendError."""
@@ -69,7 +69,7 @@ class Generating:
     def stats(self) -> Stats:
         """The measurements so far; the time before the first token counts as reading the prompt."""
         now = perf_counter()
-        first = self._first or now
+        first = self._first or now  # 0.0: no token has come yet
         return Stats(
             prompt_tokens=self._prompt,
             cached_tokens=min(self.cached, self._prompt),

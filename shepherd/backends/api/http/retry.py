@@ -70,6 +70,7 @@ async def retrying(
         except Failure as failure:
             failed += 1
             delay = failure.retry_after
+            # the caller gets the error at once: nobody wants to wait so long for an answer
             if delay is not None and delay > policy.max_retry_after and failure.transient:
                 text = f"{failure} It asks to wait for {delay:.0f} s."
                 busy = BusyError(text, delay)
@@ -223,7 +224,8 @@ class RateLimiter:
             self._spent.popleft()
         if not self._spent:
             return 0.0
-        requests, used = (sum(s.requests for s in self._spent), sum(s.tokens for s in self._spent))
-        if not self._limits.allow(requests, used + tokens):
-            return max(0.001, self._spent[0].at + WINDOW - now)
-        return 0.0
+        requests = sum(spent.requests for spent in self._spent)
+        used = sum(spent.tokens for spent in self._spent)
+        if self._limits.allow(requests, used + tokens):
+            return 0.0
+        return max(0.001, self._spent[0].at + WINDOW - now)  # the oldest one is forgotten then

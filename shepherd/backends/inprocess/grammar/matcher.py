@@ -145,7 +145,7 @@ def walk(matcher: "LLMatcher") -> None:
     """Follow some texts over `BYTES` for a moment; raises InvalidRequestError."""
     chance = random.Random(0)
     end = perf_counter() + _WALK_SECONDS
-    for _ in range(_WALKS):
+    for _ in range(_WALKS):  # a grammar may compile fast and match slowly
         own = matcher.deep_copy()
         for _ in range(_STEPS):
             allowed = int.from_bytes(own.compute_bitmask(), "little")

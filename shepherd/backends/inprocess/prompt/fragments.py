@@ -101,7 +101,7 @@ class FragmentTokenizer:
             new = self._vocab.piece(token)
             characters -= len(decoder.decode(new))
             if characters < 0:
-                break
+                break  # the rest was cut off, by a stop string for example
             if token in self._specials.control_ids:
                 self._remember_piece(before, generated, piece)
                 before, piece, generated = "", [], b""

@@ -99,7 +99,7 @@ class SpecialTexts:
         for token, attributes in vocab.specials.items():
             text = vocab.text(token)
             if len(text) < 2:
-                continue
+                continue  # no mark fits into it
             if attributes & (ATTR_CONTROL | ATTR_UNKNOWN):
                 self.controls[text] = ControlToken(token, text, attributes)
             elif text in template and not text.isspace() and not text.isalnum():
