@@ -16,22 +16,9 @@ from msgspec import Struct
 from pydantic import AliasChoices, Field, PrivateAttr
 from pydantic.fields import FieldInfo
 
+from shepherd.config import sections
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.section import Section
-from shepherd.config.sections import (
-    HooksSection,
-    KnowledgeSection,
-    McpSection,
-    MemorySection,
-    ModelSection,
-    PermissionRule,
-    PermissionsSection,
-    PluginsSection,
-    SamplingSection,
-    TerminalSection,
-    ToolsSection,
-    UndoSection,
-)
 from shepherd.config.server import ServerSection
 from shepherd.errors import ConfigError
 from shepherd.validation import nearest
@@ -66,7 +53,7 @@ class Provenance:
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source], compare=False)
-    project_rules: tuple[PermissionRule, ...] = field(default=(), compare=False)
+    project_rules: tuple[sections.PermissionRule, ...] = field(default=(), compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -76,19 +63,19 @@ DEFAULT_SOURCE = Source(LayerName.DEFAULT)
 class Config(Section):
     """The settings of one run; `Config()` is the defaults alone."""
 
-    model: ModelSection = Field(default_factory=ModelSection)
+    model: sections.ModelSection = Field(default_factory=sections.ModelSection)
     llamacpp: LlamaCppSection = Field(default_factory=LlamaCppSection)
-    sampling: SamplingSection = Field(default_factory=SamplingSection)
-    permissions: PermissionsSection = Field(default_factory=PermissionsSection)
-    tools: ToolsSection = Field(default_factory=ToolsSection)
-    memory: MemorySection = Field(default_factory=MemorySection)
-    undo: UndoSection = Field(default_factory=UndoSection)
-    mcp: McpSection = Field(default_factory=McpSection)
-    knowledge: KnowledgeSection = Field(default_factory=KnowledgeSection)
-    hooks: HooksSection = Field(default_factory=HooksSection)
-    terminal: TerminalSection = Field(default_factory=TerminalSection)
+    sampling: sections.SamplingSection = Field(default_factory=sections.SamplingSection)
+    permissions: sections.PermissionsSection = Field(default_factory=sections.PermissionsSection)
+    tools: sections.ToolsSection = Field(default_factory=sections.ToolsSection)
+    memory: sections.MemorySection = Field(default_factory=sections.MemorySection)
+    undo: sections.UndoSection = Field(default_factory=sections.UndoSection)
+    mcp: sections.McpSection = Field(default_factory=sections.McpSection)
+    knowledge: sections.KnowledgeSection = Field(default_factory=sections.KnowledgeSection)
+    hooks: sections.HooksSection = Field(default_factory=sections.HooksSection)
+    terminal: sections.TerminalSection = Field(default_factory=sections.TerminalSection)
     server: ServerSection = Field(default_factory=ServerSection)
-    plugins: PluginsSection = Field(default_factory=PluginsSection)
+    plugins: sections.PluginsSection = Field(default_factory=sections.PluginsSection)
 
     _provenance: Provenance = PrivateAttr(default_factory=Provenance)
 
@@ -98,7 +85,7 @@ class Config(Section):
             self._provenance = context
 
     @property
-    def project_rules(self) -> tuple[PermissionRule, ...]:
+    def project_rules(self) -> tuple[sections.PermissionRule, ...]:
         """The permission rules of a project's file, which others may have written."""
         return self._provenance.project_rules
 

@@ -8,20 +8,7 @@ import asyncio
 import sys
 from dataclasses import dataclass, field
 
-from shepherd.cli.batch.jsonprotocol import (
-    ApprovalsInput,
-    CommandInput,
-    DecisionInput,
-    EventWriter,
-    Input,
-    InputError,
-    Interrupt,
-    JsonApprover,
-    ModeInput,
-    SteeringInput,
-    UserInput,
-    parse_input,
-)
+from shepherd.cli.batch import jsonprotocol
 from shepherd.cli.batch.oneshot import Denials, exit_code, question_command
 from shepherd.cli.terminal.lines import read_lines
 from shepherd.conversation.commands.present import set_mode
@@ -48,7 +35,7 @@ async def run_json_lines(conversation: Conversation, prompt: str | None = None) 
     Raises ShepherdError, after an `error` object, if the backend can't be loaded, and
     BrokenPipeError if stdout is closed.
     """
-    writer = EventWriter(sys.stdout.buffer)
+    writer = jsonprotocol.EventWriter(sys.stdout.buffer)
     conversation.notices.listen(writer.notice)
     answers = _Answers(conversation, writer)
     try:
@@ -68,12 +55,12 @@ async def run_json_lines(conversation: Conversation, prompt: str | None = None) 
 @dataclass(slots=True)
 class _Answers:
     conversation: Conversation
-    writer: EventWriter
+    writer: jsonprotocol.EventWriter
     denials: Denials = field(init=False)
-    _approver: JsonApprover = field(init=False)
+    _approver: jsonprotocol.JsonApprover = field(init=False)
     _tools: ToolExecutor = field(init=False)
-    _waiting: asyncio.Queue[Message | CommandInput | None] = field(
-        default_factory=asyncio.Queue[Message | CommandInput | None]
+    _waiting: asyncio.Queue[Message | jsonprotocol.CommandInput | None] = field(
+        default_factory=asyncio.Queue[Message | jsonprotocol.CommandInput | None]
     )
     _turn: asyncio.Task[FinishReason] | None = None
     _own_command: asyncio.Task[str] | None = None
@@ -81,7 +68,7 @@ class _Answers:
 
     def __post_init__(self) -> None:
         self.denials = Denials(self.conversation.policy)
-        self._approver = JsonApprover(self.writer.write)
+        self._approver = jsonprotocol.JsonApprover(self.writer.write)
         self._tools = self.conversation.tool_runner(self._approver).observed_by(self.denials)
 
     async def run(self) -> None:
@@ -89,7 +76,7 @@ class _Answers:
         reader = asyncio.create_task(self._read())
         try:
             while (item := await self._waiting.get()) is not None:
-                if isinstance(item, CommandInput):
+                if isinstance(item, jsonprotocol.CommandInput):
                     await self._command(item.command)
                 else:
                     await self.turn(item)
@@ -179,8 +166,8 @@ class _Answers:
             while (line := await lines.get()) is not None:
                 number += 1
                 try:
-                    await self._take(parse_input(line))
-                except InputError as error:
+                    await self._take(jsonprotocol.parse_input(line))
+                except jsonprotocol.InputError as error:
                     self.writer.bad_input(number, line, error)
         finally:
             self._approver.close()
@@ -193,24 +180,24 @@ class _Answers:
             self._interrupted = True
             self._turn.cancel()
 
-    async def _take(self, item: Input | None) -> None:
+    async def _take(self, item: jsonprotocol.Input | None) -> None:
         match item:
-            case SteeringInput() if self._turn is not None:
+            case jsonprotocol.SteeringInput() if self._turn is not None:
                 self.conversation.additions.steer(item.message)
-            case UserInput():
+            case jsonprotocol.UserInput():
                 self._waiting.put_nowait(item.message)
-            case CommandInput():
+            case jsonprotocol.CommandInput():
                 self._waiting.put_nowait(item)
-            case Interrupt():
+            case jsonprotocol.Interrupt():
                 self._interrupt()
-            case ModeInput(mode):
+            case jsonprotocol.ModeInput(mode):
                 problem = await set_mode(self.conversation, mode)
                 self.writer.system(Topic.MODE, mode.value)
                 if problem:
                     self.writer.notice(problem)
-            case ApprovalsInput(ask):
+            case jsonprotocol.ApprovalsInput(ask):
                 self._approver.asks = ask
-            case DecisionInput():
+            case jsonprotocol.DecisionInput():
                 self._approver.decide(item)
             case _:
                 pass

@@ -6,22 +6,12 @@ from typing import Any, BinaryIO, Self, TypeAlias, cast
 
 from msgspec import Struct, field
 
+from shepherd import events
 from shepherd.cli.render.status import Totals
 from shepherd.config.section import ApproveMode
 from shepherd.conversation.shared.approvals import OpenQuestion
 from shepherd.conversation.shared.updates import SharedSessionError
 from shepherd.errors import ImageError
-from shepherd.events import (
-    Event,
-    Failure,
-    Notice,
-    PlanUpdate,
-    Stats,
-    Text,
-    Thinking,
-    ToolResult,
-    Topic,
-)
 from shepherd.images import Image, check_count, decode_image
 from shepherd.messages import INTERRUPTED, JsonObject, Message, ToolCall
 from shepherd.tools.permissions.approval import NO_TERMINAL, Approval, ApprovalRequest, Choice
@@ -237,6 +227,7 @@ class JsonApprover:
 
 MAX_ECHOED = 200
 
+_TOPICS = ", ".join(f"`{topic}`" for topic in events.Topic if topic is not events.Topic.PREFILL)
 OUTPUT_TYPES = {
     "text": "`content`: the next piece of the answer",
     "thinking": "`content`: the next piece of the reasoning",
@@ -244,7 +235,7 @@ OUTPUT_TYPES = {
     "tool_result": "`id`, `name`, `content`; exactly one for each `tool_use`",
     "stats": "tokens, seconds, speeds and context after each generation; `cost` in US dollars if "
     "the price is known; `provider` if a tool asked another model",
-    "system": f"`topic` ({', '.join(f'`{t}`' for t in Topic if t is not Topic.PREFILL)}) and "
+    "system": f"`topic` ({_TOPICS}) and "
     "`content`, which is JSON for `plan`; with a call its `id`",
     "approval": "a question: `id`, `tool`, `call_id`, `arguments`, `preview`, `accesses`, `cause`, "
     "`asker`, `sandbox`, the rules that `session` and `always` would add, and `fields` to fill in",
@@ -266,37 +257,37 @@ class EventWriter(Struct):
     session: Totals = field(default_factory=Totals)
     _open_calls: dict[str, str] = field(default_factory=dict[str, str])
 
-    def receive(self, event: Event) -> bool:
+    def receive(self, event: events.Event) -> bool:
         """Write an event; the callback of a turn."""
         match event:
-            case Text():
+            case events.Text():
                 self.write({"type": "text", "content": event.text})
-            case Thinking():
+            case events.Thinking():
                 self.write({"type": "thinking", "content": event.text})
             case ToolCall(id=id, name=name, arguments=arguments):
                 self._open_calls[id] = name
                 self.write({"type": "tool_use", "id": id, "name": name, "input": arguments})
-            case ToolResult():
+            case events.ToolResult():
                 self._result(event.id, event.name, event.text)
-            case Stats():
+            case events.Stats():
                 self._stats(event)
-            case Failure():
+            case events.Failure():
                 self.error(event.error, event.message)
-            case Notice():
+            case events.Notice():
                 self._notice(event)
-            case PlanUpdate():
+            case events.PlanUpdate():
                 self._notice(event.notice)
             case _:
                 pass
         return not self.broken
 
-    def system(self, topic: Topic, text: str) -> None:
+    def system(self, topic: events.Topic, text: str) -> None:
         """Write a `system` object without a call."""
         self.write({"type": "system", "topic": topic, "content": text})
 
     def notice(self, text: str) -> None:
         """A sentence for the user."""
-        self.system(Topic.NOTICE, text)
+        self.system(events.Topic.NOTICE, text)
 
     def error(self, kind: str, message: str, **more: object) -> bool:
         """Report an error; the conversation continues."""
@@ -332,12 +323,12 @@ class EventWriter(Struct):
                 self.broken = True
         return not self.broken
 
-    def _notice(self, notice: Notice) -> None:
+    def _notice(self, notice: events.Notice) -> None:
         of_call = {"id": notice.id} if notice.id else {}
         data = {"topic": notice.topic, "content": notice.text}
         self.write({"type": "system", **data, **of_call})
 
-    def _stats(self, stats: Stats) -> None:
+    def _stats(self, stats: events.Stats) -> None:
         for totals in (self.turn, self.session):
             totals.add(stats)
         origin = {"provider": stats.provider, "id": stats.id}

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from msgspec import Struct, field
 
+from shepherd import events
 from shepherd.cli.approval.plain_question import choose_approver
 from shepherd.cli.terminal.sanitize import one_line, sanitize, sanitize_chunk
 from shepherd.config.section import ApproveMode
@@ -22,18 +23,6 @@ from shepherd.conversation.commands.table import (
 )
 from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError, UsageError
-from shepherd.events import (
-    Event,
-    Failure,
-    FinishReason,
-    Notice,
-    PlanUpdate,
-    Stop,
-    Text,
-    Thinking,
-    ToolResult,
-    Topic,
-)
 from shepherd.knowledge.commands import parse_line
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.permissions.approval import (
@@ -86,7 +75,7 @@ class PlainOutput(Struct):
     _err: _Stream = field(default_factory=lambda: _Stream(sys.stderr))
     _held: list[str] = field(default_factory=list[str])
 
-    def receive(self, event: Event) -> bool:
+    def receive(self, event: events.Event) -> bool:
         """Show an event; False if stdout is closed."""
         try:
             self._show(event)
@@ -112,34 +101,34 @@ class PlainOutput(Struct):
         self._err.end_line()
         self._err.write(f"{sanitize(text)}\n")
 
-    def _show(self, event: Event) -> None:
+    def _show(self, event: events.Event) -> None:
         match event:
-            case Text():
+            case events.Text():
                 self._answer(event.text)
-            case Thinking():
+            case events.Thinking():
                 self._err.write(sanitize_chunk(event.text))
-            case Stop():
+            case events.Stop():
                 self._stop(event.reason)
             case ToolCall() if event.name not in PLAN_TOOLS:
                 self.note(f"→ {event.name} {one_line(event.arguments_json, LINE_WIDTH)}")
-            case ToolResult():
+            case events.ToolResult():
                 self.denied += event.text.startswith(DENIED_RESULT)
                 self.note(f"  {one_line(event.text, LINE_WIDTH)}")
-            case Failure():
+            case events.Failure():
                 self.note(f"shepherd: {event.message}")
-            case PlanUpdate():
+            case events.PlanUpdate():
                 self._plan(event)
-            case Notice() if event.topic != Topic.OUTPUT:
+            case events.Notice() if event.topic != events.Topic.OUTPUT:
                 self.note(event.text)
             case _:
                 pass
 
-    def _stop(self, reason: FinishReason) -> None:
-        self._release(self._err if reason is FinishReason.TOOL_CALLS else self._out)
-        if reason is FinishReason.LENGTH:
+    def _stop(self, reason: events.FinishReason) -> None:
+        self._release(self._err if reason is events.FinishReason.TOOL_CALLS else self._out)
+        if reason is events.FinishReason.LENGTH:
             self.note(CUT)
 
-    def _plan(self, plan: PlanUpdate) -> None:
+    def _plan(self, plan: events.PlanUpdate) -> None:
         """Show a plan: a proposal as an answer, a checklist as a note."""
         if plan.proposal:
             self._err.end_line()
@@ -172,10 +161,10 @@ MAX_PIPED_BYTES = 1_048_576
 DENIED = 3
 """The exit code of a turn that ended well, but in which a call was denied."""
 
-_EXIT_CODES = {FinishReason.ERROR: 1, FinishReason.CANCELLED: 130}
+_EXIT_CODES = {events.FinishReason.ERROR: 1, events.FinishReason.CANCELLED: 130}
 
 
-def exit_code(reason: FinishReason, denied: int) -> int:
+def exit_code(reason: events.FinishReason, denied: int) -> int:
     """The exit code of a turn in which this number of calls was denied."""
     return _EXIT_CODES.get(reason, DENIED if denied else 0)
 

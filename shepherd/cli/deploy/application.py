@@ -12,15 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from shepherd.cli.deploy import cluster
 from shepherd.cli.deploy.arguments import DeployArguments, read_arguments
-from shepherd.cli.deploy.cluster import (
-    check_installed,
-    free_port,
-    joined_cluster,
-    local_cluster,
-    ray_module,
-    wait_for_signal,
-)
 from shepherd.cli.deploy.ingress import Ingress, ReplicaLostError, ReplicasBusyError
 from shepherd.cli.deploy.replica import Replica, read_settings
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
@@ -53,7 +46,7 @@ class Engine(Replica):
     """
 
     def __init__(self, arguments: Mapping[str, object]) -> None:
-        replica = ray_module("serve").get_replica_context().replica_id.unique_id
+        replica = cluster.ray_module("serve").get_replica_context().replica_id.unique_id
         super().__init__(read_arguments(arguments), replica)
 
     async def __del__(self) -> None:
@@ -94,8 +87,8 @@ class _RayReplicas:
     def __init__(self, engines: Any) -> None:
         self._engines = engines
         self._serve = engines.options(method_name=Engine.serve.__name__, stream=True)
-        self._errors: Any = ray_module("exceptions")
-        self._serve_errors: Any = ray_module("serve.exceptions")
+        self._errors: Any = cluster.ray_module("exceptions")
+        self._serve_errors: Any = cluster.ray_module("serve.exceptions")
 
     async def send(self, request: ReplicaRequest) -> AsyncGenerator[Sequence[Message]]:
         """Ray cancels the work of the replica if this generator is cancelled."""
@@ -138,7 +131,7 @@ def application(args: Mapping[str, object]) -> Any:
 
 def build_application(arguments: DeployArguments, addresses: Sequence[str] = ()) -> Any:
     """The deployments, bound to each other; `addresses` are for `shepherd ctl status`."""
-    serve, values = ray_module("serve"), arguments.model_dump()
+    serve, values = cluster.ray_module("serve"), arguments.model_dump()
     engines = serve.deployment(Engine).options(name=ENGINES, **engine_options(arguments))
     router = serve.deployment(Router).options(
         name=ROUTER,
@@ -192,20 +185,20 @@ def deploy(
 
     Raises ConfigError, and DatabaseError on this machine if the database can't be used.
     """
-    check_installed()
+    cluster.check_installed()
     check_settings(arguments, config)
     if address:
-        with joined_cluster(address):
+        with cluster.joined_cluster(address):
             _start(arguments, config)
         return 0
     prepared_database(config, os.environ)  # an error here, not in each replica
-    with local_cluster(arguments, dashboard=dashboard):
+    with cluster.local_cluster(arguments, dashboard=dashboard):
         _start(arguments, config)
         try:
-            wait_for_signal()
+            cluster.wait_for_signal()
         finally:
             sys.stderr.write("shepherd: Ending: running requests go on.\n")
-            ray_module("serve").shutdown()
+            cluster.ray_module("serve").shutdown()
     return 0
 
 
@@ -236,9 +229,9 @@ def http_options(config: Config, port: int) -> dict[str, Any]:
 
 
 def _start(arguments: DeployArguments, config: Config) -> None:
-    serve: Any = ray_module("serve")
+    serve: Any = cluster.ray_module("serve")
     host = config.server.host
-    port = config.server.port or free_port(host)
+    port = config.server.port or cluster.free_port(host)
     scheme = "https" if config.server.tls_cert else "http"
     name = f"[{host}]" if ":" in host else host
     url = f"{scheme}://{name}:{port}"
