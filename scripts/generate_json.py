@@ -2,7 +2,7 @@
 
 import inspect
 
-from shepherd.cli.batch.jsonprotocol import INPUT_TYPES, OUTPUT_TYPES
+from shepherd.cli.batch.protocol import INPUT_TYPES, OUTPUT_TYPES
 
 PAGE = "json.md"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.cli.batch.jsonprotocol import InputError, UserInput, parse_input
+from shepherd.cli.batch.protocol import InputError, UserInput, parse_input
 from shepherd.cli.terminal.attachments import load_images
 from shepherd.errors import ImageError
 from shepherd.messages import Message

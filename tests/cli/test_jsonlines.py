@@ -7,13 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from shepherd.cli.batch.jsonprotocol import (
-    OUTPUT_TYPES,
-    InputError,
-    Interrupt,
-    UserInput,
-    parse_input,
-)
+from shepherd.cli.batch.protocol import OUTPUT_TYPES, InputError, Interrupt, UserInput, parse_input
 from tests.cli.program import Program
 from tests.patience import PATIENCE
 

@@ -4,7 +4,7 @@ import io
 import json
 from pathlib import Path
 
-from shepherd.cli.batch.jsonprotocol import EventWriter
+from shepherd.cli.batch.protocol import EventWriter
 from shepherd.config.load import load_config
 from shepherd.conversation.build import open_conversation
 from shepherd.conversation.session_start import SessionStart

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.cli.batch.jsonprotocol import DecisionInput, InputError, parse_input
+from shepherd.cli.batch.protocol import DecisionInput, InputError, parse_input
 from shepherd.config.paths import Paths
 from shepherd.config.secrets import Secrets
 from shepherd.errors import ConfigError

@@ -8,7 +8,7 @@ import asyncio
 import sys
 from dataclasses import dataclass, field
 
-from shepherd.cli.batch import jsonprotocol
+from shepherd.cli.batch import protocol
 from shepherd.cli.batch.oneshot import Denials, exit_code, question_command
 from shepherd.cli.terminal.lines import read_lines
 from shepherd.conversation.commands.present import set_mode
@@ -35,7 +35,7 @@ async def run_json_lines(conversation: Conversation, prompt: str | None = None) 
     Raises ShepherdError, after an `error` object, if the backend can't be loaded, and
     BrokenPipeError if stdout is closed.
     """
-    writer = jsonprotocol.EventWriter(sys.stdout.buffer)
+    writer = protocol.EventWriter(sys.stdout.buffer)
     conversation.notices.listen(writer.notice)
     answers = _Answers(conversation, writer)
     try:
@@ -55,12 +55,12 @@ async def run_json_lines(conversation: Conversation, prompt: str | None = None) 
 @dataclass(slots=True)
 class _Answers:
     conversation: Conversation
-    writer: jsonprotocol.EventWriter
+    writer: protocol.EventWriter
     denials: Denials = field(init=False)
-    _approver: jsonprotocol.JsonApprover = field(init=False)
+    _approver: protocol.JsonApprover = field(init=False)
     _tools: ToolExecutor = field(init=False)
-    _waiting: asyncio.Queue[Message | jsonprotocol.CommandInput | None] = field(
-        default_factory=asyncio.Queue[Message | jsonprotocol.CommandInput | None]
+    _waiting: asyncio.Queue[Message | protocol.CommandInput | None] = field(
+        default_factory=asyncio.Queue[Message | protocol.CommandInput | None]
     )
     _turn: asyncio.Task[FinishReason] | None = None
     _own_command: asyncio.Task[str] | None = None
@@ -68,7 +68,7 @@ class _Answers:
 
     def __post_init__(self) -> None:
         self.denials = Denials(self.conversation.policy)
-        self._approver = jsonprotocol.JsonApprover(self.writer.write)
+        self._approver = protocol.JsonApprover(self.writer.write)
         self._tools = self.conversation.tool_runner(self._approver).observed_by(self.denials)
 
     async def run(self) -> None:
@@ -76,7 +76,7 @@ class _Answers:
         reader = asyncio.create_task(self._read())
         try:
             while (item := await self._waiting.get()) is not None:
-                if isinstance(item, jsonprotocol.CommandInput):
+                if isinstance(item, protocol.CommandInput):
                     await self._command(item.command)
                 else:
                     await self.turn(item)
@@ -166,8 +166,8 @@ class _Answers:
             while (line := await lines.get()) is not None:
                 number += 1
                 try:
-                    await self._take(jsonprotocol.parse_input(line))
-                except jsonprotocol.InputError as error:
+                    await self._take(protocol.parse_input(line))
+                except protocol.InputError as error:
                     self.writer.bad_input(number, line, error)
         finally:
             self._approver.close()
@@ -180,24 +180,24 @@ class _Answers:
             self._interrupted = True
             self._turn.cancel()
 
-    async def _take(self, item: jsonprotocol.Input | None) -> None:
+    async def _take(self, item: protocol.Input | None) -> None:
         match item:
-            case jsonprotocol.SteeringInput() if self._turn is not None:
+            case protocol.SteeringInput() if self._turn is not None:
                 self.conversation.additions.steer(item.message)
-            case jsonprotocol.UserInput():
+            case protocol.UserInput():
                 self._waiting.put_nowait(item.message)
-            case jsonprotocol.CommandInput():
+            case protocol.CommandInput():
                 self._waiting.put_nowait(item)
-            case jsonprotocol.Interrupt():
+            case protocol.Interrupt():
                 self._interrupt()
-            case jsonprotocol.ModeInput(mode):
+            case protocol.ModeInput(mode):
                 problem = await set_mode(self.conversation, mode)
                 self.writer.system(Topic.MODE, mode.value)
                 if problem:
                     self.writer.notice(problem)
-            case jsonprotocol.ApprovalsInput(ask):
+            case protocol.ApprovalsInput(ask):
                 self._approver.asks = ask
-            case jsonprotocol.DecisionInput():
+            case protocol.DecisionInput():
                 self._approver.decide(item)
             case _:
                 pass

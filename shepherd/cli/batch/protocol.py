@@ -235,8 +235,7 @@ OUTPUT_TYPES = {
     "tool_result": "`id`, `name`, `content`; exactly one for each `tool_use`",
     "stats": "tokens, seconds, speeds and context after each generation; `cost` in US dollars if "
     "the price is known; `provider` if a tool asked another model",
-    "system": f"`topic` ({_TOPICS}) and "
-    "`content`, which is JSON for `plan`; with a call its `id`",
+    "system": f"`topic` ({_TOPICS}) and `content`, which is JSON for `plan`; with a call its `id`",
     "approval": "a question: `id`, `tool`, `call_id`, `arguments`, `preview`, `accesses`, `cause`, "
     "`asker`, `sandbox`, the rules that `session` and `always` would add, and `fields` to fill in",
     "command_result": "`command`, and its output as `content`",
