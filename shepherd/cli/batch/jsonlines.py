@@ -6,7 +6,6 @@ answered in order; all other inputs act at once.
 
 import asyncio
 import sys
-from dataclasses import dataclass, field
 
 from shepherd.cli.batch import protocol
 from shepherd.cli.batch.oneshot import Denials, exit_code, question_command
@@ -24,7 +23,7 @@ from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason, Topic
 from shepherd.messages import Message
 from shepherd.tasks import end_tasks
-from shepherd.turn import ToolExecutor, run_turn
+from shepherd.turn import run_turn
 
 STDIN = 0
 
@@ -52,24 +51,20 @@ async def run_json_lines(conversation: Conversation, prompt: str | None = None) 
     return 0
 
 
-@dataclass(slots=True)
 class _Answers:
-    conversation: Conversation
-    writer: protocol.EventWriter
-    denials: Denials = field(init=False)
-    _approver: protocol.JsonApprover = field(init=False)
-    _tools: ToolExecutor = field(init=False)
-    _waiting: asyncio.Queue[Message | protocol.CommandInput | None] = field(
-        default_factory=asyncio.Queue[Message | protocol.CommandInput | None]
-    )
-    _turn: asyncio.Task[FinishReason] | None = None
-    _own_command: asyncio.Task[str] | None = None
-    _interrupted: bool = False
+    """Prompts and commands wait for their turn; a task reads the input beside it."""
 
-    def __post_init__(self) -> None:
-        self.denials = Denials(self.conversation.policy)
-        self._approver = protocol.JsonApprover(self.writer.write)
-        self._tools = self.conversation.tool_runner(self._approver).observed_by(self.denials)
+    def __init__(self, conversation: Conversation, writer: protocol.EventWriter) -> None:
+        self.denials = Denials(conversation.policy)
+        self._conversation = conversation
+        self._writer = writer
+        self._approver = protocol.JsonApprover(writer.write)
+        self._tools = conversation.tool_runner(self._approver).observed_by(self.denials)
+        self._waiting = asyncio.Queue[Message | protocol.CommandInput | None]()
+        self._running_turn: asyncio.Task[FinishReason] | None = None
+        self._own_command: asyncio.Task[str] | None = None
+        self._interrupted = False
+        """Whether the program ended the running turn, so that its cancelling ends nothing else."""
 
     async def run(self) -> None:
         """Answer until the input ends."""
@@ -77,10 +72,12 @@ class _Answers:
         try:
             while (item := await self._waiting.get()) is not None:
                 if isinstance(item, protocol.CommandInput):
-                    await self._command(item.command)
-                else:
-                    await self.turn(item)
-                    await self._turn_unread_messages()
+                    await self._named_command(item.command)
+                    continue
+                await self.turn(item)
+                while unread := self._conversation.additions.take_all():
+                    for steering in unread:  # was to join the turn, and came too late
+                        await self.turn(steering.message)
             await reader
         finally:
             reader.cancel()
@@ -89,31 +86,25 @@ class _Answers:
         """Answer one prompt; raises BrokenPipeError if stdout is closed."""
         reason = FinishReason.CANCELLED
         self._interrupted, self.denials.count = False, 0
-        self._turn = asyncio.create_task(self._answer(prompt))
+        self._running_turn = asyncio.create_task(self._answer(prompt))
         try:
-            reason = await self._turn
+            reason = await self._running_turn
         except asyncio.CancelledError:
             if not self._interrupted:
                 raise
         finally:
-            self._turn = None
-            self.writer.end_turn(reason, self.conversation.session.id, self.denials.count)
-        if self.writer.broken:
+            self._running_turn = None
+            self._writer.end_turn(reason, self._conversation.session.id, self.denials.count)
+        if self._writer.broken:
             raise BrokenPipeError
         return reason
 
-    async def _turn_unread_messages(self) -> None:
-        """Answer messages that were to join the turn but came too late."""
-        while unread := self.conversation.additions.take_all():
-            for steering in unread:
-                await self.turn(steering.message)
-
     async def _answer(self, prompt: Message) -> FinishReason:
-        conversation = self.conversation
+        conversation = self._conversation
         try:
             backend, message = await conversation.prepare(prompt)
         except ShepherdError as error:
-            self.writer.error(type(error).__name__, str(error))
+            self._writer.error(type(error).__name__, str(error))
             return FinishReason.ERROR
         try:
             outcome = await run_turn(
@@ -121,18 +112,18 @@ class _Answers:
                 message,
                 backend,
                 self._tools,
-                self.writer.receive,
+                self._writer.receive,
                 conversation.limits,
             )
         except ShepherdError:
             return FinishReason.ERROR  # the ERROR event has reported it
         return outcome.finish_reason
 
-    async def _command(self, text: str) -> None:
+    async def _named_command(self, text: str) -> None:
         try:
             command, argument = named_command(text)
         except ShepherdError as error:
-            self.writer.error(type(error).__name__, str(error))
+            self._writer.error(type(error).__name__, str(error))
         else:
             await self.command(command, argument)
 
@@ -141,14 +132,14 @@ class _Answers:
         try:
             output = await self._output(command, argument)
         except ShepherdError as error:
-            self.writer.error(type(error).__name__, str(error))
+            self._writer.error(type(error).__name__, str(error))
             return False
-        self.writer.write({"type": "command_result", "command": command.name, "content": output})
+        self._writer.write({"type": "command_result", "command": command.name, "content": output})
         return True
 
     async def _output(self, command: ConversationCommand, argument: str) -> str:
         """The output of a command; `interrupt` ends one of the user's own."""
-        work = asyncio.ensure_future(output_of(command, self.conversation, argument))
+        work = asyncio.ensure_future(output_of(command, self._conversation, argument))
         if command.name not in OWN_COMMANDS:
             return await work
         self._own_command = work
@@ -160,6 +151,7 @@ class _Answers:
             await end_tasks(work)
 
     async def _read(self) -> None:
+        """Take the lines of stdin until it ends; then no question can be answered any more."""
         lines = read_lines(STDIN)
         number = 0
         try:
@@ -168,7 +160,7 @@ class _Answers:
                 try:
                     await self._take(protocol.parse_input(line))
                 except protocol.InputError as error:
-                    self.writer.bad_input(number, line, error)
+                    self._writer.bad_input(number, line, error)
         finally:
             self._approver.close()
             self._waiting.put_nowait(None)
@@ -176,14 +168,15 @@ class _Answers:
     def _interrupt(self) -> None:
         if self._own_command is not None:
             self._own_command.cancel()
-        elif self._turn is not None:
+        elif self._running_turn is not None:
             self._interrupted = True
-            self._turn.cancel()
+            self._running_turn.cancel()
 
     async def _take(self, item: protocol.Input | None) -> None:
+        """Act on an input at once, or let it wait for its turn."""
         match item:
-            case protocol.SteeringInput() if self._turn is not None:
-                self.conversation.additions.steer(item.message)
+            case protocol.SteeringInput() if self._running_turn is not None:
+                self._conversation.additions.steer(item.message)
             case protocol.UserInput():
                 self._waiting.put_nowait(item.message)
             case protocol.CommandInput():
@@ -191,10 +184,10 @@ class _Answers:
             case protocol.Interrupt():
                 self._interrupt()
             case protocol.ModeInput(mode):
-                problem = await set_mode(self.conversation, mode)
-                self.writer.system(Topic.MODE, mode.value)
+                problem = await set_mode(self._conversation, mode)
+                self._writer.system(Topic.MODE, mode.value)
                 if problem:
-                    self.writer.notice(problem)
+                    self._writer.notice(problem)
             case protocol.ApprovalsInput(ask):
                 self._approver.asks = ask
             case protocol.DecisionInput():

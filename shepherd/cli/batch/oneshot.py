@@ -108,11 +108,11 @@ class PlainOutput(Struct):
             case events.Thinking():
                 self._err.write(sanitize_chunk(event.text))
             case events.Stop():
-                self._stop(event.reason)
+                self._end_generation(event.reason)
             case ToolCall() if event.name not in PLAN_TOOLS:
                 self.note(f"→ {event.name} {one_line(event.arguments_json, LINE_WIDTH)}")
             case events.ToolResult():
-                self.denied += event.text.startswith(DENIED_RESULT)
+                self.denied += 1 if event.text.startswith(DENIED_RESULT) else 0
                 self.note(f"  {one_line(event.text, LINE_WIDTH)}")
             case events.Failure():
                 self.note(f"shepherd: {event.message}")
@@ -123,7 +123,8 @@ class PlainOutput(Struct):
             case _:
                 pass
 
-    def _stop(self, reason: events.FinishReason) -> None:
+    def _end_generation(self, reason: events.FinishReason) -> None:
+        # what stands before tool calls is no answer
         self._release(self._err if reason is events.FinishReason.TOOL_CALLS else self._out)
         if reason is events.FinishReason.LENGTH:
             self.note(CUT)
@@ -144,6 +145,7 @@ class PlainOutput(Struct):
             self._held.append(text)
 
     def _release(self, stream: _Stream) -> None:
+        """Write the held text to a stream; stdout gets it as the model wrote it."""
         text = "".join(self._held)
         self._held.clear()
         if text:

@@ -66,7 +66,8 @@ class ServedAgent(Struct, eq=False):
         if name == ASK and ASK in self.names:
             return await self._answer(call, arguments, approver)
         runner = self.conversation.tool_runner(approver, self.registry())
-        return await runner.run(ToolCall(_call_id(call), name, arguments), on_event=call.on_event)
+        tool_call = ToolCall(f"mcp_{call.context.request_id}", name, arguments)
+        return await runner.run(tool_call, on_event=call.on_event)
 
     async def _answer(
         self, call: RunningCall, arguments: Mapping[str, Any], approver: Approver
@@ -153,7 +154,3 @@ def _directory(uri: str) -> Path | None:
     path = Path(unquote(parts.path))
     usable = parts.scheme == "file" and parts.netloc in ("", "localhost") and path.is_absolute()
     return path.resolve() if usable and path.is_dir() else None
-
-
-def _call_id(call: RunningCall) -> str:
-    return f"mcp_{call.context.request_id}"

@@ -96,6 +96,8 @@ def _approval(result: types.ElicitResult, choices: list[Choice]) -> Approval:
 MAX_WAITING = 32
 """Maximum calls that wait for answers; further questions are denied."""
 
+OVERLOADED = ToolResult(f"Error: denied: {MAX_WAITING} calls wait for answers already", ok=False)
+
 ANSWER_SECONDS = 3600.0
 """The longest wait for the answer to a question of a call that the client must send again."""
 
@@ -192,16 +194,16 @@ class Calls(Struct, eq=False):
             task = asyncio.ensure_future(body(call))
         report = asyncio.ensure_future(call.report())
         question = asyncio.ensure_future(call.questions.get())
-        keep = False
+        waits = False  # a call that waits goes on with the client's next request
         try:
             await asyncio.wait([task, question], return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 await call.report_rest()
                 return task.result()
-            keep = len(self._waiting) < MAX_WAITING
-            return self._wait(call, task, question.result()) if keep else _overloaded()
+            waits = len(self._waiting) < MAX_WAITING
+            return self._wait(call, task, question.result()) if waits else OVERLOADED
         finally:
-            await end_tasks(report, question, *([] if keep else [task]))
+            await end_tasks(report, question, *([] if waits else [task]))
 
     async def aclose(self) -> None:
         """Stop the calls that wait."""
@@ -240,10 +242,3 @@ class Calls(Struct, eq=False):
         work = self._waiting.pop(state)
         work.expiry.cancel()
         return work
-
-    def _expire(self, state: str) -> None:
-        self._take(state).task.cancel()
-
-
-def _overloaded() -> ToolResult:
-    return ToolResult(f"Error: denied: {MAX_WAITING} calls wait for answers already", ok=False)
