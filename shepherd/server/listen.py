@@ -131,6 +131,7 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"The server can't listen on host '{host}': {error}") from error
+    # an IPv4 address first: `localhost` has one of each kind, and every client can reach this one
     family, _, _, _, address = min(addresses, key=lambda entry: entry[0] != socket.AF_INET)
     return family, (str(address[0]), port)
 

@@ -110,6 +110,7 @@ class ClientApprovals(Struct):
             reason = TOO_LATE.format(seconds=self.seconds) if left <= 0 else self._refusal()
             if reason:
                 return Approval(Choice.DENY, reason=reason)
+            # looked at again and again, because a reader of the list just stays away
             await asyncio.wait({question.answer}, timeout=min(left, CHECK_SECONDS))
         return question.answer.result()
 

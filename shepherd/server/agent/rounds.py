@@ -93,15 +93,15 @@ def _with_client_calls(hidden: Sequence[Message], answer: Message) -> list[Messa
     results = {message.tool_call_id for message in hidden if message.role is Role.TOOL}
     visible = list(answer.tool_calls)
 
-    def current(calls: Sequence[ToolCall]) -> Iterator[ToolCall]:
+    def kept(calls: Sequence[ToolCall]) -> Iterator[ToolCall]:
         for call in calls:
-            if call.id in results:
+            if call.id in results:  # the server ran it
                 yield call
-            elif visible and visible[0].name == call.name:
+            elif visible and visible[0].name == call.name:  # the client's, in the same order
                 yield replace(call, id=visible.pop(0).id)
 
     return [
-        replace(message, tool_calls=tuple(current(message.tool_calls)))
+        replace(message, tool_calls=tuple(kept(message.tool_calls)))
         if message.tool_calls
         else message
         for message in hidden

@@ -58,7 +58,7 @@ class AnswerText:
         self._callback = callback
         self._kind = _KINDS.get(show)
         self._open_call: ToolCall | None = None
-        self._whole_lines: list[str] = []
+        self._whole_lines: list[str] = []  # of calls that ended while another one's line was open
 
     def listen(self, event: Event) -> bool:
         """The callback of the turn."""

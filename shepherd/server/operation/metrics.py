@@ -1,5 +1,6 @@
 """The server's measurements, counted with Prometheus's own client."""
 
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -35,6 +36,15 @@ _CACHE = (
 _CACHE_STATE = (
     ("entries", "shepherd_cache_entries", "Prompts in a cache."),
     ("bytes", "shepherd_cache_bytes", "Bytes of a cache."),
+)
+_MODEL: Sequence[tuple[str, str, Callable[[LoadedModel], float]]] = (
+    (
+        "shepherd_queue_requests",
+        "Requests without a sequence.",
+        lambda model: model.backend.status.waiting_requests,
+    ),
+    ("shepherd_model_memory_bytes", "Estimated memory.", lambda model: model.memory.ram),
+    ("shepherd_model_vram_bytes", "Estimated memory of GPUs.", lambda model: model.memory.vram),
 )
 _UPSTREAM = (
     ("requests", "shepherd_upstream_requests", "Requests that were sent to an upstream."),
@@ -178,34 +188,21 @@ class _State(Collector):
         yield from self._llamacpp(models)
 
     def _models(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
-        queue, memory, vram = dict[str, float](), dict[str, float](), dict[str, float]()
-        for model in models:
-            label = self._metrics.label(model.name)
-            waiting = model.backend.status.waiting_requests
-            for values, value in (
-                (queue, waiting),
-                (memory, model.memory.ram),
-                (vram, model.memory.vram),
-            ):
-                values[label] = values.get(label, 0) + value
-        for name, text, values in (
-            ("shepherd_queue_requests", "Requests without a sequence.", queue),
-            ("shepherd_model_memory_bytes", "Estimated memory.", memory),
-            ("shepherd_model_vram_bytes", "Estimated memory of GPUs.", vram),
-        ):
-            labelled = {(label,): value for label, value in values.items()}
-            yield _filled(GaugeMetricFamily(name, text, labels=("model",)), labelled)
+        for name, text, value_of in _MODEL:
+            values = defaultdict[tuple[str, ...], float](float)
+            for model in models:
+                values[self._metrics.label(model.name),] += value_of(model)
+            yield _filled(GaugeMetricFamily(name, text, labels=("model",)), values)
 
     def _caches(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
-        places = ("model", "tier")
         for kind, metrics in ((CounterMetricFamily, _CACHE), (GaugeMetricFamily, _CACHE_STATE)):
             for field, name, text in metrics:
-                values = dict[tuple[str, ...], float]()
+                values = defaultdict[tuple[str, ...], float](float)
                 for model in models:
+                    label = self._metrics.label(model.name)
                     for tier in model.backend.status.cache_tiers:
-                        place = self._metrics.label(model.name), tier.name
-                        values[place] = values.get(place, 0) + getattr(tier, field)
-                yield _filled(kind(name, text, labels=places), values)
+                        values[label, tier.name] += getattr(tier, field)
+                yield _filled(kind(name, text, labels=("model", "tier")), values)
 
     def _upstreams(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
         places = ("model", "upstream")

@@ -57,7 +57,7 @@ class ModelFolder:
 
     def __init__(self, settings: LlamaCppSection) -> None:
         self._settings = settings
-        self._contexts: dict[_Header, _Facts | None] = {}
+        self._facts: dict[_Header, _Facts | None] = {}
 
     def look(self) -> Mapping[str, ServedFile]:
         """The models by their paths in the directory, without suffix; reads new headers."""
@@ -70,14 +70,17 @@ class ModelFolder:
         headers = {name: (file, _changed(file.path)) for name, file in files.items()}
         until = time.monotonic() + HEADER_SECONDS
         for header in headers.values():
-            if header not in self._contexts and time.monotonic() < until:
-                self._contexts[header] = _facts(header[0].path, self._settings)
-        self._contexts = {h: c for h, c in self._contexts.items() if h in headers.values()}
-        return {
-            name: ServedFile(file.path, file.size, self._info(name, facts))
-            for name, (file, changed) in headers.items()
-            if (facts := self._contexts.get((file, changed), _UNKNOWN)) is not None
-        }
+            if header not in self._facts and time.monotonic() < until:
+                self._facts[header] = _facts(header[0].path, self._settings)
+        current = set(headers.values())
+        self._facts = {header: self._facts[header] for header in current & self._facts.keys()}
+        served: dict[str, ServedFile] = {}
+        for name, header in headers.items():
+            facts = self._facts.get(header, _UNKNOWN)  # its header is read in a later look
+            if facts is not None:  # None: damaged
+                file, _ = header
+                served[name] = ServedFile(file.path, file.size, self._info(name, facts))
+        return served
 
     def _info(self, name: str, facts: "_Facts") -> ModelInfo:
         size = self._settings.context_size or facts.context

@@ -229,9 +229,10 @@ class TimedProtocol(HttpToolsProtocol):
             self._start_clock()
         self._unused += len(data)
         super().data_received(data)
-        is_surplus = self.is_idle and not self._in_head
-        surplus = SURPLUS_FACTOR * self._settings.max_body_bytes
-        if self._unused > (surplus if is_surplus else self._settings.max_header_bytes):
+        limit = self._settings.max_header_bytes
+        if self.is_idle and not self._in_head:  # the rest of a body that was answered early
+            limit = SURPLUS_FACTOR * self._settings.max_body_bytes
+        if self._unused > limit:
             self._end(431)
 
     def on_message_begin(self) -> None:
@@ -289,7 +290,9 @@ class TimedProtocol(HttpToolsProtocol):
 
     def _end(self, status: int) -> None:
         """Close the connection; the client gets a status if no answer has begun."""
-        if self._in_head if self.is_idle else not self.cycle.response_started:
+        # an idle connection has no request that a status could answer, unless its head has begun
+        can_tell = self._in_head if self.is_idle else not self.cycle.response_started
+        if can_tell:
             head = b"connection: close\r\ncontent-length: 0\r\n\r\n"
             self.transport.write(STATUS_LINE[status] + head)
             self.transport.close()
