@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from fastapi import Depends
 from msgspec import Struct
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
 
+from shepherd.config.server import ServerSection
 from shepherd.errors import BusyError
 from shepherd.json_text import is_finite
 from shepherd.server.errors import ApiError, invalid_body
@@ -58,20 +59,6 @@ class RequestModel(BaseModel):
     )
 
 
-class BodyLimits(Protocol):
-    """The settings about bodies, which a reload may change."""
-
-    @property
-    def max_body_bytes(self) -> int:
-        """The size of a body."""
-        ...
-
-    @property
-    def read_timeout(self) -> float:
-        """The seconds after which a body must have come, if it is small."""
-        ...
-
-
 class JsonBody(Struct, frozen=True):
     """A dependency of FastAPI: the body of a request as a `model`."""
 
@@ -90,7 +77,7 @@ class BodyReader:
     `read_timeout` of the settings to come, and one more second for each `MIN_RATE` bytes.
     """
 
-    def __init__(self, settings: BodyLimits, limit: int = 0) -> None:
+    def __init__(self, settings: ServerSection, limit: int = 0) -> None:
         """`limit` replaces that of the settings."""
         self._settings = settings
         self._limit = limit or settings.max_body_bytes
@@ -127,7 +114,7 @@ class BodyReader:
         A body that is slightly too long is read to its end: clients write before they read. The
         others do not begin, or say in a header that they are much too long.
         """
-        size = _announced_bytes(request)
+        size = int(request.headers.get("content-length") or 0)  # 0: it comes in chunks
         waits = request.headers.get("expect", "").lower() == "100-continue"
         if size > self._limit * (1 if waits else _DRAIN_FACTOR):
             raise self._too_large()
@@ -160,11 +147,6 @@ class BodyReader:
             raise BusyError("Too many large requests are being read; try again later.")
         body += chunk
         self._buffered += len(chunk)
-
-
-def _announced_bytes(request: Request) -> int:
-    """The length of the body in the headers, 0 if it comes in chunks."""
-    return int(request.headers.get("content-length") or 0)
 
 
 def _check_headers(request: Request, *, any_type: bool) -> None:
