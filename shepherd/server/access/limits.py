@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
@@ -239,11 +239,11 @@ def _refusal(key: ApiKey, limit: Limit, amount: int, now: float) -> ApiError:
         f"Rate limit of the API key {key.name} reached for {limit.resource} per {period}: "
         f"limit {limit.amount}, left {free}, needed {amount}. Try again in {seconds} s."
     )
-    headers: Mapping[str, str] = _headers(limit, now) | {"Retry-After": str(seconds)}
+    headers = _headers(limit, now) | {"Retry-After": str(seconds)}
     if amount > limit.amount:
-        headers = {**headers, "x-should-retry": "false"}
+        headers["x-should-retry"] = "false"
         message += " This request never fits; a smaller max_tokens may help."
-    return ApiError(429, message, "rate_limit_exceeded", headers=dict(headers))
+    return ApiError(429, message, "rate_limit_exceeded", headers=headers)
 
 
 class Limits(Protocol):
