@@ -242,3 +242,6 @@ class Calls(Struct, eq=False):
         work = self._waiting.pop(state)
         work.expiry.cancel()
         return work
+
+    def _expire(self, state: str) -> None:
+        self._take(state).task.cancel()
