@@ -121,7 +121,7 @@ class ServerHub:
                 entry.state = ServerState.STARTING
             else:
                 entry.state = ServerState.WAITING
-        # the SDK takes long to import
+        # the SDK takes long to import, so that a thread does it before the loop needs it
         for module in ("shepherd.mcp.links", "shepherd.mcp.tool"):
             await asyncio.to_thread(import_module, module)
         for entry in self.entries:

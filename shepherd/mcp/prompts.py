@@ -3,7 +3,6 @@
 import asyncio
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import mcp_types as types
@@ -36,10 +35,15 @@ async def with_servers(message: Message, hub: ServerHub, limit: int, spill_dir: 
     """
     await hub.settled()
     message = await _with_prompt(message, hub, spill_dir)
+    named = dict.fromkeys(
+        (name, uri.rstrip(_PUNCTUATION))
+        for name, uri in _MENTION.findall(message.content)
+        if name in hub.names
+    )
     parts, images = [message.content], [*message.images]
-    for number, (name, uri) in enumerate(_mentions(message.content, hub)):
-        if number == MAX_RESOURCES:
-            raise InvalidRequestError(f"A message can name at most {MAX_RESOURCES} resources.")
+    if len(named) > MAX_RESOURCES:
+        raise InvalidRequestError(f"A message can name at most {MAX_RESOURCES} resources.")
+    for name, uri in named:
         text, pictures = await _resource(hub, name, uri, spill_dir)
         capped = await asyncio.to_thread(cap_text, text, limit, spill_dir)
         parts.append(f'<file path="{name}:{uri}">\n{capped}\n</file>')
@@ -126,14 +130,6 @@ def _usage(prompt: types.Prompt) -> str:
     words = [a.name if a.required else f"[{a.name}]" for a in prompt.arguments or []]
     about = " ".join(plain_text(prompt.description or "").split())[:100]
     return " — ".join(filter(None, [" ".join(words), about]))
-
-
-def _mentions(text: str, hub: ServerHub) -> Iterator[tuple[str, str]]:
-    named: dict[tuple[str, str], None] = {}
-    for name, uri in _MENTION.findall(text):
-        if name in hub.names:
-            named[name, uri.rstrip(_PUNCTUATION)] = None
-    yield from named
 
 
 async def _resource(

@@ -295,11 +295,10 @@ def _without_rights(name: str, settings: dict[str, Any], file: Path) -> dict[str
     return settings
 
 
-class ServerStore:
+class ServerStore(Struct, frozen=True):
     """The user's servers in the file at `path`, which need not exist; it is read for each call."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def all(self) -> list[Server]:
         """All servers in the order of the file; raises ConfigError."""
@@ -334,11 +333,10 @@ def others(name: str, servers: Collection[str]) -> str:
     return did_you_mean(name, servers) or known
 
 
-class Consents:
+class Consents(Struct, frozen=True):
     """Finds and records consent; a changed definition needs another one."""
 
-    def __init__(self, store: AcceptanceStore) -> None:
-        self._store = store
+    store: AcceptanceStore
 
     def includes(self, server: Server) -> bool:
         """Whether the server may be started; one of the user always may.
@@ -348,17 +346,17 @@ class Consents:
         if server.origin is Origin.USER:
             return True
         try:
-            return self._store.is_accepted(_proposal(server))
+            return self.store.is_accepted(_proposal(server))
         except ConfigError:
             return False
 
     def add(self, server: Server) -> None:
         """Record consent to the server as it is; raises ConfigError."""
-        self._store.accept(_proposal(server), f"MCP server {server.name} in {server.file}")
+        self.store.accept(_proposal(server), f"MCP server {server.name} in {server.file}")
 
     def withdraw(self, server: Server) -> None:
         """Remove the consent to the server as it is; raises ConfigError."""
-        self._store.withdraw(_proposal(server))
+        self.store.withdraw(_proposal(server))
 
 
 def description(server: Server) -> str:

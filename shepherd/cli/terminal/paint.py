@@ -39,30 +39,19 @@ _TRAILING = re.compile(r"(?:\x1b\[[0-9;]*m| )+$", re.MULTILINE)
 class Glyphs(Struct, frozen=True):
     """The symbols at the beginning of lines."""
 
-    user: str
-    call: str
-    result: str
-    dot: str
-    spinner: str
-    bullet: str
-    edge: str
-    rule: str
-    top: str
-    bottom: str
+    user: str = "›"
+    call: str = "●"
+    result: str = "└"
+    dot: str = "·"
+    spinner: str = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+    bullet: str = "•"
+    edge: str = "▌"
+    rule: str = "─"
+    top: str = "╭─"
+    bottom: str = "╰─"
 
 
-UNICODE = Glyphs(
-    user="›",
-    call="●",
-    result="└",
-    dot="·",
-    spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏",
-    bullet="•",
-    edge="▌",
-    rule="─",
-    top="╭─",
-    bottom="╰─",
-)
+UNICODE = Glyphs()
 ASCII = Glyphs(
     user=">",
     call="*",

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from rich.console import RenderableType
@@ -19,9 +18,6 @@ from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.conversation.commands.command import Command, Diff, Lines, Note, Offer, Row
 from shepherd.conversation.conversation import Conversation
 from shepherd.validation import nearest
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 __all__ = ["Command", "CommandContext", "CommandTable", "parse_command", "two_columns"]
 
@@ -73,7 +69,7 @@ def show_lines(lines: Lines, renderer: Renderer, surface: Surface) -> None:
     surface.show(*ink)
 
 
-def two_columns(rows: Iterable[tuple[str, str]]) -> "Table":
+def two_columns(rows: Iterable[tuple[str, str]]) -> Table:
     """A table of names and their meanings."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
