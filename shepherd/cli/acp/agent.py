@@ -12,14 +12,7 @@ from acp import PROTOCOL_VERSION, RequestError, helpers, schema
 from acp.interfaces import Client
 from msgspec import Struct, field
 
-from shepherd.cli.acp.opening import (
-    EditorServer,
-    SharedModels,
-    can_see,
-    convert_servers,
-    list_page,
-    replay,
-)
+from shepherd.cli.acp import opening
 from shepherd.cli.acp.session import (
     INTERNAL_ERROR,
     Block,
@@ -71,7 +64,7 @@ class EditorAgent(Struct):
 
     config: Config
     settings: Callable[[Path], Config]
-    models: SharedModels
+    models: opening.SharedModels
     post: Callable[[JsonObject], None]
     client: Client | None = None
     sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession])
@@ -96,7 +89,7 @@ class EditorAgent(Struct):
             bool(files and files.read_text_file), bool(forms and forms.form is not None)
         )
         saves = self.config.terminal.save_sessions
-        sees = await can_see(self.models, self.config, LOADING_SECONDS)
+        sees = await opening.can_see(self.models, self.config, LOADING_SECONDS)
         return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_info=schema.Implementation(
@@ -119,7 +112,7 @@ class EditorAgent(Struct):
 
     @reported
     async def new_session(
-        self, cwd: str, mcp_servers: list[EditorServer] | None = None, **_: Any
+        self, cwd: str, mcp_servers: list[opening.EditorServer] | None = None, **_: Any
     ) -> schema.NewSessionResponse:
         """Begin a conversation in a directory."""
         session = await self._open(cwd, SessionStart(), mcp_servers)
@@ -130,17 +123,25 @@ class EditorAgent(Struct):
 
     @reported
     async def load_session(
-        self, cwd: str, session_id: str, mcp_servers: list[EditorServer] | None = None, **_: Any
+        self,
+        cwd: str,
+        session_id: str,
+        mcp_servers: list[opening.EditorServer] | None = None,
+        **_: Any,
     ) -> schema.LoadSessionResponse:
         """Continue a saved conversation; all its messages are sent first."""
         session = await self._continue(cwd, session_id, mcp_servers)
-        replay(session.conversation.session.messages, session.updates)
+        opening.replay(session.conversation.session.messages, session.updates)
         session.begin_soon()
         return schema.LoadSessionResponse(modes=mode_state(session.conversation))
 
     @reported
     async def resume_session(
-        self, cwd: str, session_id: str, mcp_servers: list[EditorServer] | None = None, **_: Any
+        self,
+        cwd: str,
+        session_id: str,
+        mcp_servers: list[opening.EditorServer] | None = None,
+        **_: Any,
     ) -> schema.ResumeSessionResponse:
         """Continue a saved conversation that the editor shows already."""
         session = await self._continue(cwd, session_id, mcp_servers)
@@ -153,7 +154,7 @@ class EditorAgent(Struct):
     ) -> schema.ListSessionsResponse:
         """The saved conversations, the newest first."""
         store = SessionStore(Paths.from_env(os.environ).sessions)
-        return await asyncio.to_thread(list_page, store, cwd, cursor)
+        return await asyncio.to_thread(opening.list_page, store, cwd, cursor)
 
     @reported
     async def close_session(self, session_id: str, **_: Any) -> schema.CloseSessionResponse:
@@ -203,7 +204,7 @@ class EditorAgent(Struct):
         return session
 
     async def _continue(
-        self, cwd: str, id: str, mcp_servers: list[EditorServer] | None
+        self, cwd: str, id: str, mcp_servers: list[opening.EditorServer] | None
     ) -> EditorSession:
         """The session with this id, opened unless it is open."""
         if id in self.sessions:
@@ -223,7 +224,7 @@ class EditorAgent(Struct):
         return directory, self.settings(directory)
 
     async def _open(
-        self, cwd: str, start: SessionStart, mcp_servers: list[EditorServer] | None
+        self, cwd: str, start: SessionStart, mcp_servers: list[opening.EditorServer] | None
     ) -> EditorSession:
         if self.client is None:
             raise ConfigError("The editor is not connected.")
@@ -233,7 +234,7 @@ class EditorAgent(Struct):
             opened = open_borrowing(lender, config, os.environ, directory, start, providers)
             conversation = await resources.enter_async_context(opened)
             await set_mode(conversation, conversation.policy.mode)
-            servers, problems = convert_servers(mcp_servers or [])
+            servers, problems = opening.convert_servers(mcp_servers or [])
             for problem in problems:
                 conversation.notices.tell(problem)
             conversation.add_servers(servers)

@@ -41,12 +41,19 @@ class Dialog:
         self._clock = clock
         self._marked = 0
         self._marked_before = 0
+        """The entry before a letter marked another one, which may be the beginning of a word."""
         self._typed = ""
+        """The last letters in a row."""
         self._drawn: Entry | None = None
+        """The marked entry when the screen was drawn; None if nothing legible was."""
         self._calm_since: float | None = None
+        """The time of the last key, or since when the end is visible; None before it is drawn."""
         self._chosen_at: float | None = None
+        """The time of the Enter that takes effect soon."""
         self._seen: set[Answer | None] = set()
+        """The entries for which the end of the text was visible; None: those without rules in it."""
         self._rules_paged = False
+        """Whether the rules of the marked entry are at the end of the text."""
         self.pager = self._new_pager(())
 
     @property
@@ -71,7 +78,7 @@ class Dialog:
             place = self.pager.place
             self.pager = self._new_pager(self.marked.rules if paged else ())
             self.pager.place = place
-            if paged and None in self._seen:
+            if paged and None in self._seen:  # only the rules are new
                 self.pager.end()
 
     def drawn(self, *, end: bool, legible: bool = True) -> None:
@@ -176,6 +183,7 @@ class Dialog:
             self.page_rules(paged=False)
 
     def _entry_of(self, character: str) -> int | None:
+        """The index of the entry with this letter or number."""
         keys = [entry.letter for entry in self.question.entries]
         if character in keys:
             return keys.index(character)
@@ -183,11 +191,13 @@ class Dialog:
         return number - 1 if 0 < number <= len(keys) else None
 
     def _navigate(self) -> None:
+        """Note a key that moves, which is no answer and no typing."""
         self._typed = ""
         self.note = ""
         self._withdraw()
 
     def _as_typing(self, text: str) -> str:
+        """The letters for the prompt: they were no answer, so what they marked is undone."""
         if self._typed:
             self._mark(self._marked_before)
         self._typed = ""
@@ -195,6 +205,7 @@ class Dialog:
         return text.lstrip() if len(text) > 1 else text
 
     def _withdraw(self) -> bool:
+        """Take back a choice that has not taken effect; returns whether there was one."""
         if self._chosen_at is None:
             return False
         self._chosen_at = None

@@ -65,12 +65,14 @@ class Pager:
         self, lines: Sequence[Line], gutter: Gutter, measure: Callable[[str], int]
     ) -> None:
         self._lines = lines
+        # the numbers of lines, and of characters, before each line and at the end
         self._numbers = list(accumulate((line.span for line in lines), initial=0))
         self._characters = list(accumulate((len(line.text) + 1 for line in lines), initial=0))
         self._gutter = gutter
         self._measure = measure
         self.place: Place = (0, 0)
         self._bottom: Place = (0, 0)
+        """The place after the last returned rows."""
         self._size = (0, 0)
         self._wrapped: dict[int, list[Row]] = {}
 
@@ -168,7 +170,7 @@ class Pager:
 
     def _rows(self, index: int) -> list[Row]:
         if index not in self._wrapped:
-            if len(self._wrapped) > 1000:
+            if len(self._wrapped) > 1000:  # a long text must not be kept twice
                 self._wrapped.clear()
             line = self._lines[index]
             self._wrapped[index] = wrap(line, self._size[0], self._gutter, self._measure)
@@ -185,6 +187,7 @@ class Pager:
         return (index - 1, len(self._rows(index - 1)) - 1) if index else (0, 0)
 
     def _last_top(self) -> Place:
+        """The place from which one full page shows the end."""
         place: Place = (len(self._lines), 0)
         for _ in range(self._size[1]):
             place = self._previous(place)

@@ -94,6 +94,7 @@ def counted(number: int, unit: str) -> str:
 
 
 def _hanging(lines: list[str], glyphs: Glyphs, style: str) -> Piece:
+    """The lines one below the other, the first after the sign of a result."""
     first = f"  {glyphs.result} "
     text = Text(first, style="quiet")
     text.append(("\n" + " " * len(first)).join(lines), style=style)
@@ -101,7 +102,7 @@ def _hanging(lines: list[str], glyphs: Glyphs, style: str) -> Piece:
 
 
 def _display_line(line: Line) -> Text:
-    indent = "    " if line.span else "      "
+    indent = "    " if line.span else "      "  # a further segment of a long line is set in
     return Text.assemble(indent, *line.fragments(), "\n")
 
 

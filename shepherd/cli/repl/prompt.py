@@ -89,7 +89,9 @@ class Prompt:
         self._bursts_are_pastes = bursts_are_pastes
         self._typed_at = 0.0
         self._more_came = False
+        """Whether more keys waited when the last one was handled."""
         self._folds: dict[str, str] = {}
+        """Long pastes by the signs that stand for them."""
         self.buffer = Buffer(
             history=history,
             completer=ThreadedCompleter(completer),
@@ -164,7 +166,7 @@ class Prompt:
         """Put `text` before the typed text, which does not become a part of a command in it."""
         typed = self.buffer.text
         joined = "\n".join(t for t in (text, typed) if t)
-        if text and typed and text.startswith(SIGN):
+        if text and typed and text.startswith(SIGN):  # after a blank, no line of the shell
             joined = f" {joined}"
         self.buffer.reset()
         self.buffer.insert_text(joined)

@@ -26,6 +26,7 @@ class WorkQueue:
     ) -> None:
         self.waiting: list[str] = []
         self._is_held = False
+        """Whether the waiting texts stay until the user sends another one; see `hold`."""
         self._handle = handle
         self._interrupted = interrupted
         self._idle = idle
@@ -56,7 +57,7 @@ class WorkQueue:
 
     def stop(self) -> list[str]:
         """Stop the running entry; returns the waiting ones, which are dropped too."""
-        if self._current is None or self._current.cancelling():
+        if self._current is None or self._current.cancelling():  # a second press stops nothing
             return []
         waiting, self.waiting = self.waiting, []
         self._current.cancel()

@@ -127,7 +127,9 @@ class TerminalColours:
         self._changed = changed
         self._clock = clock
         self._deadline = 0.0
+        """Until then an answer may come."""
         self._held = ""
+        """What may be the beginning of an answer."""
         self._colours: dict[str, float] = {}
 
     @property

@@ -56,6 +56,7 @@ def mentioned_paths(text: str, cwd: Path) -> list[str]:
     """The existing paths after an @, each once; an @ before other text is ordinary text."""
     paths: dict[str, None] = {}
     for quoted, bare in _MENTION.findall(text):
+        # `see @notes.txt.` means the file without the last dot
         for candidate in (quoted or bare, bare.rstrip(_PUNCTUATION)):
             if candidate and _exists(cwd, candidate):
                 paths[candidate] = None
