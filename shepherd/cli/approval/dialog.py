@@ -51,7 +51,7 @@ class Dialog:
         self._chosen_at: float | None = None
         """The time of the Enter that takes effect soon."""
         self._seen: set[Answer | None] = set()
-        """The entries for which the end of the text was visible; None: those without their rules."""
+        """The entries for which the end of the text was visible; None stands for no rules in it."""
         self._rules_paged = False
         """Whether the rules of the marked entry are at the end of the text."""
         self.pager = self._new_pager(())
