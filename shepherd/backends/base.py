@@ -164,10 +164,6 @@ class Memory(Struct, frozen=True):
         return self.ram <= limit.ram and self.vram <= limit.vram
 
 
-def _ignore() -> None:
-    """Remove a listener that was never called."""
-
-
 class Prefilled(AbstractAsyncContextManager["Prefilled"]):
     """A session whose prompt is accepted and ready to generate.
 
@@ -244,7 +240,7 @@ class Backend(ABC):
         It is called before that model gets a request. Returns a function that removes the listener.
         """
         _ = listener  # the model never changes
-        return _ignore
+        return lambda: None
 
     def take_warning(self) -> str:
         """A warning for the user about opening the backend, "" without one; returned once.

@@ -65,7 +65,9 @@ class TextThread:
 
     def __init__(self, name: str = "llama.cpp text") -> None:
         self._idents: set[int] = set()
-        self._executor = ThreadPoolExecutor(1, name, self._note_ident)
+        self._executor = ThreadPoolExecutor(
+            1, name, lambda: self._idents.add(threading.get_ident())
+        )
         self._gate = threading.Lock()
         self._heart = Heartbeat()
         self._closed = False
@@ -103,6 +105,3 @@ class TextThread:
     def _do(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         with self._heart.working():
             return work(*args, **kwargs)
-
-    def _note_ident(self) -> None:
-        self._idents.add(threading.get_ident())

@@ -198,7 +198,11 @@ def types_of(schema: Any, root: JsonObject, depth: int = 0) -> frozenset[str]:
         return frozenset[str]().union(*parts) if all(parts) else frozenset()
     values = schema.get("enum")
     if isinstance(values, list):
-        return frozenset(_type_name(v) for v in cast(list[Any], values))
+        names = (
+            next((name for name in _PYTHON_TYPES if _is(value, name)), "null")
+            for value in cast(list[Any], values)
+        )
+        return frozenset(names)
     return frozenset()
 
 
@@ -261,10 +265,6 @@ def _resolve(ref: str, root: JsonObject) -> Any:
             return None
         node = cast(Mapping[str, Any], node).get(part)
     return node
-
-
-def _type_name(value: Any) -> str:
-    return next((n for n in _PYTHON_TYPES if _is(value, n)), json.dumps(None))
 
 
 def problem_of(body: str, catalog: ToolCatalog) -> str:

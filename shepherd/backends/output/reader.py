@@ -30,24 +30,6 @@ class Verdict(Struct, frozen=True):
     problem: str = ""
 
 
-class Attempts:
-    """Limits the attempts to parse a body whose values contain closing tags.
-
-    A second attempt is useful only if a tag of another kind was read since the last.
-    """
-
-    def __init__(self) -> None:
-        self._news = True
-
-    def see(self, text: str) -> None:
-        """Note text between closing tags."""
-        self._news = self._news or "<" in text
-
-    def worth_it(self) -> bool:
-        news, self._news = self._news, False
-        return news
-
-
 class CallReader(ABC):
     """Reads one candidate after its marker, until it can decide.
 
@@ -97,7 +79,8 @@ class ClosingReader(CallReader):
         self._closing = MarkerSet.of(closing)
         self._starts = MarkerSet.of(closing, *starts)
         self._started = False
-        self._tried = Attempts()
+        self._has_new_tags = True
+        """Whether a tag of another kind was read since the last attempt to parse."""
 
     @abstractmethod
     def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
@@ -128,21 +111,26 @@ class ClosingReader(CallReader):
     def _search(self) -> Verdict | None:
         """Look for the closing tag, and parse up to each one that may be it."""
         while hit := self._closing.search(self._pending):
-            self._tried.see(self._pending[: hit.start])
+            self._note_tags(hit.start)
             if hit.marker is None:
                 self._use(hit.start)
                 return None
             verdict = self._close(hit.start + len(hit.marker))
             if verdict is not None:
                 return verdict
-        self._tried.see(self._pending)
+        self._note_tags(len(self._pending))
         self._use(len(self._pending))
         return None
+
+    def _note_tags(self, end: int) -> None:
+        self._has_new_tags = self._has_new_tags or "<" in self._pending[:end]
 
     def _close(self, end: int) -> Verdict | None:
         """Parse up to a closing tag that ends at `end`; None if the tag is inside of a value."""
         self._use(end)
-        calls = self._parse(Scope()) if self._tried.worth_it() else None
+        # else many closing tags in one value would make the work quadratic
+        calls = self._parse(Scope()) if self._has_new_tags else None
+        self._has_new_tags = False
         if calls is None:
             return None
         return self._accept(calls) if calls else self._reject(self._problem())

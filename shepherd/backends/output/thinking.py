@@ -159,7 +159,7 @@ def answer_closing(closes: Collection[str], calls: Collection[str]) -> Opener:
     return lambda machine, lead, marker: AnswerEnd(machine, lead, marker, behind)
 
 
-class AnswerEnd(Mode):
+class AnswerEnd(HoldingMode):
     """After a closing marker, which counts as text if anything except calls follows."""
 
     def __init__(self, machine: Machine, lead: Lead, marker: str, behind: MarkerSet) -> None:
@@ -167,26 +167,19 @@ class AnswerEnd(Mode):
         self._lead = lead
         self._marker = marker
         self._behind = behind
-        self._held = ""
 
-    def feed(self, text: str) -> str:
-        text = self._held + text
+    def _read(self, text: str, *, final: bool) -> str:
         hit = self._behind.after_space(text)
-        if hit is not None and hit.marker is None:
-            self._held = text
-            return ""
         if hit is None:
             self._machine.sink.put(CallbackEvent.CONTENT, self._lead.text + self._marker)
             self._machine.resume()
             return text
+        if hit.marker is None and not final:
+            self._held = text
+            return ""
         self._put_lead()
         self._machine.resume(after_call=True)
         return text[hit.start :]
-
-    def finish(self, *, truncated: bool) -> str:
-        self._put_lead()
-        self._machine.resume(after_call=True)
-        return self._held.lstrip()
 
     def _put_lead(self) -> None:
         if not self._lead.after_call and self._machine.sink.has_content:

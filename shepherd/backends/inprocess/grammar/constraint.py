@@ -89,11 +89,12 @@ def learn_syntax(rendered: str, ends: Sequence[str]) -> CallSyntax | None:
     `ends` are the texts of the tokens that end an answer.
     """
     for comma, colon in _SPACINGS:
-        arguments = json.dumps({"zq8": 1, "k": 2}, separators=(comma, colon))
-        parts = _parts(rendered, arguments)
-        if parts is None:
+        arguments = re.escape(json.dumps({"zq8": 1, "k": 2}, separators=(comma, colon)))
+        calls = "(.*?)".join((CONTENT, NAMES[0], arguments, NAMES[1], arguments))
+        match = re.search(f"{calls}(.*)", rendered, re.DOTALL)
+        if match is None:
             continue
-        opening, middle, between, second, rest = parts
+        opening, middle, between, second, rest = match.groups()
         closing = _before(rest, ends)
         if _before(between, ends) != between:
             between = ""  # each call is a separate message
@@ -113,18 +114,6 @@ def is_understood(syntax: CallSyntax, style: OutputStyle) -> bool:
     output.finish()
     read = output.result
     return not read.content and [(c.name, c.arguments) for c in read.tool_calls] == calls
-
-
-def _parts(rendered: str, arguments: str) -> tuple[str, str, str, str, str] | None:
-    """The text before the first name, between names and arguments, and after the last arguments."""
-    parts: list[str] = []
-    rest = rendered.partition(CONTENT)[2]
-    for needle in (NAMES[0], arguments, NAMES[1], arguments):
-        part, result, rest = rest.partition(needle)
-        if not result:
-            return None
-        parts.append(part)
-    return parts[0], parts[1], parts[2], parts[3], rest
 
 
 def _before(text: str, ends: Sequence[str]) -> str:

@@ -131,15 +131,15 @@ def template_messages(
     return [{"role": "user", "content": system}, *messages]
 
 
-def template_value(value: object, specials: SpecialTexts) -> object:
-    """A value of a client for a template, without control tokens in its texts."""
+def sealed(value: Any, seal: Callable[[str], str]) -> Any:
+    """A value for a template, with its texts sealed."""
     if isinstance(value, str):
-        return specials.seal_all(value)
-    if isinstance(value, list):
-        return [template_value(item, specials) for item in cast(list[object], value)]
+        return seal(value)
     if isinstance(value, dict):
-        fields = cast(dict[str, object], value)
-        return {specials.seal_all(k): template_value(v, specials) for k, v in fields.items()}
+        items = cast(dict[Any, Any], value).items()
+        return {sealed(key, seal): sealed(item, seal) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [sealed(item, seal) for item in cast(Sequence[Any], value)]
     return value
 
 
@@ -153,7 +153,7 @@ def template_tools(tools: Sequence[ToolSpec], specials: SpecialTexts) -> list[Js
             "function": {
                 "name": specials.seal(tool.name),
                 "description": specials.seal(tool.description),
-                "parameters": _sealed(tool.parameters, specials.seal),
+                "parameters": sealed(tool.parameters, specials.seal),
             },
         }
         for tool in tools
@@ -176,7 +176,7 @@ def _message(message: Message, specials: SpecialTexts, dialect: Dialect) -> Json
 
 def _call(call: ToolCall, specials: SpecialTexts, dialect: Dialect) -> JsonObject:
     arguments: Any = (
-        _sealed(call.arguments, specials.seal)
+        sealed(call.arguments, specials.seal)
         if dialect.arguments_as_object
         else specials.seal(call.arguments_json)
     )
@@ -192,17 +192,6 @@ def _call(call: ToolCall, specials: SpecialTexts, dialect: Dialect) -> JsonObjec
 
 def _call_id(id: str, dialect: Dialect) -> str:
     return sha256(id.encode()).hexdigest()[:SHORT_ID] if dialect.short_ids else id
-
-
-def _sealed(value: Any, seal: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return seal(value)
-    if isinstance(value, dict):
-        items = cast(dict[Any, Any], value).items()
-        return {_sealed(key, seal): _sealed(item, seal) for key, item in items}
-    if isinstance(value, list | tuple):
-        return [_sealed(item, seal) for item in cast(Sequence[Any], value)]
-    return value
 
 
 Attempt = Callable[[Conversation, Dialect], str]

@@ -18,9 +18,9 @@ from shepherd.backends.inprocess.prompt.conversation import (
     Dialect,
     adapt,
     find_dialect,
+    sealed,
     template_messages,
     template_tools,
-    template_value,
 )
 from shepherd.backends.inprocess.prompt.special import SpecialTexts
 from shepherd.errors import InvalidRequestError
@@ -204,7 +204,7 @@ class ChatTemplate:
         variables: dict[str, Any] = {
             "date_string": now.strftime("%d %b %Y"),
             "datetime": now.strftime("%b %d %Y"),
-            **{name: template_value(value, self._specials) for name, value in values.items()},
+            **{name: sealed(value, self._specials.seal_all) for name, value in values.items()},
             **self._constants,
             "enable_thinking": conversation.thinking,
             "thinking": conversation.thinking,
