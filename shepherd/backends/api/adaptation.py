@@ -14,14 +14,12 @@ from shepherd.backends.api.parameters import LIMIT_PARAMETERS, OPTIONAL_FIELDS
 from shepherd.backends.api.prompt import (
     REFUSING,
     Prompt,
-    fields_of,
     forbids,
-    refuses_field,
     rejects_images,
     rejects_tools,
 )
 from shepherd.errors import InvalidRequestError
-from shepherd.json_text import as_object
+from shepherd.json_text import as_object, as_objects
 
 
 class Adaptation(NamedTuple):
@@ -43,9 +41,9 @@ def adapt(error: InvalidRequestError, refused: Prompt, current: Adaptation) -> A
     if refused.sent.tools and rejects_tools(refusal.message):
         return Adaptation(adapter, replace(traits, tools=False))
     if _has_unknown_field(refusal, refused):
-        return Adaptation(
-            refused.adapter.plain() if adapter is refused.adapter else adapter, traits
-        )
+        # another request may have changed the adapter in the meantime
+        plain = refused.adapter.plain() if adapter is refused.adapter else adapter
+        return Adaptation(plain, traits)
     fields = _refused_parameters(refusal, refused, traits)
     return Adaptation(adapter, replace(traits, refused=traits.refused | fields)) if fields else None
 
@@ -66,6 +64,7 @@ def _refused_parameters(refusal: Refusal, refused: Prompt, traits: ModelTraits) 
         return frozenset()
     body = refused.request.body or {}
     sent = {*body, *(name for value in body.values() for name in as_object(value))}
+    # the output limit has two names: the other one is tried, unless that was refused too
     limit = next((name for name in LIMIT_PARAMETERS if name in sent), "")
     if limit and not traits.refused.issuperset({*LIMIT_PARAMETERS} - {limit}):
         mentioned = [name for name in LIMIT_PARAMETERS if _mentions(refusal.message, name)]
@@ -74,7 +73,9 @@ def _refused_parameters(refusal: Refusal, refused: Prompt, traits: ModelTraits) 
     if not (forbids(refusal.message) or _ONLY_DEFAULT.search(refusal.message)):
         return frozenset()
     named = [name for name in OPTIONAL_FIELDS if name in sent and _mentions(refusal.message, name)]
-    return frozenset(named[1:] if "both" in refusal.message and len(named) > 1 else named)
+    if "both" in refusal.message and len(named) > 1:
+        return frozenset(named[1:])  # of two that exclude each other, the first one stays
+    return frozenset(named)
 
 
 def _mentions(message: str, name: str) -> bool:
@@ -83,5 +84,8 @@ def _mentions(message: str, name: str) -> bool:
 
 def _has_unknown_field(refusal: Refusal, refused: Prompt) -> bool:
     """Whether the server refused an optional field that only some servers know."""
-    sent = fields_of(refused.request.body or {}) & set(refused.adapter.extras)
-    return refusal.status in REFUSING and refuses_field(refusal.message, sent)
+    body = refused.request.body or {}
+    sent = {*body, *(name for message in as_objects(body.get("messages")) for name in message)}
+    extras = sent.intersection(refused.adapter.extras)
+    named = any(_mentions(refusal.message, name) for name in extras)
+    return refusal.status in REFUSING and named and forbids(refusal.message)

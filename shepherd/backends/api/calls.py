@@ -79,6 +79,7 @@ class CallCollector:
             arguments = whole if tools else None
             if tools and whole is None:
                 arguments = _arguments(name, text, catalog, truncated=truncated)
+            # without tools on offer, nothing is a call: its text is shown
             if arguments is None or not name:
                 rest.append(as_text(call.name, text, whole=not truncated))
                 if truncated:

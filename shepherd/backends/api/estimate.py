@@ -85,7 +85,7 @@ class TokenEstimator:
         covered, exact = self._covered(parts)
         guess = exact + self._estimate(parts[covered:])
         self._errors.append(abs(guess - prompt_tokens) / prompt_tokens)
-        if exact > prompt_tokens:
+        if exact > prompt_tokens:  # the vendor counts otherwise than before: an old count is wrong
             covered, exact = 0, 0
         new = parts[covered:]
         # Vendors count images too differently: such a usage says nothing about the text beside.

@@ -118,10 +118,11 @@ class _Lines:
         self._first = True
 
     def feed(self, data: bytes) -> list[bytes]:
+        # most pieces are whole lines; the rest of this method is for all others
         if data.endswith(b"\n") and not (self._held or self._after_cr or self._first):
             return data.splitlines()
         if self._after_cr and data:
-            data = data.removeprefix(b"\n")
+            data = data.removeprefix(b"\n")  # of a CRLF that was cut in the middle
             self._after_cr = False
         if not data:
             return []
@@ -176,7 +177,7 @@ class SniffedDecoder(StreamDecoder):
         self._head += data
         begins = self._head.removeprefix(codecs.BOM_UTF8).lstrip()
         if not begins or codecs.BOM_UTF8.startswith(self._head):
-            return []
+            return []  # nothing but space, or a part of a byte order mark
         if begins.startswith(b"<"):
             raise UnreachableError("it answers with a web page, not as an API")
         kind = WholeDecoder if begins.startswith((b"{", b"[")) else SSEDecoder

@@ -97,6 +97,7 @@ def gemini_schema(schema: JsonObject) -> tuple[JsonObject, frozenset[str]]:
 
 
 def _cut(node: Any, lost: set[str]) -> JsonObject:
+    """A schema without what Gemini lacks, which goes into `lost`."""
     if not isinstance(node, dict):
         if node is False:
             lost.add("false")
@@ -126,6 +127,7 @@ def _cut_each(value: Any, lost: set[str]) -> list[JsonObject]:
 
 
 def _cut_unless_bool(value: Any, lost: set[str]) -> JsonObject | bool:
+    """`additionalProperties` may be a boolean, other schemas may not."""
     return value if isinstance(value, bool) else _cut(value, lost)
 
 

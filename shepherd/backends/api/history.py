@@ -202,6 +202,7 @@ def _result_of(call: ToolCall, result: Message) -> Message:
 
 
 def _as_user(result: Message) -> Message:
+    """A result without its call, as a message of the user."""
     text = f"Result of {result.name or 'a tool'}:\n{result.content}"
     return Message.user(text, result.images)
 
@@ -265,7 +266,7 @@ class SurrogateJoiner:
 
     def feed(self, text: str) -> str:
         """The text so far, except a surrogate at its end."""
-        if not self._held and text.isascii():
+        if not self._held and text.isascii():  # as most pieces are
             return text
         text = self._held + text
         self._held = ""

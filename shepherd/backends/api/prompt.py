@@ -17,8 +17,7 @@ from shepherd.backends.base import Prefilled
 from shepherd.backends.inprocess.prompt.conversation import Conversation, with_plain_tools
 from shepherd.backends.vision import cannot_see, new_images
 from shepherd.errors import ImageError
-from shepherd.json_text import as_objects
-from shepherd.messages import JsonObject, Message, Role
+from shepherd.messages import Message, Role
 from shepherd.sampling import TokenLogprob
 from shepherd.session import Session, TokenLedger, ToolChoice
 
@@ -114,17 +113,6 @@ _FORBIDS = re.compile(
 def forbids(message: str) -> bool:
     """Whether an error says that a field is unknown, not that its value is wrong."""
     return bool(_FORBIDS.search(message))
-
-
-def refuses_field(message: str, names: Collection[str]) -> bool:
-    """Whether an error says that one of these fields is unknown."""
-    named = any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", message) for name in names)
-    return named and forbids(message)
-
-
-def fields_of(body: JsonObject) -> set[str]:
-    """The names of a request's fields, and of the fields of its messages."""
-    return {*body, *(name for message in as_objects(body.get("messages")) for name in message)}
 
 
 NOTICE = (

@@ -107,7 +107,7 @@ async def _probed(client: ApiClient, adapter: Adapter, listed: ModelEntry) -> Mo
         thinking = result.thinking if thinking is None else thinking
         tools = result.tools if tools is None else tools
         if sized and vision is not None:
-            break
+            break  # thinking and tools come with the same probe as vision
     return replace(details, vision=vision, thinking=thinking, tools=tools)
 
 

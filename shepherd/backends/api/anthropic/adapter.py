@@ -196,6 +196,7 @@ class AnthropicDecoder(stream.Decoder):
         return block
 
     def _at(self, index: int | None, kind: str) -> _Block:
+        """The open block, or a new one: some servers leave out `content_block_start`."""
         return self._open.get((index, kind)) or self._opened(index, kind)
 
     def _grow(self, block: _Block, key: str, piece: str) -> Iterable[stream.Delta]:

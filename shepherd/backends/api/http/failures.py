@@ -155,6 +155,7 @@ def refused(
         full = ContextFullError(why, overflow.tokens_over, overflow.prompt_tokens)
         return Failure(full, overflow=overflow)
     words = searchable(body)
+    # before the rate limits: many vendors tell an empty account by status 429
     if status in (401, 402, 403) or _QUOTA.search(words) or _WRONG_KEY.search(words):
         status = 401 if _WRONG_KEY.search(words) else status
         return Failure(_no_access(target, status, summary), refusal=Refusal(status, words))

@@ -171,7 +171,10 @@ def kept_item(item: JsonObject, length: int) -> JsonObject | None:
 
 
 class _Item(Struct):
-    """The streamed characters of one item; `part` is the last part of its summary."""
+    """How many characters of one item were sent: of its text, its thought and its arguments.
+
+    `named`: id and name of the call were sent. `part` is the last part of the summary.
+    """
 
     key: int | str
     characters: int = 0
@@ -234,7 +237,7 @@ class ResponsesDecoder(stream.Decoder):
         """A piece of the reasoning; parts of a summary are separated."""
         item, piece = self._item(event), as_text(event.get("delta"))
         part = as_count(event.get("summary_index")) or 0
-        if part != item.part and item.thought:
+        if part != item.part and item.thought:  # a blank line between two parts
             piece = f"\n\n{piece}"
         item.part = part
         item.thought += len(piece)
