@@ -95,7 +95,7 @@ class MessageAnswer(Answer):
         """The whole answer: the blocks that the events of its stream make."""
         (generation,) = generations
         for piece in texts_of(generation):
-            list(self.add(piece))
+            list(self.add(piece))  # makes the blocks; nobody reads the events
         list(self._rest(generation))
         end = self._end(generation)
         message = self._message(generation.stats) | {"content": self._blocks.content}
@@ -155,6 +155,7 @@ class MessageAnswer(Answer):
     def _stop_reason(self, generation: Generation) -> str:
         stats = generation.stats
         if generation.finish_reason is FinishReason.LENGTH:
+            # Where both are reached, it is the request's limit; a context of size 0 is unknown.
             is_limit = stats.completion_tokens >= self.limit or not stats.context_size
             is_full = stats.context_used >= stats.context_size and not is_limit
             return "model_context_window_exceeded" if is_full else "max_tokens"

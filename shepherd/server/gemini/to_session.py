@@ -137,7 +137,7 @@ def _sampling(config: GenerationConfig) -> Sampling:
         top_k=config.top_k,
         penalty_present=config.presence_penalty,
         penalty_freq=config.frequency_penalty,
-        seed=None if config.seed is None else config.seed % 2**32,
+        seed=None if config.seed is None else config.seed % 2**32,  # it may be negative
         stop=tuple(config.stop_sequences) or None,
         logprobs=logprob_count(
             requested=config.response_logprobs,

@@ -45,6 +45,8 @@ VERSION = "0.13.0"
 
 _NEVER = "9999-12-31T23:59:59Z"
 _MAX_TIME = 253_402_300_799
+"""The last second that a date can have, at the end of the year 9999."""
+
 _FAMILY = "shepherd"
 
 

@@ -159,11 +159,12 @@ class ChatAnswer(Answer):
         finish: str | None = None,
         logprobs: Sequence[TokenLogprob] = (),
     ) -> JsonObject:
-        expected = self.logprobs and "content" in delta and "role" not in delta
+        # A text without tokens of its own has an empty list; the chunk of the role has no text.
+        has_text = "content" in delta and "role" not in delta
         choice = {
             "index": index,
             "delta": delta,
-            "logprobs": _logprobs(logprobs) if logprobs or expected else None,
+            "logprobs": _logprobs(logprobs) if logprobs or (self.logprobs and has_text) else None,
             "finish_reason": finish,
         }
         chunk = self._frame(_CHUNK, [choice])

@@ -267,7 +267,7 @@ class ResponseAnswer(Answer):
         except (ApiError, ShepherdError) as error:
             if not opened:
                 raise
-            events = [*self.output.close(Status.INCOMPLETE)]
+            events = [*self.output.close(Status.INCOMPLETE)]  # adds the open item to the others
             self.record.fail(error, self.output.items)
             for event in events:
                 yield self.events.frame(event)

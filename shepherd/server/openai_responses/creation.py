@@ -103,7 +103,7 @@ class Creation:
         )
 
     def _evicted(self, sources: Sequence[Source], messages: Sequence[Message]) -> None:
-        """Note the items of messages that left."""
+        """Note the items of messages that left; messages are known by identity, as some are equal."""
         evicted = {id(message) for message in messages}
         for message, ids in sources:
             if id(message) in evicted:
@@ -138,7 +138,7 @@ class Job:
         """
         creation, record = self.creation, self.creation.record
         record.status = Status.QUEUED
-        creation.opening = ("response.in_progress",)
+        creation.opening = ("response.in_progress",)  # the event before it is added here
         self.accepted = record.body()
         self._add(creation.events.state("response.created"))
         self._add(creation.events.state("response.queued"))

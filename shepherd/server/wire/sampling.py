@@ -21,6 +21,9 @@ from shepherd.server.wire.fields import OwnControls, field_names, in_range, logp
 _SAMPLER_ALIASES = {"typ_p": "typical_p", "typical": "typical_p", "temp": "temperature"}
 _TOO_MANY_BIASES = f"takes at most {MAX_BIASES} tokens"
 MAX_BIAS_CHARACTERS = 256
+_MAX_DIGITS = 20
+"""No number of a token has so many; such digits are a text."""
+
 _BIAS_FORM = (
     f"must map tokens, by number or text of at most {MAX_BIAS_CHARACTERS} characters, to numbers"
 )
@@ -62,6 +65,7 @@ def _stop_strings(value: object) -> object:
 
 
 def _sampler_names(value: object) -> object:
+    """Names of samplers in any of llama.cpp's spellings: `top-k`, `temp`, `typ_p`."""
     if not isinstance(value, list):
         return value
     names = [str(name).replace("-", "_") for name in cast(list[object], value)]
@@ -90,8 +94,10 @@ def _pair(item: object) -> tuple[object, object]:
 
 
 def _token(token: object) -> int | str:
+    """A token by its number, which may be in digits, or by its text."""
     if isinstance(token, str) and 0 < len(token) <= MAX_BIAS_CHARACTERS:
-        return int(token) if token.isascii() and token.isdigit() and len(token) < 20 else token
+        is_number = token.isascii() and token.isdigit() and len(token) < _MAX_DIGITS
+        return int(token) if is_number else token
     if isinstance(token, int) and not isinstance(token, bool):
         return token
     raise ValueError(_BIAS_FORM)
@@ -99,7 +105,7 @@ def _token(token: object) -> int | str:
 
 def _bias(bias: object) -> float:
     if bias is False:
-        return -100.0
+        return -100.0  # the ban
     if isinstance(bias, bool) or not isinstance(bias, int | float) or not -100 <= bias <= 100:
         raise ValueError("a bias must be a number from -100 to 100")
     return float(bias)
@@ -179,7 +185,7 @@ class DecodingFields(_Numbers):
     def _parameters(self) -> dict[str, Any]:
         """The values that the request sets, by the names of `Sampling`."""
         values: dict[str, Any] = {}
-        for name, value in vars(self).items():
+        for name, value in vars(self).items():  # pydantic keeps fields there
             if value is not None and name in _PARAMETERS:
                 values[_PARAMETERS[name]] = tuple(value) if name in _TEXTS else value
         if self.seed == RANDOM_SEED:
