@@ -17,6 +17,7 @@ from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.seal import Seal, SealError
 from shepherd.server.wire.answers import new_id, reasoning_tokens, texts_of
+from shepherd.server.wire.errors import JsonErrors
 
 _VISIBLE = "anthropic thinking"
 _HIDDEN = "anthropic hidden thinking"
@@ -252,28 +253,29 @@ _TYPES: dict[int, str] = {
 }
 
 
-class AnthropicErrors:
+class AnthropicErrors(JsonErrors):
     """Anthropic's `ErrorShape`."""
 
+    def body(self, error: ApiError) -> JsonObject:
+        """Anthropic's error object."""
+        status = _status(error)
+        usual = (
+            "api_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+        )
+        reported: JsonObject = {"type": _TYPES.get(status, usual), "message": _message(error)}
+        if error.code is not None:
+            reported["details"] = {"error_code": error.code}
+        return {
+            "type": "error",
+            "error": reported,
+            "request_id": error.request_id or None,
+        }
+
     def reply(self, error: ApiError) -> ErrorReply:
-        return ErrorReply(_status(error), error_body(error), error.headers)
+        return ErrorReply(_status(error), self.body(error), error.headers)
 
     def event(self, error: ApiError) -> str:
-        return frame(error_body(error), "error")
-
-
-def error_body(error: ApiError) -> JsonObject:
-    """Anthropic's error object."""
-    status = _status(error)
-    usual = "api_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    reported: JsonObject = {"type": _TYPES.get(status, usual), "message": _message(error)}
-    if error.code is not None:
-        reported["details"] = {"error_code": error.code}
-    return {
-        "type": "error",
-        "error": reported,
-        "request_id": error.request_id or None,
-    }
+        return frame(self.body(error), "error")
 
 
 def _status(error: ApiError) -> int:

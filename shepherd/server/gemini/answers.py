@@ -14,11 +14,12 @@ from shepherd.events import FinishReason
 from shepherd.json_text import frame, to_json
 from shepherd.messages import JsonObject, Message
 from shepherd.sampling import TokenLogprob, TokenProbability
-from shepherd.server.errors import ApiError, ErrorReply
+from shepherd.server.errors import ApiError
 from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.seal import Seal, SealError
 from shepherd.server.wire.answers import IMPOSSIBLE, reasoning_tokens, texts_of
+from shepherd.server.wire.errors import JsonErrors
 
 
 @dataclass
@@ -211,43 +212,36 @@ _TYPES = "type.googleapis.com/google.rpc."
 _DOMAIN = "shepherd"
 
 
-class GeminiErrors:
+class GeminiErrors(JsonErrors):
     """Google's `ErrorShape`, with server-sent events."""
 
-    def reply(self, error: ApiError) -> ErrorReply:
-        return ErrorReply(error.status, error_body(error), error.headers)
+    def body(self, error: ApiError) -> JsonObject:
+        """Google's error object; the details have the code, the field and the time to wait.
 
-    def event(self, error: ApiError) -> str:
-        return frame(error_body(error))
+        A conversation that is too long is reported in Google's words, by which clients know it.
+        """
+        message = error.message
+        if error.context_size:
+            message = (
+                f"The input token count ({error.prompt_tokens}) exceeds the maximum number of tokens "
+                f"allowed ({error.context_size})."
+            )
+        rest = "INVALID_ARGUMENT" if error.status < HTTPStatus.INTERNAL_SERVER_ERROR else "INTERNAL"
+        return {
+            "error": {
+                "code": error.status,
+                "message": message,
+                "status": _STATUSES.get(error.status, rest),
+                "details": _details(error),
+            }
+        }
 
 
 class GeminiArrayErrors(GeminiErrors):
     """The same for a stream that is one array: the error is its last element."""
 
     def event(self, error: ApiError) -> str:
-        return f",\r\n{to_json(error_body(error))}]"
-
-
-def error_body(error: ApiError) -> JsonObject:
-    """Google's error object; the details have the code, the field and the time to wait.
-
-    A conversation that is too long is reported in Google's words, by which clients know it.
-    """
-    message = error.message
-    if error.context_size:
-        message = (
-            f"The input token count ({error.prompt_tokens}) exceeds the maximum number of tokens "
-            f"allowed ({error.context_size})."
-        )
-    rest = "INVALID_ARGUMENT" if error.status < HTTPStatus.INTERNAL_SERVER_ERROR else "INTERNAL"
-    return {
-        "error": {
-            "code": error.status,
-            "message": message,
-            "status": _STATUSES.get(error.status, rest),
-            "details": _details(error),
-        }
-    }
+        return f",\r\n{to_json(self.body(error))}]"
 
 
 def _details(error: ApiError) -> list[JsonObject]:

@@ -10,10 +10,11 @@ from shepherd.backends.base import Generation
 from shepherd.events import FinishReason
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject, Message, ToolCall
-from shepherd.server.errors import ApiError, ErrorReply
+from shepherd.server.errors import ApiError
 from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.wire.answers import token_logprobs
+from shepherd.server.wire.errors import JsonErrors
 
 
 def now() -> str:
@@ -123,18 +124,14 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-class OllamaErrors:
+class OllamaErrors(JsonErrors):
     """Ollama's `ErrorShape`; its streams are lines of JSON."""
 
-    def reply(self, error: ApiError) -> ErrorReply:
-        return ErrorReply(error.status, _body(error), error.headers)
+    def body(self, error: ApiError) -> JsonObject:
+        return {"error": error.message}
 
     def event(self, error: ApiError) -> str:
-        return line(_body(error))
-
-
-def _body(error: ApiError) -> JsonObject:
-    return {"error": error.message}
+        return line(self.body(error))
 
 
 def line(data: JsonObject) -> str:

@@ -103,7 +103,7 @@ class Creation:
         )
 
     def _evicted(self, sources: Sequence[Source], messages: Sequence[Message]) -> None:
-        """Note the items of messages that left; messages are known by identity, as some are equal."""
+        """Note the items of messages that left, which are known by identity: some are equal."""
         evicted = {id(message) for message in messages}
         for message, ids in sources:
             if id(message) in evicted:

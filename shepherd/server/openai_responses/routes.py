@@ -16,7 +16,7 @@ from shepherd.json_text import frame
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError, ErrorReply, invalid, invalid_body, to_api_error
+from shepherd.server.errors import ApiError, invalid, invalid_body, to_api_error
 from shepherd.server.openai_responses.creation import Creation, Job, Jobs
 from shepherd.server.openai_responses.items import HistoryReader
 from shepherd.server.openai_responses.requests import (
@@ -32,7 +32,7 @@ from shepherd.server.record import RequestOptions, record_of
 from shepherd.server.responses import SERVER_SENT_EVENTS, EventStreamResponse, JsonResponse
 from shepherd.server.serving import Serving, serves
 from shepherd.server.settings import ServerContext
-from shepherd.server.wire.errors import error_body
+from shepherd.server.wire.errors import JsonErrors, error_body
 
 PATH = "/v1/responses"
 TOKENS_PATH = f"{PATH}/input_tokens"
@@ -263,11 +263,11 @@ def _page(items: Sequence[JsonObject], query: ItemsQuery) -> JsonObject:
     }
 
 
-class ResponsesErrors:
+class ResponsesErrors(JsonErrors):
     """The `ErrorShape` of the Responses API: OpenAI's, and an event of type `error`."""
 
-    def reply(self, error: ApiError) -> ErrorReply:
-        return ErrorReply(error.status, error_body(_about_input(error)), error.headers)
+    def body(self, error: ApiError) -> JsonObject:
+        return error_body(_about_input(error))
 
     def event(self, error: ApiError) -> str:
         """The published fields, and the object from which OpenAI's clients raise an exception."""

@@ -1,5 +1,6 @@
 """Errors in the shapes of OpenAI, which the server's own paths use too, and of llama.cpp."""
 
+from abc import ABC, abstractmethod
 from http import HTTPStatus
 
 from shepherd.json_text import frame
@@ -17,19 +18,27 @@ _TYPES: dict[int, str] = {
 }
 
 
-class OpenAiErrors:
+class JsonErrors(ABC):
+    """An `ErrorShape` with one body, in the response and in a server-sent event."""
+
+    @abstractmethod
+    def body(self, error: ApiError) -> JsonObject:
+        """The error object."""
+
+    def reply(self, error: ApiError) -> ErrorReply:
+        return ErrorReply(error.status, self.body(error), error.headers)
+
+    def event(self, error: ApiError) -> str:
+        return frame(self.body(error))
+
+
+class OpenAiErrors(JsonErrors):
     """OpenAI's `ErrorShape`; `context_type` is the type of a conversation that does not fit."""
 
     def __init__(self, context_type: str = INVALID_REQUEST) -> None:
         self._context_type = context_type
 
-    def reply(self, error: ApiError) -> ErrorReply:
-        return ErrorReply(error.status, self._body(error), error.headers)
-
-    def event(self, error: ApiError) -> str:
-        return frame(self._body(error))
-
-    def _body(self, error: ApiError) -> JsonObject:
+    def body(self, error: ApiError) -> JsonObject:
         body = error_body(error)
         if error.prompt_tokens:
             body["error"] |= context_numbers(error) | {"type": self._context_type}
@@ -65,29 +74,22 @@ _LLAMA_TYPES: dict[int, str] = {
 _UNSUPPORTED = "unsupported_parameter"
 
 
-class LlamaErrors:
+class LlamaErrors(JsonErrors):
     """The `ErrorShape` of llama.cpp's server; `param` is an addition."""
 
-    def reply(self, error: ApiError) -> ErrorReply:
-        return ErrorReply(error.status, _llama_body(error), error.headers)
-
-    def event(self, error: ApiError) -> str:
-        return frame(_llama_body(error))
-
-
-def _llama_body(error: ApiError) -> JsonObject:
-    body: JsonObject = {
-        "code": error.status,
-        "message": error.message,
-        "type": _LLAMA_TYPES.get(error.status, INVALID_REQUEST),
-        "param": error.param,
-    }
-    if error.code == _UNSUPPORTED:
-        body["type"] = "not_supported_error"
-    if error.prompt_tokens:
-        body |= context_numbers(error) | {"type": EXCEEDS_CONTEXT}
-        body["message"] = (  # clients look for these words
-            f"request ({error.prompt_tokens} tokens) exceeds the available context size "
-            f"({error.context_size} tokens), try increasing it"
-        )
-    return {"error": body}
+    def body(self, error: ApiError) -> JsonObject:
+        body: JsonObject = {
+            "code": error.status,
+            "message": error.message,
+            "type": _LLAMA_TYPES.get(error.status, INVALID_REQUEST),
+            "param": error.param,
+        }
+        if error.code == _UNSUPPORTED:
+            body["type"] = "not_supported_error"
+        if error.prompt_tokens:
+            body |= context_numbers(error) | {"type": EXCEEDS_CONTEXT}
+            body["message"] = (  # clients look for these words
+                f"request ({error.prompt_tokens} tokens) exceeds the available context size "
+                f"({error.context_size} tokens), try increasing it"
+            )
+        return {"error": body}
