@@ -223,8 +223,8 @@ class GeminiErrors(JsonErrors):
         message = error.message
         if error.context_size:
             message = (
-                f"The input token count ({error.prompt_tokens}) exceeds the maximum number of tokens "
-                f"allowed ({error.context_size})."
+                f"The input token count ({error.prompt_tokens}) exceeds the maximum number of "
+                f"tokens allowed ({error.context_size})."
             )
         rest = "INVALID_ARGUMENT" if error.status < HTTPStatus.INTERNAL_SERVER_ERROR else "INTERNAL"
         return {
