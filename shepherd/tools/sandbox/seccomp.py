@@ -160,7 +160,9 @@ _SET_OWNER = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals through a f
 _SET_OWNER_CONTROL = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
 _PERSONALITIES = (0, 0x0040000, 0xFFFFFFFF)  # Linux, without random addresses, a question
 _AF_NETLINK = 16  # which only Linux has
-_ROUTES = 0  # NETLINK_ROUTE
+_NETLINK_ROUTE = 0  # queries about interfaces, with which resolvers and `ip` begin
+_FAMILY, _TYPE, _PROTOCOL = 0, 1, 2  # the arguments of `socket` and `socketpair`
+_CONTROL = 1  # the argument of `ioctl` and `fcntl` that says what to do
 # SOCK_STREAM and SOCK_SEQPACKET with any of SOCK_NONBLOCK and SOCK_CLOEXEC: one of a pair of
 # datagram sockets could be turned to any other socket
 _CONNECTED = tuple(kind | flags for kind in (1, 5) for flags in (0, 0x800, 0x80000, 0x80800))
@@ -225,12 +227,12 @@ def _rules(options: FilterOptions) -> Iterator[tuple[str, list[Instruction]]]:
     yield "clone", _unless_bits(0, _NEW_NAMESPACES)
     yield "personality", _only(0, _PERSONALITIES, errno.EPERM)
     controls = _TERMINAL_INPUT + (_FILE_FLAGS if options.bare else ())
-    yield "ioctl", _except(1, controls + (() if options.signals else _SET_OWNER_CONTROL))
+    yield "ioctl", _except(_CONTROL, controls + (() if options.signals else _SET_OWNER_CONTROL))
     if not options.signals:
-        yield "fcntl", _except(1, _SET_OWNER)
-    connected = _only(1, _CONNECTED, errno.EPROTONOSUPPORT)
-    pair = [*_load(0), *when(EQUAL, socket.AF_UNIX, connected), fail(errno.EAFNOSUPPORT)]
-    yield "socketpair", pair
+        yield "fcntl", _except(_CONTROL, _SET_OWNER)
+    connected = _only(_TYPE, _CONNECTED, errno.EPROTONOSUPPORT)
+    local = when(EQUAL, socket.AF_UNIX, connected)
+    yield "socketpair", [*_load(_FAMILY), *local, fail(errno.EAFNOSUPPORT)]
     yield "socket", _sockets(options.network)
     if options.bare:
         for name in OWN_PROCESS:
@@ -240,28 +242,35 @@ def _rules(options: FilterOptions) -> Iterator[tuple[str, list[Instruction]]]:
 
 
 def _sockets(network: Network) -> list[Instruction]:
+    """The check of `socket`: families of the internet and, in an own network, of its interfaces."""
+    refused = fail(errno.EAFNOSUPPORT)
     if network is Network.NONE:
-        return [fail(errno.EAFNOSUPPORT)]
-    internet = _only(0, (socket.AF_INET, socket.AF_INET6), errno.EAFNOSUPPORT)
+        return [refused]
+    internet = _only(_FAMILY, (socket.AF_INET, socket.AF_INET6), errno.EAFNOSUPPORT)
     if network is Network.INTERNET:
-        return internet
-    netlink = [*_load(2), *when(EQUAL, _ROUTES, [finish(Action.ALLOW)]), fail(errno.EAFNOSUPPORT)]
-    return [*_load(0), *when(EQUAL, _AF_NETLINK, netlink), *internet]
+        return internet  # routes and interfaces are those of the machine
+    allowed = when(EQUAL, _NETLINK_ROUTE, [finish(Action.ALLOW)])
+    netlink = [*_load(_PROTOCOL), *allowed, refused]
+    return [*_load(_FAMILY), *when(EQUAL, _AF_NETLINK, netlink), *internet]
 
 
 def _load(index: int) -> list[Instruction]:
+    """Load an argument of the call, for the comparisons that follow."""
     return [Instruction(LOAD, argument(index))]
 
 
 def _only(index: int, values: tuple[int, ...], error: int) -> list[Instruction]:
+    """Allow the call only if the argument is one of these values."""
     allowed = [i for value in values for i in when(EQUAL, value, [finish(Action.ALLOW)])]
     return [*_load(index), *allowed, fail(error)]
 
 
 def _except(index: int, values: tuple[int, ...]) -> list[Instruction]:
+    """Allow the call unless the argument is one of these values."""
     refused = [i for value in values for i in when(EQUAL, value, [fail(errno.EPERM)])]
     return [*_load(index), *refused, finish(Action.ALLOW)]
 
 
 def _unless_bits(index: int, bits: int) -> list[Instruction]:
+    """Allow the call unless the argument has one of these bits."""
     return [*_load(index), *when(ANY_BIT, bits, [fail(errno.EPERM)]), finish(Action.ALLOW)]

@@ -3,7 +3,7 @@
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -25,6 +25,26 @@ from shepherd.tools.search.walk import SKIPPED, Ignored, Tree, denied
 from shepherd.tools.shell.output import CappedOutput
 from shepherd.tools.shell.process import run_program
 from shepherd.tools.text import one_line, plain_text
+
+MAX_MATCHES = 500
+_MAX_LINE = 400
+_MAX_KEPT = 4096
+_MAX_RETURNS = 64  # carriage returns at the end of a line
+_MAX_RECORD = 1 << 16
+
+
+class Query(Struct, frozen=True):
+    """A regular expression, the resolved directory, and the files in it to search.
+
+    `single` is the name of the only file to search. Otherwise `glob` selects files; "" means all.
+    Files that are `ignored` are left out.
+    """
+
+    pattern: str
+    root: Path
+    glob: str = ""
+    single: str = ""
+    ignored: Ignored | None = None
 
 
 class GrepArguments(Arguments):
@@ -54,7 +74,8 @@ class Grep(Tool[GrepArguments]):
         collector = MatchCollector(query, context)
         ripgrep = packaged_program("rg") if self._use_ripgrep else None
         with file_errors(arguments.path):
-            await _search(ripgrep, query, context, collector)
+            if ripgrep is None or not await search_ripgrep(ripgrep, query, collector):
+                await search_python(query, context, collector)
             collector.end()
             files = FileAccess(context)
             await in_thread(lambda stopped: collector.confirm(files, stopped))
@@ -62,17 +83,7 @@ class Grep(Tool[GrepArguments]):
         return ToolResult(text or "(no matches)")
 
 
-async def _search(
-    ripgrep: str | None, query: "Query", context: ToolContext, collector: "MatchCollector"
-) -> None:
-    try:
-        if ripgrep is None or not await search_ripgrep(ripgrep, query, collector):
-            await search_python(query, context, collector)
-    except BadPatternError as error:
-        raise ToolError(f"bad pattern: {error}") from error
-
-
-def _query(arguments: GrepArguments, context: ToolContext) -> "Query":
+def _query(arguments: GrepArguments, context: ToolContext) -> Query:
     path = resolve_path(arguments.path or ".", context.cwd)
     if "\0" in arguments.pattern or "\n" in arguments.pattern:
         raise ToolError("bad pattern: it must be one line")
@@ -87,75 +98,12 @@ def _query(arguments: GrepArguments, context: ToolContext) -> "Query":
     return Query(arguments.pattern, path, glob=arguments.glob, ignored=ignored)
 
 
-def _display_path(arguments: GrepArguments, query: "Query", path: str) -> str:
+def _display_path(arguments: GrepArguments, query: Query, path: str) -> str:
     """A path below the root, in a form that the model can pass to other tools."""
     if query.single:
         return arguments.path
     directory = os.path.normpath(arguments.path or ".")
     return path if directory == "." else f"{directory.rstrip('/')}/{path}"
-
-
-_CHUNK = 1 << 20
-
-_MAX_RETURNS = 64
-MAX_MATCHES = 500
-_MAX_LINE = 400
-_MAX_KEPT = 4096
-_MAX_RECORD = 1 << 16
-
-
-class LineCursor:
-    """Moves forward through the lines of a file of any size."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._number = 1
-        self._start = 0
-
-    def has_line(self, number: int, start: bytes, *, cut: bool) -> bool:
-        """Whether the line is `start`, or begins with it if `cut`.
-
-        Carriage returns at its end do not count. Callers ask for lines in ascending order.
-        """
-        if not self._forward(number):
-            return False
-        self._file.seek(self._start)
-        result = self._file.read(len(start) + (0 if cut else _MAX_RETURNS))
-        if cut:
-            return result == start
-        line, _, _ = result.partition(b"\n")
-        return line.rstrip(b"\r") == start
-
-    def _forward(self, number: int) -> bool:
-        """Move to the start of the line; False if it is past the end or before the current line."""
-        self._file.seek(self._start)
-        while self._number < number:
-            chunk = self._file.read(_CHUNK)
-            if not chunk:
-                return False
-            if self._number + chunk.count(b"\n") < number:
-                self._number += chunk.count(b"\n")
-                self._start += len(chunk)
-                continue
-            end = -1
-            for _ in range(number - self._number):
-                end = chunk.index(b"\n", end + 1)
-            self._number, self._start = number, self._start + end + 1
-        return self._number == number
-
-
-class Query(Struct, frozen=True):
-    """A regular expression, the resolved directory, and the files in it to search.
-
-    `single` is the name of the only file to search. Otherwise `glob` selects files; "" means all.
-    Files that are `ignored` are left out.
-    """
-
-    pattern: str
-    root: Path
-    glob: str = ""
-    single: str = ""
-    ignored: Ignored | None = None
 
 
 class Match(Struct, frozen=True):
@@ -165,6 +113,12 @@ class Match(Struct, frozen=True):
     number: int
     start: bytes
     cut: bool
+
+    def is_at(self, line: bytes) -> bool:
+        """Whether a line is the match; carriage returns at its end do not count."""
+        if self.cut:
+            return line.startswith(self.start)
+        return line.partition(b"\n")[0].rstrip(b"\r") == self.start
 
 
 class MatchCollector:
@@ -232,9 +186,16 @@ class MatchCollector:
                 file = files.open_below(root, self._query.root, path)
         except (OSError, ToolError):
             return []  # deleted, swapped, or denied under another name: treat it as without matches
+        confirmed: list[Match] = []
+        by_number = {match.number: match for match in matches}
         with file:
-            cursor = LineCursor(file)
-            return [m for m in matches if cursor.has_line(m.number, m.start, cut=m.cut)]
+            for number, start in _line_starts(file):
+                match = by_number.pop(number, None)
+                if match is not None and match.is_at(start):
+                    confirmed.append(match)
+                if not by_number:
+                    break  # the file may be huge
+        return confirmed
 
     def _take(self, record: bytes) -> bool:
         name, nul, rest = record.partition(b"\0")
@@ -262,6 +223,16 @@ class MatchCollector:
         return self._denied[path]
 
 
+def _line_starts(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Each line with its number; of a long line only the beginning, because it may have no end."""
+    number, is_new_line = 1, True
+    while piece := file.readline(_MAX_KEPT + _MAX_RETURNS):
+        if is_new_line:
+            yield number, piece
+        is_new_line = piece.endswith(b"\n")
+        number += is_new_line
+
+
 def _line_text(match: Match) -> str:
     text = plain_text(match.start.decode("utf-8", "replace"))
     return text[:_MAX_LINE] + "…" if match.cut or len(text) > _MAX_LINE else text
@@ -274,10 +245,6 @@ _RIPGREP = """
 --line-number --with-filename --no-heading
 --color=never --crlf --encoding=none --sort=path
 """
-
-
-class BadPatternError(Exception):
-    """The regular expression is invalid; the message says why."""
 
 
 async def search_ripgrep(program: str, query: Query, matches: MatchCollector) -> bool:
@@ -294,7 +261,7 @@ async def search_ripgrep(program: str, query: Query, matches: MatchCollector) ->
 
 
 async def search_python(query: Query, context: ToolContext, matches: MatchCollector) -> None:
-    """Search with Python's regular expressions; raises BadPatternError."""
+    """Search with Python's regular expressions; raises ToolError for an invalid one."""
     files = FileAccess(context)
     paths = await in_thread(lambda stopped: _files(query, context, files, stopped))
     argv = [sys.executable, "-I", "-S", str(_WORKER)]
@@ -306,7 +273,7 @@ async def search_python(query: Query, context: ToolContext, matches: MatchCollec
         program = Program(argv, query.root, stdin=stdin)
         exit_ = await run_program(program, matches.feed, errors.feed, _NO_TIMEOUT)
     if exit_.code == _BAD_PATTERN and not exit_.stopped:
-        raise BadPatternError(errors.text().strip())
+        raise ToolError(f"bad pattern: {errors.text().strip()}")
 
 
 _NO_TIMEOUT = 86_400.0  # seconds; the runner's deadline cancels the call much earlier
