@@ -74,11 +74,12 @@ class Shielding:
                 hidden.add(path)
             elif path.is_relative_to(root) and files.protects(str(path)):
                 protected.add(path)
-        protected |= {root / name for name in files.startup_names}
+        protected |= {root / name for name in files.startup_names}  # most do not exist yet
         if rights.environments:
             protected = {path for path in protected if path.name not in _ENVIRONMENTS}
-        writable, git_protected = _repository(root) if rights.git else ((), ())
-        protected = {path for path in protected if path not in writable} | {*git_protected}
+        git = git_directories(root) if rights.git else ()
+        protected = {path for path in protected if path not in git}
+        protected |= {directory / name for directory in git for name in RUNS_PROGRAMS}
         profile = Profile(
             root=root,
             cwd=cwd,
@@ -86,13 +87,14 @@ class Shielding:
             protected=tuple(sorted(protected)),
             hidden=tuple(sorted(hidden)),
             readable=(self._spill_dir, *self._sandbox.readable, *_granted(rights, root, _READS)),
-            writable=(*self._sandbox.writable, *writable, *_granted(rights, root, _WRITES)),
+            writable=(*self._sandbox.writable, *git, *_granted(rights, root, _WRITES)),
             network=rights.network,
             read_only=rights.read_only,
         )
         return profile, shielded.complete
 
     def _up_to_date(self) -> tuple[FileRules, TreeScanner]:
+        """The rules for files, and the scanner, which starts anew if the rules have changed."""
         rules, cached = self._policy.rules(), self._cached
         if cached is None or cached[0] != rules:
             files = FileRules(self._policy, self._home)
@@ -114,16 +116,11 @@ def _granted(
 
 
 def _is_apart(path: Path, root: Path) -> bool:
+    """Whether a path exists and opens neither the root, nor the home directory, nor the system."""
     home = Path("~").expanduser()
     if path.is_relative_to(root) or root.is_relative_to(path) or home.is_relative_to(path):
         return False
     return not any(path.is_relative_to(place) for place in _SYSTEM) and path.exists()
-
-
-def _repository(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """The git directories of `root`, and the paths in them that stay read-only."""
-    directories = git_directories(root)
-    return directories, tuple(d / name for d in directories for name in RUNS_PROGRAMS)
 
 
 _SHELL_SOCKETS = ("/dev/tcp/", "/dev/udp/")
@@ -248,6 +245,7 @@ class Confiner:
         accesses = command.accesses
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
         plan = Plan(verdict, self._policy)
+        # options that no rule covers may still do no harm inside of a box
         held = None if verdict.decision is Decision.ALLOW else await self._held_verdict(command)
         if verdict.decision is Decision.DENY and held is None:
             return plan
@@ -291,6 +289,7 @@ class Confiner:
         return Plan(verdict, self._policy, rights, box)
 
     async def _without_box(self, on_event: EventCallback) -> None:
+        """Tell the user once; raises ToolError if the settings require a box."""
         missing = await self._sandbox.missing()
         if self._sandbox.mode is SandboxMode.REQUIRED:
             raise ToolError(
@@ -300,6 +299,7 @@ class Confiner:
             self._notify(on_event, f"{missing} Commands run without one.")
 
     def _rights_by_rule(self, command: Command) -> Rights:
+        """What rules open for the command without a question."""
         return Rights(
             network=self._is_open(command, AccessKind.SHELL_NETWORK),
             outside=self._is_open(command, AccessKind.UNSANDBOXED),
@@ -330,12 +330,14 @@ class Confiner:
         return holds
 
     def _can_contain(self, plan: Plan, command: Command) -> bool:
+        """Whether the mode lets the box decide instead of the user."""
         if self._policy.mode is not ApproveMode.AUTO or plan.rights.outside:
             return False
         here = command.place.is_relative_to(self._policy.cwd)
         return here and not changes_repository(command.accesses)
 
     async def _contained(self, plan: Plan, command: Command) -> Plan:
+        """The plan by the rules for a box; the same plan if the box can't hide every secret."""
         if not await self._holds(command, plan.rights):
             return plan
         policy = self._policy.contained()

@@ -3,9 +3,10 @@
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -20,7 +21,7 @@ MAX_EXPANDED = 500
 """The maximum number of paths outside the tree that one pattern may name."""
 
 MAX_REMEMBERED = 100_000
-"""The maximum number of answers that are cached for the next scan of the same tree."""
+"""The maximum number of answers of each kind, kept for the next scan of the same tree."""
 
 _TREE = re.compile(r"^\{cwd\}/(?:\*\*/)?|(?:/\*\*)+$")
 _ABOUT_FILES = (AccessKind.READ.value, AccessKind.WRITE.value)
@@ -46,19 +47,13 @@ class FileRules:
         names = sorted({_last_name(pattern) for pattern in patterns})
         self._names = re.compile("|".join(names) or "(?!)", re.DOTALL | re.IGNORECASE)
         self._places = sorted({*filter(None, (_place(p, home) for p in patterns))})
-        self._remembered: dict[tuple[str, str], bool] = {}
-
-    def concerns(self, name: str) -> bool:
+        remembering = lru_cache(MAX_REMEMBERED)
+        self.concerns = remembering(self._concerns)
         """Whether a rule may apply to a file of this name; fast, and never wrongly False."""
-        return self._answer("concerns", name, self._concerns)
-
-    def hides(self, path: str) -> bool:
-        """Whether reading is denied."""
-        return self._answer("hides", path, self._hides)
-
-    def protects(self, path: str) -> bool:
-        """Whether writing the file needs approval."""
-        return self._answer("protects", path, self._protects)
+        self.hides = remembering(self._hides)
+        """Whether reading the path is denied."""
+        self.protects = remembering(self._protects)
+        """Whether writing the path needs approval."""
 
     @property
     def startup_names(self) -> tuple[str, ...]:
@@ -72,14 +67,6 @@ class FileRules:
                 yield from islice(_matches(place), MAX_EXPANDED)
             elif os.path.lexists(place):
                 yield place
-
-    def _answer(self, question: str, subject: str, find: Callable[[str], bool]) -> bool:
-        answer = self._remembered.get((question, subject))
-        if answer is None:
-            if len(self._remembered) >= MAX_REMEMBERED:
-                self._remembered.clear()
-            answer = self._remembered[question, subject] = find(subject)
-        return answer
 
     def _concerns(self, name: str) -> bool:
         names = (name, *original_names(name))

@@ -182,6 +182,7 @@ class PermissionPolicy:
         )
 
     def _with_mode(self, access: Access, verdict: Verdict) -> Verdict:
+        """The verdict, where the mode or a box answers instead of the user."""
         if verdict.decision is not Decision.ASK:
             return verdict
         if self.mode is ApproveMode.ALL and access.kind not in _ALWAYS_ASK:
@@ -202,6 +203,7 @@ class PermissionPolicy:
         return Verdict(decision, note=PLAN_MODE)
 
     def _contains(self, access: Access, verdict: Verdict) -> bool:
+        """Whether the box makes a question needless that only the defaults ask."""
         return (
             self.is_contained
             and access.kind in _HELD_BY_SANDBOX
@@ -228,6 +230,7 @@ class PermissionPolicy:
         return Verdict(decision, note=f"a private key: {one_line(access.target)}")
 
     def _ruled(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
+        """The verdict of the rules, in every mode."""
         if access.kind is AccessKind.NONE:
             return Verdict(Decision.ALLOW)
         if access.kind is AccessKind.HOOK:
@@ -250,6 +253,8 @@ class PermissionPolicy:
         return verdict
 
     def _tree_verdict(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
+        """The verdict on a command that reads a whole tree: it asks if a file there is denied."""
+
         def denies(path: str) -> bool:
             one = Access(AccessKind.READ, path)
             if self._by_rule(tool, one, own).decision is Decision.DENY:
@@ -271,6 +276,7 @@ class PermissionPolicy:
         return Verdict(Decision.ASK, note=f"it may read {one_line(denied)}")
 
     def _by_rule(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
+        """The verdict of the last rule that matches, unless secrets or the project are stricter."""
         user_rule = own.last(tool, access)
         secret_rule = self._secret_rule(tool, access)
         if secret_rule is not None and not _names_target(user_rule):
@@ -319,7 +325,7 @@ def _edits(cwd: Path) -> list[Rule]:
 
 
 def _names_target(rule: Rule | None) -> bool:
-    """Whether a rule allows a target by name and not only by a wildcard."""
+    """Whether a rule allows a target by name and not only by a wildcard such as `**`."""
     if rule is None or rule.decision is not Decision.ALLOW:
         return False
     return any(c.isalnum() for c in rule.pattern.rsplit("/", 1)[-1])

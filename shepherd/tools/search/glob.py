@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Struct
 from pydantic import Field
 
 from shepherd.errors import ToolError
@@ -41,7 +40,6 @@ class Glob(Tool[GlobArguments]):
         return [Access(AccessKind.READ, str(root))]
 
     async def run(self, arguments: GlobArguments, context: ToolContext) -> ToolResult:
-
         root, prefix, pattern = _split(arguments, context)
         files = FileAccess(context)
         with directory_errors(prefix or arguments.path):
@@ -71,13 +69,6 @@ def _split(arguments: GlobArguments, context: ToolContext) -> tuple[Path, str, s
     return resolve_path(prefix, base), prefix, f"/{rest}"
 
 
-class _Walking(Struct, frozen=True):
-    """When a walk ends, and what it leaves out."""
-
-    stopped: Stopped
-    ignored: Ignored | None = None
-
-
 def name_matcher(pattern: str) -> re.Pattern[str]:
     """The regular expression for relative paths; a `pattern` without a slash matches names."""
     anchored = pattern.rstrip("/").lstrip("/")
@@ -90,27 +81,25 @@ def find_names(
     root: Path, pattern: str, context: ToolContext, files: FileAccess, stopped: Stopped
 ) -> list[str]:
     """The matches, without ignored files; if only those match, they."""
-    ignored = Ignored(root, keep=frozenset(pattern.split("/")))
-    result = _matches(root, pattern, context, files, _Walking(stopped, ignored))
+    names = frozenset(pattern.split("/"))  # what the pattern names is neither skipped nor ignored
+    ignored = Ignored(root, keep=names)
+    result = _matches(Tree(root, context, SKIPPED - names, ignored), pattern, files, stopped)
     if result or not ignored.hid:
         return result
-    return _matches(root, pattern, context, files, _Walking(stopped))
+    return _matches(Tree(root, context, SKIPPED - names), pattern, files, stopped)
 
 
-def _matches(
-    root: Path, pattern: str, context: ToolContext, files: FileAccess, walking: _Walking
-) -> list[str]:
+def _matches(tree: Tree, pattern: str, files: FileAccess, stopped: Stopped) -> list[str]:
     matcher = name_matcher(pattern)
-    skip = frozenset(name for name in SKIPPED if name not in pattern.split("/"))
     only_directories = pattern.endswith("/")
-    directory = files.open_directory(root)
+    directory = files.open_directory(tree.root)
     try:
         return [
             entry.path + ("/" if entry.is_dir else "")
-            for entry in Tree(root, context, skip, walking.ignored).walk(directory, walking.stopped)
+            for entry in tree.walk(directory, stopped)
             if (entry.is_dir or not only_directories)
             and matcher.fullmatch(entry.path)
-            and (entry.is_dir or not denied(context, root / entry.path))
+            and (entry.is_dir or not denied(tree.context, tree.root / entry.path))
         ]
     finally:
         os.close(directory)

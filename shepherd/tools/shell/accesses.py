@@ -248,8 +248,8 @@ def is_doubtful(command: Command, places: Places) -> bool:
         not places.known
         or not all(_is_static(word) for word in [*command.words, *command.assignments])
         or any(
-            _is_process_path(word.text)
-            for word in [*command.words, *map(_target, command.redirects)]
+            _OF_PROCESS.search(word.text)  # leads to what is known only at run time
+            for word in [*command.words, *(redirect.target for redirect in command.redirects)]
         )
         or not all(_is_file(redirect.target) for redirect in command.redirects)
         or (places.makes_links and any(map(opens_file, command.redirects)))
@@ -266,15 +266,6 @@ def is_doubtful(command: Command, places: Places) -> bool:
 def opens_file(redirect: Redirect) -> bool:
     """Whether a redirection opens a file, other than harmless devices."""
     return redirect.target.text not in _HARMLESS_TARGETS
-
-
-def _is_process_path(text: str) -> bool:
-    """Whether a path leads through a directory or file of a process, known only at run time."""
-    return _OF_PROCESS.search(text) is not None
-
-
-def _target(redirect: Redirect) -> Word:
-    return redirect.target
 
 
 def _is_static(word: Word) -> bool:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -152,9 +152,11 @@ class _Running:
         self._drains.append(drain)
 
     def _stop(self) -> None:
+        """Note that a sink has enough; `_exited` sees it soon."""
         self._stopped = True
 
     async def _exited(self, seconds: float) -> bool:
+        """Whether the program ends in time; asks again and again, as a sink may stop it as well."""
         loop = asyncio.get_running_loop()
         started, nap = loop.time(), 0.001
         while self._process.poll() is None:
@@ -166,6 +168,7 @@ class _Running:
         return True
 
     async def _pipes_closed(self) -> None:
+        """Wait a moment for the last output."""
         waits = [asyncio.ensure_future(drain.ended.wait()) for drain in self._drains]
         try:
             await asyncio.wait(waits, timeout=_PIPE_GRACE)
@@ -174,6 +177,7 @@ class _Running:
                 wait.cancel()
 
     async def _terminate(self) -> None:
+        """Ask the group to end, and kill it if it does not in time."""
         self._signal(signal.SIGTERM)
         for _ in range(round(_TERM_GRACE / _MAX_NAP)):  # nothing tells when a group has ended
             if not self._group_alive():
@@ -237,7 +241,8 @@ class ConfinedProgram(Struct, frozen=True):
     async def run(self, out: Sink, err: Sink) -> Exit:
         """Run to the end; raises ToolError if the program can't be started."""
         try:
-            with self._entered() as confined:
+            inside = self.confinement.enter(self.program) if self.confinement else None
+            with inside or nullcontext(self.program) as confined:
                 return await run_program(confined, out, err, self.timeout)
         except OSError as error:
             raise self._start_error(error) from error
@@ -258,11 +263,6 @@ class ConfinedProgram(Struct, frozen=True):
         refusal = self.refusal(out, err, exit_)
         texts = [*self.losses, *([refusal.text] if refusal else [])]
         return "\n".join(f"[{text}]" for text in texts)
-
-    def _entered(self) -> AbstractContextManager[Startable]:
-        if self.confinement is None:
-            return nullcontext(self.program)
-        return self.confinement.enter(self.program)
 
     def _start_error(self, error: OSError) -> ToolError:
         name, cwd = self.program.argv[0], self.program.cwd

@@ -177,12 +177,14 @@ class Spares:
                 self._making.start()
 
     def _make(self, kind: HelperKind) -> None:
+        """Start a helper, in a thread of its own."""
         with suppress(OSError, ToolError):  # the next command reports it
             helper = Helper(kind)
             with self._lock:
                 self._ready.append(helper)
 
     def _spare(self, kind: HelperKind) -> Helper | None:
+        """The helper that waits, if it is of this kind; one of another kind is ended."""
         with self._lock:
             making, self._making = self._making, None
         if making is not None:

@@ -92,6 +92,7 @@ class TreeScanner:
             known = self._known.get(path)
             if known is not None and known.changed == changed:
                 return known
+            # a younger time may hide a further change, as its clock ticks slowly
             settled = changed < time.time_ns() - _SETTLED_NS
             with os.scandir(path) as entries:
                 return self._read(entries, changed if settled else -1)
