@@ -27,7 +27,6 @@ from shepherd.tools.sandbox.sandbox import find_box, problems
 
 if TYPE_CHECKING:
     from shepherd.backends.llamacpp.rpc.serve import Service
-    from shepherd.tools.sandbox.profile import Profile
 
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.1
@@ -135,7 +134,7 @@ def _serve_in_box(service: "Service") -> int:
                 process.kill()
 
 
-def boxed_program(service: "Service", root: Path) -> "tuple[Program, Profile]":
+def boxed_program(service: "Service", root: Path) -> tuple[Program, Profile]:
     """The program of the worker, and what the sandbox lets it see."""
     module = "shepherd.backends.llamacpp.rpc.serve"
     # not all of sys.path, which may hold the current directory

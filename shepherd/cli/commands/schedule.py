@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import Struct
 
+from shepherd.cli.commands.arguments import with_option_groups
 from shepherd.cli.commands.output import note
 from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.paths import Paths
@@ -27,38 +29,44 @@ schedule = typer.Typer(name="schedule", help="Prompts that run at set times.", n
 Name = Annotated[str, typer.Argument(help="The name of the job.")]
 
 
+class JobOptions(Struct, frozen=True, kw_only=True):
+    """The options of `schedule add`."""
+
+    name: Annotated[str, typer.Option(help="The name of the job.")] = ""
+    cwd: Annotated[Path | None, typer.Option(help="The working directory, else this one.")] = None
+    model: Annotated[str, typer.Option(help="The model that answers.")] = ""
+    approve: Annotated[
+        ApproveMode | None,
+        typer.Option(help="What needs approval; without a user, that is denied."),
+    ] = None
+    timer: Annotated[
+        str, typer.Option(metavar="TIMER", help="systemd or cron; else the first that works here.")
+    ] = ""
+
+
 @schedule.command("add")
-def add_job(  # noqa: PLR0913 - one for each option
+@with_option_groups
+def add_job(
     times: Annotated[
         str, typer.Argument(metavar="TIMES", help="Cron's five fields, as in '0 9 * * 1-5'.")
     ],
     prompt: Annotated[str, typer.Argument(help="What the model is to do; - reads it from stdin.")],
-    *,
-    name: Annotated[str, typer.Option(help="The name of the job.")] = "",
-    cwd: Annotated[Path | None, typer.Option(help="The working directory, else this one.")] = None,
-    model: Annotated[str, typer.Option(help="The model that answers.")] = "",
-    approve: Annotated[
-        ApproveMode | None,
-        typer.Option(help="What needs approval; without a user, that is denied."),
-    ] = None,
-    timer: Annotated[
-        str, typer.Option(help="systemd or cron; else the first that works here.")
-    ] = "",
+    options: JobOptions,
 ) -> None:
     """Run a prompt at set times."""
     expression, store = parse_cron(times), _store()
     text = sys.stdin.read(MAX_PIPED + 1) if prompt == "-" else prompt
     if not text.strip():
         raise UsageError("The prompt is empty.")
-    if timer not in ("", "systemd", "cron"):
+    if options.timer not in ("", "systemd", "cron"):
         raise UsageError("--timer must be systemd or cron.")
-    if name:
-        check_name(name)
-    directory = (cwd or Path()).resolve()
+    if options.name:
+        check_name(options.name)
+    directory = (options.cwd or Path()).resolve()
     if not directory.is_dir():
         raise UsageError(f"--cwd: {directory} is not a directory.")
-    name = name or name_for(text, store.names())
-    chosen = choose_timer(timer, _units())
+    name = options.name or name_for(text, store.names())
+    chosen = choose_timer(options.timer, _units())
     environment = {key: os.environ[key] for key in _KEPT_VARIABLES if os.environ.get(key)}
     command = JobCommand([*program(), "schedule", "run", name], environment)
     job = Job(
@@ -66,8 +74,8 @@ def add_job(  # noqa: PLR0913 - one for each option
         cron=expression.text,
         cwd=str(directory),
         timer=chosen.name,
-        model=model,
-        approve=approve,
+        model=options.model,
+        approve=options.approve,
         environment=environment,
     )
     store.add(job, text)
