@@ -92,7 +92,7 @@ class Slot:
             self._timer = None
 
 
-class Limits(Struct, frozen=True):
+class PoolLimits(Struct, frozen=True):
     """The limits of the models in memory; 0 for no limit of a memory and of `models`.
 
     `memory` is called before the first local model is loaded, and may block. At most `waiting`
@@ -112,7 +112,7 @@ class LoadedModels:
     A model with a lease is never unloaded. Used from one event loop.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: PoolLimits) -> None:
         self.limits = limits
         self._memory = Memory()
         self._slots: dict[str, Slot] = {}

@@ -31,7 +31,7 @@ from shepherd.server.models import (
     unknown_model,
 )
 from shepherd.server.pool.catalog import Catalog, Entry, MachineMemory
-from shepherd.server.pool.loaded import Limits, LoadedModels, OpenableModel, Slot
+from shepherd.server.pool.loaded import LoadedModels, OpenableModel, PoolLimits, Slot
 from shepherd.session import Session
 
 logger = logging.getLogger(__name__)
@@ -315,7 +315,7 @@ async def open_pool(config: Config, providers: ProviderBook, opener: BackendOpen
     """The models of the settings; loads none, and raises ConfigError for a wrong setting."""
     section = config.server
     memory = await asyncio.to_thread(MachineMemory, config.llamacpp, section.models_mib)
-    limits = Limits(
+    limits = PoolLimits(
         memory=memory.limit,
         models=section.max_models,
         waiting=config.llamacpp.max_queue,

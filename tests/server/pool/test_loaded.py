@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from shepherd.backends.base import Memory
 from shepherd.errors import BusyError, ModelLoadError
 from shepherd.server.models import ModelState
-from shepherd.server.pool.loaded import MAX_IDLE_CONNECTIONS, Limits, LoadedModels, OpenableModel
+from shepherd.server.pool.loaded import (
+    MAX_IDLE_CONNECTIONS,
+    LoadedModels,
+    OpenableModel,
+    PoolLimits,
+)
 from tests.patience import PATIENCE
 from tests.server.pool.doubles import Closable, Machine
 
@@ -32,7 +37,7 @@ async def use(models: LoadedModels, model: OpenableModel, keep_alive: float | No
 
 
 async def test_requests_that_wait_share_one_load() -> None:
-    machine, models = Machine(), LoadedModels(Limits())
+    machine, models = Machine(), LoadedModels(PoolLimits())
     model = machine.model("a")
     await asyncio.gather(*[use(models, model) for _ in range(5)])
     await use(models, model)
@@ -42,7 +47,7 @@ async def test_requests_that_wait_share_one_load() -> None:
 
 
 async def test_the_least_recently_used_idle_model_makes_room() -> None:
-    machine, models = Machine(), LoadedModels(Limits(memory=ram(3)))
+    machine, models = Machine(), LoadedModels(PoolLimits(memory=ram(3)))
     a, b, c, d = (machine.model(name) for name in "abcd")
     for model in (a, b, c, a):
         await use(models, model)
@@ -56,7 +61,7 @@ async def test_the_least_recently_used_idle_model_makes_room() -> None:
 
 async def test_idle_models_make_room_on_a_gpu() -> None:
     """Those that take nothing there stay, also if they were used longer ago."""
-    machine, models = Machine(), LoadedModels(Limits(memory=gpu(4)))
+    machine, models = Machine(), LoadedModels(PoolLimits(memory=gpu(4)))
     on_cpu, first, second = machine.model("cpu"), *(machine.model(n, vram=2) for n in "ab")
     for model in (on_cpu, first, second, machine.model("c", vram=3)):
         await use(models, model)
@@ -66,7 +71,7 @@ async def test_idle_models_make_room_on_a_gpu() -> None:
 
 
 async def test_a_busy_model_keeps_its_place_on_a_gpu() -> None:
-    machine, models = Machine(), LoadedModels(Limits(memory=gpu(4), patience=0.02))
+    machine, models = Machine(), LoadedModels(PoolLimits(memory=gpu(4), patience=0.02))
     async with models.lease(machine.model("a", vram=3)) as busy:
         with pytest.raises(BusyError, match="no room for another"):
             await use(models, machine.model("b", vram=2))
@@ -79,7 +84,7 @@ async def test_a_busy_model_keeps_its_place_on_a_gpu() -> None:
 
 
 async def test_a_model_that_is_larger_than_the_gpus_is_refused() -> None:
-    machine, models = Machine(), LoadedModels(Limits(memory=gpu(4)))
+    machine, models = Machine(), LoadedModels(PoolLimits(memory=gpu(4)))
     await use(models, machine.model("a", vram=4))
     with pytest.raises(ModelLoadError, match=r"on the GPUs.*gpu_layers"):
         await use(models, machine.model("big", vram=5))
@@ -88,7 +93,7 @@ async def test_a_model_that_is_larger_than_the_gpus_is_refused() -> None:
 
 
 async def test_a_busy_model_is_waited_for() -> None:
-    machine, models = Machine(), LoadedModels(Limits(models=1))
+    machine, models = Machine(), LoadedModels(PoolLimits(models=1))
     async with models.lease(machine.model("a")) as first:
         waiting = asyncio.create_task(use(models, machine.model("b")))
         await asyncio.sleep(0.05)
@@ -102,7 +107,7 @@ async def test_a_busy_model_is_waited_for() -> None:
 
 
 async def test_a_model_without_room_is_refused_in_time() -> None:
-    machine, models = Machine(), LoadedModels(Limits(models=1, patience=0.02))
+    machine, models = Machine(), LoadedModels(PoolLimits(models=1, patience=0.02))
     async with models.lease(machine.model("a")):
         with pytest.raises(BusyError, match="no room for another"):
             await use(models, machine.model("b"))
@@ -111,7 +116,7 @@ async def test_a_model_without_room_is_refused_in_time() -> None:
 
 
 async def test_a_model_that_never_fits_unloads_no_other() -> None:
-    machine, models = Machine(), LoadedModels(Limits(memory=ram(4)))
+    machine, models = Machine(), LoadedModels(PoolLimits(memory=ram(4)))
     await use(models, machine.model("a"))
     with pytest.raises(ModelLoadError, match=r"server\.models_mib"):
         await use(models, machine.model("big", 5))
@@ -122,7 +127,7 @@ async def test_a_model_that_never_fits_unloads_no_other() -> None:
 
 
 async def test_too_many_waiting_requests_are_refused() -> None:
-    machine, models = Machine(), LoadedModels(Limits(waiting=2))
+    machine, models = Machine(), LoadedModels(PoolLimits(waiting=2))
     machine.gate.clear()
     waiting = [asyncio.create_task(use(models, machine.model("a"))) for _ in range(2)]
     await asyncio.sleep(0)
@@ -134,7 +139,7 @@ async def test_too_many_waiting_requests_are_refused() -> None:
 
 
 async def test_a_failed_load_is_told_to_all_and_tried_again() -> None:
-    machine, models = Machine(), LoadedModels(Limits())
+    machine, models = Machine(), LoadedModels(PoolLimits())
     machine.fails.add("a")
     model = machine.model("a")
     results = await asyncio.gather(*[use(models, model) for _ in range(3)], return_exceptions=True)
@@ -146,7 +151,7 @@ async def test_a_failed_load_is_told_to_all_and_tried_again() -> None:
 
 
 async def test_a_dead_model_is_loaded_again() -> None:
-    machine, models = Machine(), LoadedModels(Limits())
+    machine, models = Machine(), LoadedModels(PoolLimits())
     model = machine.model("a")
     async with models.lease(model) as backend:
         assert isinstance(backend, Closable)
@@ -159,7 +164,7 @@ async def test_a_dead_model_is_loaded_again() -> None:
 
 @pytest.mark.parametrize(("keep_alive", "stays"), [(0, False), (-1, True), (None, True)])
 async def test_keep_alive_of_a_request(keep_alive: float | None, *, stays: bool) -> None:
-    machine, models = Machine(), LoadedModels(Limits())
+    machine, models = Machine(), LoadedModels(PoolLimits())
     model = machine.model("a", keep_alive=100)
     keep = float("inf") if keep_alive == -1 else keep_alive
     await use(models, model, keep)
@@ -172,7 +177,7 @@ async def test_keep_alive_of_a_request(keep_alive: float | None, *, stays: bool)
 
 
 async def test_an_idle_model_expires_and_a_busy_one_does_not() -> None:
-    machine, models = Machine(), LoadedModels(Limits())
+    machine, models = Machine(), LoadedModels(PoolLimits())
     model = machine.model("a", keep_alive=0.01)
     async with models.lease(model) as backend:
         await asyncio.sleep(0.05)
@@ -184,7 +189,7 @@ async def test_an_idle_model_expires_and_a_busy_one_does_not() -> None:
 
 
 async def test_unloading_by_hand() -> None:
-    machine, models = Machine(), LoadedModels(Limits())
+    machine, models = Machine(), LoadedModels(PoolLimits())
     model = machine.model("a")
     async with models.lease(model):
         with pytest.raises(BusyError, match="in use"):
@@ -195,7 +200,7 @@ async def test_unloading_by_hand() -> None:
 
 
 async def test_connections_without_requests_are_bounded() -> None:
-    machine, models = Machine(), LoadedModels(Limits(memory=ram(1)))
+    machine, models = Machine(), LoadedModels(PoolLimits(memory=ram(1)))
     for number in range(MAX_IDLE_CONNECTIONS + 20):
         await use(models, machine.model(str(number), is_local=False))
     await asyncio.sleep(0)
@@ -206,7 +211,7 @@ async def test_connections_without_requests_are_bounded() -> None:
 
 
 async def test_closing_ends_what_loads_and_what_waits() -> None:
-    machine, models = Machine(), LoadedModels(Limits())
+    machine, models = Machine(), LoadedModels(PoolLimits())
     machine.gate.clear()
     waiting = asyncio.create_task(use(models, machine.model("a")))
     await asyncio.sleep(0.02)
@@ -229,7 +234,7 @@ async def _random_requests(seed: int, memory: Memory, limit: int) -> Machine:
     def device() -> Memory:
         return memory
 
-    models = LoadedModels(Limits(memory=device, models=limit, patience=PATIENCE))
+    models = LoadedModels(PoolLimits(memory=device, models=limit, patience=PATIENCE))
 
     async def request(name: str) -> None:
         keep = rng.choice([None, None, 0.0, 0.002])
