@@ -162,13 +162,14 @@ class LlamaPrefilled(Prefilled):
                 return True
             case Failed(error=error):
                 raise error
-            case Finished():
+            case Finished():  # the engine ends a job before it is ready only if it was cancelled
                 self.cancelled = True
                 return True
             case _:
                 return False
 
     def _report(self, callback: EventCallback, done: int, total: int) -> None:
+        """Report progress; a callback that returns False cancels the request."""
         if not callback(PrefillProgress(done, total, self.cached_tokens)):
             self.cancel()
 

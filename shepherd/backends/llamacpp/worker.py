@@ -98,6 +98,7 @@ class Worker:
             self._thread.join(timeout)
 
     def _send(self, command: Command) -> None:
+        """Queue a command; raises BackendError if nobody will run it."""
         with self._gate:
             if self._ended is not None:
                 raise BackendError(str(self._ended))
@@ -149,7 +150,7 @@ class Worker:
                     continue  # its interrupt may have been cleared
             engine.check_workers()
             if not scheduler.steady:
-                self._outbox.flush()
+                self._outbox.flush()  # the next step reads prompts, which may take long
             if not self._stopping:
                 scheduler.step(self._commands.empty)
             self._heart.beat()

@@ -110,7 +110,7 @@ class NativeContext:
         """Compute a batch of llama.cpp's, with the results of `decode`."""
         code: int = self._lib.llama_decode(self._handle, batch)
         if self._workers is not None:
-            self.synchronize()
+            self.synchronize()  # a worker that is lost shows only when its results are there
             self._workers.check()
         if code == DECODED:
             self.decoded_tokens += count
@@ -126,7 +126,7 @@ class NativeContext:
 
     def pad_to(self, rows: int) -> None:
         """Pad each part of a batch from now on. The limits allow for the padding of some parts."""
-        more = rows - self._rows
+        more = rows - self._rows  # the most tokens of padding behind one part
         self._rows = rows
         self.size -= more
         self.batch_size -= self.sequences * more
@@ -174,7 +174,7 @@ class NativeContext:
         if self.has_streams and not self._has_window:
             self.restore(target, self.save(source, partial=False), partial=False)
             return
-        length = -1 if self.has_streams else length
+        length = -1 if self.has_streams else length  # llama.cpp copies whole streams only
         self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
 
     def state_size(self, sequence: int) -> int:
@@ -193,6 +193,7 @@ class NativeContext:
         written: int = self._lib.llama_state_seq_get_data_ext(
             self._handle, buffer, size, sequence, flags
         )
+        # Instead of what a lost worker had, the state would have zeros.
         lost = self._workers is not None and self._workers.lost
         return state if written == size and not lost else bytearray()
 
@@ -237,6 +238,7 @@ class NativeContext:
 
 
 def _limits(flash: int) -> DeviceLimits:
+    """The limits of the device, on a CPU by whether flash attention may be on."""
     if has_gpu():
         return GPU_LIMITS
     return CPU_LIMITS if flash == FLASH_OFF else CPU_FLASH_LIMITS

@@ -70,6 +70,7 @@ class Demand(Struct, frozen=True):
     def memory(self, layers: int, context: int) -> Memory:
         """The memory with so many layers on GPUs; a GPU gets the last ones first."""
         sizes = self.sizes
+        # The output behind the layers is the first thing that goes onto a GPU.
         first = self.all_layers - layers if layers else len(sizes.layers)
         each = [
             weights + cell * context * self.streams + state * self.sequences
@@ -81,7 +82,7 @@ class Demand(Struct, frozen=True):
         output = sizes.output if layers else 0
         vram = sum(each[first:]) + output + compute * self.gpus if layers else 0
         ram = sum(each[:first]) + sizes.embedding + compute
-        if not layers and not sizes.tied:
+        if not layers and not sizes.tied:  # a tied output is the embedding, which counts already
             ram += sizes.output
         return Memory(ram, vram)
 

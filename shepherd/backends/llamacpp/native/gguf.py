@@ -26,7 +26,7 @@ _DEFAULT_ALIGNMENT = 32
 _MAX_COUNT = 1 << 24
 _MAX_LAYERS = 1024
 _TOKENS = "tokenizer.ggml.tokens"
-_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf$")
+_PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf$")
 
 _BLOCKS: dict[int, tuple[int, int]] = {
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34),
@@ -111,6 +111,8 @@ def _check_one(path: Path) -> GgufHeader:
 
 
 class _Reader:
+    """Reads a header from its beginning to its end; numbers may be in either order of bytes."""
+
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
         self._at = len(_MAGIC)
@@ -122,6 +124,7 @@ class _Reader:
         """Read the whole header; raises struct.error or ValueError if it is damaged."""
         version = self._scalar("I")
         if version not in _VERSIONS:
+            # A file for a machine with the other order of bytes.
             self._order, swapped = ">", int.from_bytes(version.to_bytes(4, "big"), "little")
             if swapped not in _VERSIONS:
                 raise ValueError(f"GGUF version {version}")
@@ -135,7 +138,7 @@ class _Reader:
         weights: dict[str, int] = {}
         ends = [self._tensor_end(weights) for _ in range(tensors)]
         alignment = int(values.get("general.alignment") or _DEFAULT_ALIGNMENT)
-        start = -(-self._at // alignment) * alignment
+        start = -(-self._at // alignment) * alignment  # rounded up
         needs = start + max(ends) if ends else self._at
         return GgufHeader(values, tensors, needs, weights, vocabulary)
 
@@ -145,6 +148,7 @@ class _Reader:
         return value
 
     def _count(self) -> int:
+        """A number of things; raises ValueError for one that only a damaged file has."""
         count: int = self._scalar("Q")
         if count > _MAX_COUNT:
             raise ValueError(f"a count of {count}")
@@ -199,6 +203,7 @@ class _Reader:
 
 
 def _code(kind: int) -> str:
+    """The code of `struct` for a type of value; raises ValueError for an unknown one."""
     if kind not in _SCALARS:
         raise ValueError(f"a value of type {kind}")
     return _SCALARS[kind]
@@ -243,10 +248,13 @@ def summarise(path: Path) -> ModelSummary:
 
 
 def _cache_bytes(values: dict[str, Any], architecture: str) -> int:
+    """About the size of one token in the cache at f16; 0 if the header does not tell."""
+
     def number(key: str) -> int:
         return _number(values, f"{architecture}.{key}")
 
     heads = number("attention.head_count")
+    # Keys and values have two bytes a number, and the heads of a group share them.
     width = number("attention.key_length") or (number("embedding_length") // heads if heads else 0)
     shared = number("attention.head_count_kv") or heads
     return 4 * number("block_count") * shared * width
@@ -296,6 +304,7 @@ def _file_of(path: Path) -> Path:
 
 
 def _only_model(directory: Path) -> Path:
+    """The model in a directory that has just one; raises ModelLoadError, which names them."""
     models = available_models(directory)
     if len(models) == 1:
         return _file_of(models[0])

@@ -59,12 +59,15 @@ class MappedFiles:
 
 
 class _File(Struct, frozen=True):
+    """A file that is open, with its size and date at that moment."""
+
     path: Path
     descriptor: int
     state: tuple[int, int]
 
 
 def _opened(path: Path) -> _File | None:
+    """The file at a path; None if it can't be opened, which llama.cpp will report."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:
@@ -73,6 +76,7 @@ def _opened(path: Path) -> _File | None:
 
 
 def _state(descriptor: int) -> tuple[int, int]:
+    """The size and the date of an open file."""
     status = os.fstat(descriptor)
     return status.st_size, status.st_mtime_ns
 
@@ -179,6 +183,7 @@ def last_error() -> str:
 
 
 def _reason(errors: Sequence[str]) -> str:
+    """The first error that says more than that loading has failed, without its function's name."""
     specific = [e for e in errors if "failed to load model" not in e] or errors
     return specific[0].split(": ", 1)[-1] if specific else "llama.cpp gives no reason"
 
@@ -241,6 +246,7 @@ class NativeAdapters:
 
 
 def _parsed(text: str, models: Path) -> Adapter:
+    """An adapter from `PATH` or `PATH:SCALE`; a colon that no number follows belongs to PATH."""
     name, colon, number = text.rpartition(":")
     try:
         scale = float(number) if colon else 1.0

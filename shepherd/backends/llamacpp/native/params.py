@@ -33,6 +33,7 @@ GPU_LAYERS_VARIABLE = "GGML_N_GPU_LAYERS"
 TINY_MODEL = 64 * 1024 * 1024
 """Models with fewer bytes of weights run slower on several threads."""
 
+_BF16 = 30
 _SPLIT_LAYER = 1
 _SPLIT_ROW = 2
 _MAX_SEQUENCES = 256
@@ -151,6 +152,7 @@ def attention(settings: LlamaCppSection, traits: ModelTraits, ubatch: int = 0) -
     fitting = _fitting(settings, traits)
     if fitting >= whole:
         return Attention(FLASH_OFF, whole)
+    # Smaller batches would do without it, unless their size is set or they would be slow.
     if ubatch or settings.ubatch or fitting < MIN_UBATCH:
         return Attention(FLASH_AUTO, whole)
     return Attention(FLASH_OFF, fitting // MIN_UBATCH * MIN_UBATCH)
@@ -175,6 +177,7 @@ def _fitting(settings: LlamaCppSection, traits: ModelTraits) -> int:
 
 
 def _has_plain_values(settings: LlamaCppSection) -> bool:
+    """Whether the V cache is not quantized."""
     return settings.cache_type_v in ("f32", "f16", "bf16")
 
 
@@ -202,7 +205,7 @@ def gpu_layers(settings: LlamaCppSection, env: Mapping[str, str]) -> int:
     try:
         layers = int(value)
     except ValueError:
-        layers = -2
+        layers = -2  # out of range, for the error below
     if not -1 <= layers <= 100_000:
         raise ConfigError(
             f"{GPU_LAYERS_VARIABLE} must be a whole number from -1 to 100000, got {value!r}"
@@ -223,5 +226,6 @@ def usable_cores() -> int:
 
 
 def _ggml_type(lib: Any, name: str) -> int:
-    value: int = getattr(lib, f"GGML_TYPE_{name.upper()}", 30)
+    """ggml's number of a type; the bindings have no name for BF16 only."""
+    value: int = getattr(lib, f"GGML_TYPE_{name.upper()}", _BF16)
     return value

@@ -33,6 +33,7 @@ MAX_EMBEDDING_BYTES = 256 * 1024 * 1024
 """Embeddings that are kept, in addition to those of one image of any size."""
 
 MAX_KNOWN_IMAGES = 512
+"""Images whose tokens are kept; those of later ones are computed again."""
 
 _MAX_HASHED = 256 * 1024
 """Larger images are hashed on another thread, in which the event loop goes on."""
@@ -122,11 +123,11 @@ class ImageEncoder:
                 done.set_result(kept)
                 return done
             request = self._requests.get(key)
-            fresh = request is None
+            is_new = request is None
             if request is None:
                 request = self._requests[key] = _Request()
             request.needed.append(needed)
-        if fresh and self._thread.post(self._encode, key, image) is None:
+        if is_new and self._thread.post(self._encode, key, image) is None:
             request.future.set_exception(BackendError("The model was closed."))
         return request.future
 
@@ -145,9 +146,11 @@ class ImageEncoder:
             self._native = None
 
     def _key(self, image: Image) -> bytes:
+        """Equal for images of equal bytes: they have the same tokens with the same projector."""
         return sha256(self._setup.digest + image.data).digest()
 
     def _loaded(self) -> NativeProjector:
+        """The projector, which is loaded at the first image; on the encoder's thread."""
         if self._native is None:
             setup = self._setup
             threads, use_gpu = setup.threads, setup.use_gpu
@@ -177,6 +180,7 @@ class ImageEncoder:
         return prepared
 
     def _check_size(self, part: PicturePart, image: Image) -> None:
+        """Raise ImageError for a part whose tokens attend to each other and don't fit a batch."""
         limit = self._setup.ubatch
         if not part.causal and part.count > limit:
             raise ImageError(
@@ -221,6 +225,7 @@ class ImageEncoder:
 
 
 def _failure(fault: Exception) -> BackendError:
+    """The error for the requests; an unexpected one is logged."""
     if isinstance(fault, BackendError):
         return fault
     logger.error("Encoding an image failed", exc_info=fault)

@@ -220,7 +220,7 @@ class NativeProjector:
         read = lib.mtmd_helper_bitmap_init_from_buf_wrapper
         result = read(self._handle, buffer, len(data), False, options)
         try:
-            if not result.bitmap or result.video_ctx:
+            if not result.bitmap or result.video_ctx:  # a video is no image
                 raise ImageError(f"{_name(image)} is damaged and can't be read; save it again.")
             yield result.bitmap
         finally:
@@ -230,6 +230,7 @@ class NativeProjector:
                 lib.mtmd_helper_video_free(result.video_ctx)
 
     def _is_picture(self, chunk: Any) -> bool:
+        """Whether a native part becomes embeddings; others are text around them."""
         kind: int = self._lib.mtmd_input_chunk_get_type(chunk)
         return kind == self._lib.MTMD_INPUT_CHUNK_TYPE_IMAGE
 
@@ -245,6 +246,7 @@ class NativeProjector:
         return PicturePart(count, advance, offsets, self._width, self._causal)
 
     def _offsets(self, chunk: Any, count: int) -> "array[int]":
+        """The relative positions of a part's tokens, section by section; empty without M-RoPE."""
         if not self._mrope:
             return array("i")
         lib = self._lib
@@ -256,6 +258,7 @@ class NativeProjector:
         return offsets
 
     def _encoded(self, chunk: Any) -> "array[float]":
+        """A copy of the embeddings of a part; raises BackendError."""
         lib = self._lib
         native_log.take_errors()
         if lib.mtmd_encode_chunk(self._handle, chunk) != 0:
