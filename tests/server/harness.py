@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
@@ -72,6 +71,7 @@ class RunningServer(Generic[B]):
         self._server = DrainingServer(self.app, settings=self._settings, tls=tls)
         self._loop = loop or asyncio.new_event_loop()
         self._started = threading.Event()
+        self._serving: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
@@ -91,7 +91,7 @@ class RunningServer(Generic[B]):
         traceback: TracebackType | None,
     ) -> None:
         with suppress(RuntimeError):  # the loop has ended by itself
-            self._loop.call_soon_threadsafe(partial(self._server.end, force=True))
+            self._loop.call_soon_threadsafe(self._halt)
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
 
@@ -149,12 +149,22 @@ class RunningServer(Generic[B]):
         self._loop.run_until_complete(self._serve())
         self._loop.close()
 
+    def _halt(self) -> None:
+        """End at once; uvicorn looks every tenth of a second, and then waits for another one."""
+        self._server.end(force=True)
+        if self._serving is not None:
+            self._serving.cancel()
+
     async def _serve(self) -> None:
-        serving = asyncio.create_task(self._server.serve(sockets=[self._sock]))
+        self._serving = asyncio.create_task(self._server.serve(sockets=[self._sock]))
         while not self._server.started:
             await asyncio.sleep(0.005)
         self._started.set()
-        await serving
+        with suppress(asyncio.CancelledError):
+            await self._serving
+        for listener in self._server.servers:
+            listener.close()
+            await listener.wait_closed()
         await self._server.end_requests()
         await self.backend.aclose()
 
