@@ -17,7 +17,7 @@ from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box
 from shepherd.tools.sandbox.helpers import control_groups
 from shepherd.tools.sandbox.profile import Limits, Profile
-from shepherd.tools.sandbox.view.private import private_files, remove_stale
+from shepherd.tools.sandbox.view.private import private_files, remove_stale, remove_tree
 from shepherd.tools.shell.process import Exit, run_program
 from tests.patience import PATIENCE
 from tests.tools.sandbox.boxes import BOXES, make_profile, need, run_in
@@ -208,6 +208,15 @@ def test_the_exit_code_is_that_of_the_command(box: Box, tmp_path: Path) -> None:
     assert run_in(box, profile, ["no-such-program"]).code == 127
 
 
+def test_what_another_process_has_removed_changes_nothing_around_it(tmp_path: Path) -> None:
+    """As root, the directory around it may be everybody's /tmp."""
+    tmp_path.chmod(0o755)
+
+    remove_tree(tmp_path / "gone")
+
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
 def test_what_killed_sessions_left_is_removed() -> None:
     stale = Path(tempfile.mkdtemp(prefix="shepherd-box-"))
     (stale / "tmp").mkdir()
@@ -223,7 +232,7 @@ def test_what_killed_sessions_left_is_removed() -> None:
 
 _CLEANING = """
 import fcntl, sys
-from shepherd.tools.sandbox.view.private import private_files, remove_stale
+from shepherd.tools.sandbox.view.private import private_files, remove_stale, remove_tree
 
 begun = []
 

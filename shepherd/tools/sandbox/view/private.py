@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -84,7 +85,7 @@ def remove_tree(base: Path) -> None:
     for attempt in range(_ATTEMPTS):
         with contextlib.suppress(FileNotFoundError):
             try:
-                shutil.rmtree(base, onerror=_open_up)
+                shutil.rmtree(base, onerror=partial(_open_up, base))
             except RecursionError:
                 # deeper than Python's stack; rm does not recurse
                 subprocess.run(["/bin/rm", "-rf", "--", str(base)], check=False)
@@ -96,9 +97,14 @@ def remove_tree(base: Path) -> None:
         return
 
 
-def _open_up(function: Callable[..., object], path: str, _error: object) -> None:
-    """Try again after adding the missing permissions."""
-    Path(path).parent.chmod(0o700)
+def _open_up(base: Path, function: Callable[..., object], path: str, _error: object) -> None:
+    """Try again after adding the missing permissions.
+
+    If another process has removed `base`, the error is that of `base` itself, whose parent belongs
+    to everybody.
+    """
+    if Path(path) != base:
+        Path(path).parent.chmod(0o700)
     if not Path(path).is_symlink() and Path(path).is_dir():
         Path(path).chmod(0o700)
         shutil.rmtree(path)
