@@ -181,22 +181,24 @@ def choose(choice: Any, offered: Toolset, *, single: bool) -> tuple[Toolset, Too
 
 def _allowed(choice: JsonObject, offered: Toolset) -> tuple[Toolset, bool]:
     """Only the tools that are named, and whether one of them must be called."""
-    fields = cast(JsonObject, choice.get("allowed_tools", choice))
-    mode, names = fields.get("mode"), cast(Any, fields.get("tools"))
+    inner: object = choice.get("allowed_tools", choice)
+    allowed = cast(JsonObject, inner) if isinstance(inner, dict) else {}
+    mode, tools = allowed.get("mode"), cast(object, allowed.get("tools"))
     if mode not in ("auto", "required"):
         raise invalid(f"{_CHOICE}.mode", "the mode must be auto or required")
-    if not isinstance(names, list) or len(cast(list[Any], names)) > MAX_TOOLS:
+    items = cast(list[object], tools) if isinstance(tools, list) else None
+    if items is None or len(items) > MAX_TOOLS:
         raise invalid(f"{_CHOICE}.tools", "tools must be a list of tools")
     kept: list[OfferedTool] = []
-    for index, item in enumerate(cast(list[Any], names)):
+    for index, item in enumerate(items):
         named = cast(JsonObject, item) if isinstance(item, dict) else {}
         kind: Any = named.get("type")
         if kind == "namespace" and isinstance(named.get("name"), str):
             kept += [tool for tool in offered.tools if tool.namespace == named["name"]]
         elif kind in _CALLED or not isinstance(kind, str):  # tools of other types do not run here
             kept.append(_named(named, offered, f"{_CHOICE}.tools.{index}"))
-    tools = tuple(tool for tool in offered.tools if tool in kept)
-    return replace(offered, tools=tools), mode == "required"
+    in_order = tuple(tool for tool in offered.tools if tool in kept)
+    return replace(offered, tools=in_order), mode == "required"
 
 
 def _named(fields: JsonObject, offered: Toolset, param: str) -> OfferedTool:

@@ -285,6 +285,7 @@ def test_tool_choice_in_all_forms(choice: Any, names: list[str], expected: Any) 
         ALLOWED | {"tools": None},
         ALLOWED | {"tools": [{"type": "function", "name": "g"}]},
         ALLOWED | {"tools": ["f"]},
+        {"type": "allowed_tools", "allowed_tools": "f"},
         ALLOWED | {"mode": "required", "tools": []},
     ],
 )
