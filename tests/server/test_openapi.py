@@ -87,6 +87,16 @@ WITHOUT_BODY = {
 }
 
 
+async def test_fields_are_described_in_one_line(tmp_path: Path) -> None:
+    described = await document(whole(tmp_path))
+    schemas = described["components"]["schemas"].values()
+    parts = [part for schema in schemas for part in (schema, *schema.get("anyOf", ()))]
+    fields = [field for part in parts for field in part.get("properties", {}).values()]
+    descriptions = [field["description"] for field in fields if "description" in field]
+    assert "Answer in server-sent events." in descriptions
+    assert not [description for description in descriptions if "\n" in description]
+
+
 def with_keys(tmp_path: Path) -> tuple[KeyStore, str]:
     keys = KeyStore(tmp_path / "keys.json")
     return keys, keys.add("laptop")
