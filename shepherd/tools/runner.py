@@ -156,6 +156,7 @@ class ToolRunner:
             notes += answer
 
     def _presentable(self, result: ToolResult, limit: int) -> ToolResult:
+        """The result without secrets and broken characters, cut to about `limit` bytes."""
         content = self._without_secrets(valid_text(result.content))
         try:
             # twice the limit, because tools that cap their output add a line or two

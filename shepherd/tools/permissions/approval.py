@@ -165,6 +165,7 @@ def propose(
 
 
 def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rule | None:
+    """The rule that allows one access; None if no rule can."""
     if access.claim is not Claim.EXACT:
         return None
     subject, pattern = access.kind.value, access.target
@@ -172,14 +173,19 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
         case AccessKind.SHELL:
             pattern = command_rule(access.target, named=access.named)
         case AccessKind.SHELL_NETWORK | AccessKind.UNSANDBOXED:
-            wide = command_rule(access.target, named=access.named)
-            pattern = exact_pattern(access.target) if wide else ""
+            # what leaves the sandbox is allowed word by word, if any rule may allow it
+            is_safe = bool(command_rule(access.target, named=access.named))
+            pattern = exact_pattern(access.target) if is_safe else ""
         case AccessKind.READ:
-            pattern = _read_pattern(Path(access.target), cwd)
+            path = Path(access.target)
+            pattern = _relative_pattern(path, cwd)
+            pattern = f"{pattern.rstrip('/')}/**" if path.is_dir() else pattern
         case AccessKind.WRITE:
             subject = subject if tool == EXECUTE_COMMAND else tool
+            path = Path(access.target)
             wide = lifetime is Lifetime.SESSION and tool in (WRITE_FILE, EDIT_FILE)
-            pattern = _write_pattern(Path(access.target), cwd, wide=wide)
+            inside = path.is_relative_to(cwd)
+            pattern = "{cwd}/**" if wide and inside else _relative_pattern(path, cwd)
         case AccessKind.NETWORK:
             subject, pattern = tool, _host(access.target)
         case AccessKind.HOOK:
@@ -208,24 +214,15 @@ def command_rule(command: str, named: int = 0) -> str:
     return exact_pattern(command)
 
 
-def _read_pattern(path: Path, cwd: Path) -> str:
-    pattern = _relative_pattern(path, cwd)
-    return f"{pattern.rstrip('/')}/**" if path.is_dir() else pattern
-
-
-def _write_pattern(path: Path, cwd: Path, *, wide: bool) -> str:
-    if wide and path.is_relative_to(cwd):
-        return "{cwd}/**"
-    return _relative_pattern(path, cwd)
-
-
 def _relative_pattern(path: Path, cwd: Path) -> str:
+    """The glob of one path, from `{cwd}` if it lies there."""
     if path != cwd and path.is_relative_to(cwd):
         return "{cwd}/" + escape_glob(str(path.relative_to(cwd)))
     return escape_glob(str(path))
 
 
 def _host(url: str) -> str:
+    """`example.com:8443`, as rules name it; without a port that the URL does not name."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host
