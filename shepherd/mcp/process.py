@@ -26,7 +26,7 @@ from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.profile import Limits, Profile
 from shepherd.tools.sandbox.sandbox import Sandbox
-from shepherd.tools.shell.process import Guard
+from shepherd.tools.shell.process import guarded
 
 MAX_LOG_BYTES = 1 << 20
 """A longer log becomes the previous one, which replaces an older one."""
@@ -240,7 +240,7 @@ class Launcher:
                 confined = await self._confined(server, order, warn)
                 startable = await _finished(partial(resources.enter_context, confined))
                 popen = startable.start()
-            resources.enter_context(Guard(popen.pid))
+            resources.enter_context(guarded(popen.pid))
         except (OSError, ToolError) as error:
             os.close(ours)
             reason = (error.strerror if isinstance(error, OSError) else "") or str(error)

@@ -5,11 +5,10 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -27,37 +26,29 @@ kill -TERM "-$0" && sleep 1 && kill -KILL "-$0"
 """Waits on a pipe that only this process holds open; `$0` is the program's process group."""
 
 
-class Guard:
+@contextmanager
+def guarded(group: int) -> Generator[None]:
     """A context in which the death of this process also ends a process group.
 
-    A small shell waits for the end of a pipe. PR_SET_PDEATHSIG is not sufficient: it reaches only
-    the program and not its children. It is sent when a thread ends, and only Linux has it.
+    Leaving it keeps the group alive: its background processes belong to the user. A small shell
+    waits for the end of a pipe. PR_SET_PDEATHSIG is not sufficient: it reaches only the program and
+    not its children. It is sent when a thread ends, and only Linux has it.
     """
-
-    def __init__(self, group: int) -> None:
-        self._shell = subprocess.Popen(
-            [_SHELL, "-c", _SCRIPT, str(group)],
-            cwd="/",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Leave the group alive: its background processes belong to the user."""
-        self._shell.kill()
-        self._shell.wait()
-        if self._shell.stdin is not None:
-            self._shell.stdin.close()
+    shell = subprocess.Popen(
+        [_SHELL, "-c", _SCRIPT, str(group)],
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        shell.kill()
+        shell.wait()
+        if shell.stdin is not None:
+            shell.stdin.close()
 
 
 Sink: TypeAlias = Callable[[bytes], bool]
@@ -112,9 +103,9 @@ class _Running:
 
     async def finish(self, out: Sink, err: Sink, timeout: float) -> Exit:
         done = False
-        with contextlib.ExitStack() as guarded:
+        with contextlib.ExitStack() as resources:
             try:
-                guarded.enter_context(Guard(self._process.pid))
+                resources.enter_context(guarded(self._process.pid))
                 in_time = await self._attend(out, err, timeout)
                 done = True
             finally:
