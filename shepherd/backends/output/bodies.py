@@ -111,13 +111,13 @@ def _elements(body: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | Non
     """Calls as elements that are named after the tool."""
     calls: _Calls = ()
     while body:
-        result = xml.parse_element(body, catalog, scope)
-        if result is None:
+        element = xml.parse_element(body, catalog, scope)
+        if element is None:
             return None
-        if not result[0]:
+        if not element.calls:
             return ()
-        calls += result[0]
-        body = body[xml.skip_space(body, result[1]) :]
+        calls += element.calls
+        body = body[xml.skip_space(body, element.end) :]
     return calls
 
 
@@ -145,11 +145,11 @@ def _section(
         if match is None:
             return ()
         end = _arguments_end(body, match.end())
-        if end is None and not final:
-            return None
         if end is None:
-            end = body.find(tokens.end, match.end())
-            end = end if end >= 0 else len(body)
+            if not final:
+                return None
+            closing = body.find(tokens.end, match.end())
+            end = closing if closing >= 0 else len(body)
         call = catalog.from_arguments_text(match["name"], body[match.end() : end])
         if not call:
             return ()
@@ -161,6 +161,7 @@ def _section(
 
 @lru_cache(maxsize=4)
 def _patterns(tokens: CallTokens) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What stands before the arguments of a call, and what stands behind them."""
     begin, separator, end = map(re.escape, tokens)
     head = (
         rf"\s*(?:{begin})?\s*(?:function\s*{separator})?"  # DeepSeek V3 writes the kind first
@@ -178,7 +179,7 @@ def _arguments_end(body: str, pos: int) -> int | None:
 
 
 def _xtml(body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
-    """The calls in `body`; empty if it is anything else."""
+    """Kimi K3's calls, elements of control tokens; empty if the body is anything else."""
     calls: list[ParsedCall] = []
     pos = 0
     while pos < len(body):
@@ -209,6 +210,7 @@ def _xtml_call(tool: str, body: str, catalog: ToolCatalog) -> tuple[ParsedCall, 
 
 
 def _attributes(text: str) -> dict[str, str]:
+    """The attributes in `key="path" type="string"`."""
     return {
         result[1]: result[2].replace("&quot;", '"').replace("&amp;", "&")
         for result in _XTML_ATTRIBUTE.finditer(text)

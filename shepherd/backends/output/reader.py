@@ -185,8 +185,8 @@ class ElementReader(ClosingReader):
         return self._accept(calls) if calls else self._reject()
 
     def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
-        result = parse_element(self._marker + self._read, self._catalog, scope)
-        return result and result[0]
+        element = parse_element(self._marker + self._read, self._catalog, scope)
+        return None if element is None else element.calls
 
 
 class FunctionReader(ClosingReader):

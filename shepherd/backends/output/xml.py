@@ -24,7 +24,6 @@ _KEYED_CHILD = re.compile(r"<arg_key>\s*(?P<key>[^<>]+?)\s*</arg_key>\s*<(?P<tag
 _PLAIN_CHILD = re.compile(r"<(?P<tag>(?P<key>[A-Za-z_][\w.-]*))>")
 
 _CHILDREN = (_NAMED_CHILD, _KEYED_CHILD, _PLAIN_CHILD)
-_Function = tuple[tuple[ParsedCall, ...], int]
 
 _ATTRIBUTE = re.compile(r"\s+([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 
@@ -39,6 +38,13 @@ class Scope(NamedTuple):
 
     closed: bool = False
     final: bool = False
+
+
+class Element(NamedTuple):
+    """The call of an element, () if it is something else, and the index after it."""
+
+    calls: tuple[ParsedCall, ...]
+    end: int
 
 
 class Children(NamedTuple):
@@ -60,25 +66,26 @@ def parse_functions(body: str, catalog: ToolCatalog, scope: Scope) -> tuple[Pars
         tool = catalog.known(opening["name"]) if opening else None
         if opening is None or tool is None:
             return ()
-        result = _content(body, opening.end(), f"</{opening['tag']}>", tool, catalog, scope)
-        if result is None or not result[0]:
-            return result and ()
-        calls += result[0]
-        pos = skip_space(body, result[1])
+        element = _content(body, opening.end(), f"</{opening['tag']}>", tool, catalog, scope)
+        if element is None:
+            return None
+        if not element.calls:
+            return ()
+        calls += element.calls
+        pos = skip_space(body, element.end)
     return tuple(calls)
 
 
-def parse_element(
-    text: str, catalog: ToolCatalog, scope: Scope
-) -> tuple[tuple[ParsedCall, ...], int] | None:
-    """The call at the beginning of `text`, and the index after it.
+def parse_element(text: str, catalog: ToolCatalog, scope: Scope) -> Element | None:
+    """The element at the beginning of `text`; None if it is incomplete.
 
-    There are no calls if it is something else; None if it is incomplete.
+    Such as `<read_file path="notes.txt"/>`, `<read_file><path>notes.txt</path></read_file>`, or
+    with JSON inside.
     """
     name = re.match(r"<([^\s/<>\"'=]+)", text)
     tool = catalog.known(name[1]) if name else None
     if name is None or tool is None:
-        return (), 0
+        return Element((), 0)
 
     values: dict[str, str] = {}
     pos = name.end()
@@ -87,9 +94,9 @@ def parse_element(
         pos = match.end()
     end = _TAG_END.match(text, pos)
     if end is None:
-        return (), 0
+        return Element((), 0)
     if end[1]:
-        return (catalog.from_texts(tool, values),), end.end()
+        return Element((catalog.from_texts(tool, values),), end.end())
     closing = f"</{name[1]}>"
     pos = skip_space(text, end.end())
     if text.startswith("{", pos):
@@ -100,8 +107,8 @@ def parse_element(
         return None
     values |= children.values if children else {}
     if children is None or not values.keys() <= set(keys) or (keys and not values):
-        return (), 0
-    return (catalog.from_texts(tool, values),), children.end or len(text)
+        return Element((), 0)
+    return Element((catalog.from_texts(tool, values),), children.end or len(text))
 
 
 def parse_children(
@@ -142,8 +149,8 @@ def skip_space(text: str, pos: int) -> int:
 
 def _content(
     body: str, pos: int, closing: str, tool: str, catalog: ToolCatalog, scope: Scope
-) -> _Function | None:
-    """The arguments of a function element as JSON or as children, and the index after it."""
+) -> Element | None:
+    """The rest of a function element: its arguments, as JSON or as children; None: incomplete."""
     start = skip_space(body, pos)
     if body.startswith("{", start):
         end = body.find(closing, start)
@@ -151,13 +158,13 @@ def _content(
             return None
         arguments = body[start : end if end >= 0 else len(body)]
         behind = end + len(closing) if end >= 0 else len(body)
-        return catalog.from_arguments_text(tool, arguments), behind
+        return Element(catalog.from_arguments_text(tool, arguments), behind)
     children = parse_children(body, pos, closing, catalog.argument_names(tool), scope)
     if children is None:
-        return (), pos
+        return Element((), pos)
     if children.end is None:
         return None
-    return (catalog.from_texts(tool, children.values),), children.end
+    return Element((catalog.from_texts(tool, children.values),), children.end)
 
 
 @lru_cache(maxsize=256)
