@@ -11,7 +11,8 @@ full: 120              the context is full by so many tokens
 problem: why the text, which was meant as a call, is none
 error: upstream is gone
 finish: length
-# a comment"""
+# a comment
+"""
 
 import json
 from collections.abc import Callable

@@ -12,7 +12,7 @@ from shepherd.backends.api.http.failures import RequestTarget, refused, unreacha
 from shepherd.backends.base import Backend, BackendStatus, CacheTier, Generation, Prefilled
 from shepherd.backends.connect import adapter_for, base_url_for, endpoint_of, examine
 from shepherd.backends.failover import Candidate, FallbackBackend
-from shepherd.backends.inprocess.prompt.template import CHATML
+from shepherd.backends.inprocess.template import CHATML
 from shepherd.backends.opening import open_backend
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend

@@ -10,9 +10,9 @@ from bench.replay.__main__ import OURS, PLAIN, add_to_file, load_file, table
 from bench.replay.drive import Result, Step, literal
 from bench.replay.plot import draw
 from bench.replay.sessions import PLANS, sessions
-from shepherd.backends.inprocess.grammar.gbnf import add_gbnf
-from shepherd.backends.inprocess.grammar.lark import Rules
-from shepherd.backends.inprocess.grammar.matcher import BYTES, compile_grammar, tokenizer_for
+from shepherd.backends.inprocess.gbnf import add_gbnf
+from shepherd.backends.inprocess.lark import Rules
+from shepherd.backends.inprocess.matcher import BYTES, compile_grammar, tokenizer_for
 
 
 def test_there_are_ten_sessions_of_the_stated_sizes() -> None:

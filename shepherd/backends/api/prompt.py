@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
 from shepherd.backends.api.history import Rules, normalise
 from shepherd.backends.base import Prefilled
-from shepherd.backends.inprocess.prompt.conversation import Conversation, with_plain_tools
+from shepherd.backends.inprocess.conversation import Conversation, with_plain_tools
 from shepherd.backends.vision import cannot_see, new_images
 from shepherd.errors import ImageError
 from shepherd.messages import Message, Role

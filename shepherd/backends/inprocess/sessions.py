@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from shepherd.backends.inprocess.prompt.conversation import Conversation
+from shepherd.backends.inprocess.conversation import Conversation
 from shepherd.errors import ContextFullError, InvalidRequestError
 from shepherd.events import CallbackEvent
 from shepherd.messages import Role

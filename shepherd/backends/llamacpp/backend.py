@@ -17,8 +17,8 @@ from shepherd.backends.base import (
     Prefilled,
 )
 from shepherd.backends.inprocess.answer import Answer
-from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
-from shepherd.backends.inprocess.prompt.raw import check_tokens, join_parts
+from shepherd.backends.inprocess.prompt import PromptBuilder
+from shepherd.backends.inprocess.raw import check_tokens, join_parts
 from shepherd.backends.inprocess.sessions import SessionMemory
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.engine import Engine

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from shepherd.backends.base import ModelKind
 from shepherd.backends.embedding import EmbeddingInput, Parts
-from shepherd.backends.inprocess.prompt.raw import check_tokens
+from shepherd.backends.inprocess.raw import check_tokens
 from shepherd.backends.llamacpp.native.batch import Batch
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
 from shepherd.backends.llamacpp.native.context import DECODED, Span

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from shepherd.backends.base import Prefilled
 from shepherd.backends.inprocess.answer import Failed, Finished, Progress, Ready, Update
-from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
-from shepherd.backends.inprocess.prompt.prompt import Prompt
+from shepherd.backends.inprocess.constraint import CompiledConstraint
+from shepherd.backends.inprocess.prompt import Prompt
 from shepherd.backends.inprocess.sessions import check_prompt_size
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.candidates import PromptMeter

@@ -3,15 +3,11 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shepherd.backends.inprocess.grammar.constraint import (
-    CompiledConstraint,
-    Constrainer,
-    Constraint,
-)
-from shepherd.backends.inprocess.grammar.matcher import GrammarCompiler
-from shepherd.backends.inprocess.prompt.conversation import Conversation
-from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
-from shepherd.backends.inprocess.prompt.raw import raw_prompt
+from shepherd.backends.inprocess.constraint import CompiledConstraint, Constrainer, Constraint
+from shepherd.backends.inprocess.conversation import Conversation
+from shepherd.backends.inprocess.matcher import GrammarCompiler
+from shepherd.backends.inprocess.prompt import Prompt, PromptBuilder
+from shepherd.backends.inprocess.raw import raw_prompt
 from shepherd.backends.inprocess.sessions import (
     SessionMemory,
     check_continuable,

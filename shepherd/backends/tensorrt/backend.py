@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.inprocess.answer import Answer
-from shepherd.backends.inprocess.prompt.prompt import Prompt, PromptBuilder
+from shepherd.backends.inprocess.prompt import Prompt, PromptBuilder
 from shepherd.backends.inprocess.sessions import SessionMemory, check_prompt_size, with_thinking
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.output.filter import OutputFilter

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 
 from msgspec import Struct, field
 
-from shepherd.backends.inprocess.prompt.special import TemplateModel
+from shepherd.backends.inprocess.special import TemplateModel
 from shepherd.backends.tensorrt.model_files import HubVocabulary, ModelFacts
 from shepherd.errors import BackendError, ContextFullError, InvalidRequestError, ModelLoadError
 

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from shepherd.backends.inprocess.answer import Answer, Finished, Text, Update
-from shepherd.backends.inprocess.prompt.prompt import Prompt
-from shepherd.backends.inprocess.prompt.special import Vocabulary
+from shepherd.backends.inprocess.prompt import Prompt
+from shepherd.backends.inprocess.special import Vocabulary
 from shepherd.backends.output.markers import StopMatcher
 from shepherd.backends.tensorrt.engine import Step, TokenRequest, TokenStream
 from shepherd.errors import BackendError, InvalidRequestError

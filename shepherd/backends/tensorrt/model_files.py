@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 
 from msgspec import Struct
 
-from shepherd.backends.inprocess.prompt import special
+from shepherd.backends.inprocess import special
 from shepherd.errors import ModelLoadError
 from shepherd.messages import JsonObject
 

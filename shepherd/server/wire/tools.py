@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from shepherd.backends.base import ModelInfo
-from shepherd.backends.inprocess.grammar.schema import prepare
+from shepherd.backends.inprocess.schema import prepare
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.inprocess.grammar.lark import Rules, json_value
-from shepherd.backends.inprocess.grammar.matcher import BYTES, GrammarCompiler, TokenBytes
-from shepherd.backends.inprocess.grammar.schema import prepare
+from shepherd.backends.inprocess.lark import Rules, json_value
+from shepherd.backends.inprocess.matcher import BYTES, GrammarCompiler, TokenBytes
+from shepherd.backends.inprocess.schema import prepare
 from shepherd.errors import BackendError, InvalidRequestError
 from shepherd.messages import JsonObject
 from tests.patience import PATIENCE

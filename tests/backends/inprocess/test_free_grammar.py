@@ -2,7 +2,7 @@
 
 import pytest
 
-from shepherd.backends.inprocess.grammar.constraint import CallSyntax, Constrainer, Constraint
+from shepherd.backends.inprocess.constraint import CallSyntax, Constrainer, Constraint
 from shepherd.backends.output.style import GENERIC
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, ToolCall, ToolSpec

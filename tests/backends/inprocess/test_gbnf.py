@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.backends.inprocess.grammar.gbnf import add_gbnf
-from shepherd.backends.inprocess.grammar.lark import Rules
-from shepherd.backends.inprocess.grammar.matcher import BYTES, compile_grammar, tokenizer_for
+from shepherd.backends.inprocess.gbnf import add_gbnf
+from shepherd.backends.inprocess.lark import Rules
+from shepherd.backends.inprocess.matcher import BYTES, compile_grammar, tokenizer_for
 from shepherd.errors import InvalidRequestError
 from tests.examples import examples
 

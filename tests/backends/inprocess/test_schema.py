@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher
 
-from shepherd.backends.inprocess.grammar.lark import Rules, json_value
-from shepherd.backends.inprocess.grammar.matcher import (
+from shepherd.backends.inprocess.lark import Rules, json_value
+from shepherd.backends.inprocess.matcher import (
     BYTES,
     compile_grammar,
     ignored_keywords,
     tokenizer_for,
 )
-from shepherd.backends.inprocess.grammar.schema import prepare
+from shepherd.backends.inprocess.schema import prepare
 from shepherd.errors import InvalidRequestError
 
 TOKENIZER = tokenizer_for(BYTES)

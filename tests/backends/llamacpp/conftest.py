@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
+from shepherd.backends.inprocess.prompt import PromptBuilder
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import model_params
 from tests.backends.llamacpp import tiny

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.backends.base import Concurrency, Generation
-from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint, Constraint
-from shepherd.backends.inprocess.grammar.gbnf import add_gbnf
-from shepherd.backends.inprocess.grammar.lark import Rules
-from shepherd.backends.inprocess.grammar.matcher import compile_grammar, tokenizer_for
+from shepherd.backends.inprocess.constraint import CompiledConstraint, Constraint
+from shepherd.backends.inprocess.gbnf import add_gbnf
+from shepherd.backends.inprocess.lark import Rules
+from shepherd.backends.inprocess.matcher import compile_grammar, tokenizer_for
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.config.llamacpp import LlamaCppSection

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.inprocess.prompt.conversation import Conversation
-from shepherd.backends.inprocess.prompt.fragments import FragmentTokenizer
-from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
-from shepherd.backends.inprocess.prompt.special import SpecialTexts
+from shepherd.backends.inprocess.conversation import Conversation
+from shepherd.backends.inprocess.fragments import FragmentTokenizer
+from shepherd.backends.inprocess.prompt import PromptBuilder
+from shepherd.backends.inprocess.special import SpecialTexts
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import model_params
 from shepherd.messages import Message

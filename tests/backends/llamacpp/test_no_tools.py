@@ -2,9 +2,9 @@
 
 import pytest
 
-from shepherd.backends.inprocess.grammar.constraint import Constrainer
-from shepherd.backends.inprocess.prompt.conversation import Conversation
-from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
+from shepherd.backends.inprocess.constraint import Constrainer
+from shepherd.backends.inprocess.conversation import Conversation
+from shepherd.backends.inprocess.prompt import PromptBuilder
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.output.filter import OutputFilter
 from shepherd.messages import Message

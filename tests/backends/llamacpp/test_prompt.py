@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shepherd.backends.inprocess.prompt.conversation import Conversation
-from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
-from shepherd.backends.inprocess.prompt.special import ATTR_CONTROL, Vocabulary
+from shepherd.backends.inprocess.conversation import Conversation
+from shepherd.backends.inprocess.prompt import PromptBuilder
+from shepherd.backends.inprocess.special import ATTR_CONTROL, Vocabulary
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.messages import Message, ToolCall
 from tests.backends.llamacpp.support import LIST

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shepherd.backends.base import Concurrency
 from shepherd.backends.inprocess.answer import Failed, Finished, Text, Update
-from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
+from shepherd.backends.inprocess.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.context import NativeContext

@@ -2,10 +2,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shepherd.backends.inprocess.prompt.conversation import Conversation
-from shepherd.backends.inprocess.prompt.prompt import PromptBuilder
-from shepherd.backends.inprocess.prompt.special import SEAL, SpecialTexts
-from shepherd.backends.inprocess.prompt.template import CHATML, ChatTemplate, TemplateFailedError
+from shepherd.backends.inprocess.conversation import Conversation
+from shepherd.backends.inprocess.prompt import PromptBuilder
+from shepherd.backends.inprocess.special import SEAL, SpecialTexts
+from shepherd.backends.inprocess.template import CHATML, ChatTemplate, TemplateFailedError
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, Role, ToolCall

@@ -6,9 +6,9 @@ from types import MappingProxyType
 
 from shepherd.backends.base import Concurrency
 from shepherd.backends.inprocess.answer import Failed, Finished, Text, Update
-from shepherd.backends.inprocess.prompt.fragments import Tail
-from shepherd.backends.inprocess.prompt.prompt import Prompt
-from shepherd.backends.inprocess.prompt.special import TemplateModel
+from shepherd.backends.inprocess.fragments import Tail
+from shepherd.backends.inprocess.prompt import Prompt
+from shepherd.backends.inprocess.special import TemplateModel
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.prefilled import LlamaPrefilled

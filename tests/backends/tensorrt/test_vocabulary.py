@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shepherd.backends.inprocess.prompt.special import ATTR_CONTROL, ATTR_RSTRIP, ATTR_USER_DEFINED
+from shepherd.backends.inprocess.special import ATTR_CONTROL, ATTR_RSTRIP, ATTR_USER_DEFINED
 from shepherd.backends.tensorrt.model_files import (
     HubVocabulary,
     ModelFacts,

@@ -4,9 +4,9 @@ import ctypes
 from functools import cached_property
 from typing import Any
 
-from shepherd.backends.inprocess.grammar.matcher import TokenBytes
-from shepherd.backends.inprocess.prompt.raw import InfillTokens
-from shepherd.backends.inprocess.prompt.special import ATTR_CONTROL, ATTR_UNKNOWN, ATTR_USER_DEFINED
+from shepherd.backends.inprocess.matcher import TokenBytes
+from shepherd.backends.inprocess.raw import InfillTokens
+from shepherd.backends.inprocess.special import ATTR_CONTROL, ATTR_UNKNOWN, ATTR_USER_DEFINED
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.errors import BackendError
 

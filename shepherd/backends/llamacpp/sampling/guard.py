@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from shepherd.backends.inprocess.grammar.matcher import check_matcher
+from shepherd.backends.inprocess.matcher import check_matcher
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.candidates import Candidates
 from shepherd.errors import InvalidRequestError

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
+from shepherd.backends.inprocess.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.native.vocab import Vocab

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from time import monotonic, perf_counter
 
 from shepherd.backends.inprocess.answer import Text, Update
-from shepherd.backends.inprocess.grammar.constraint import CompiledConstraint
+from shepherd.backends.inprocess.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.sampling.candidates import PromptMeter

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shepherd.backends.inprocess.grammar.gbnf import add_gbnf
-from shepherd.backends.inprocess.grammar.lark import Rules, characters, json_value, literal, through
-from shepherd.backends.inprocess.grammar.matcher import ignored_keywords
-from shepherd.backends.inprocess.grammar.schema import prepare
+from shepherd.backends.inprocess.gbnf import add_gbnf
+from shepherd.backends.inprocess.lark import Rules, characters, json_value, literal, through
+from shepherd.backends.inprocess.matcher import ignored_keywords
+from shepherd.backends.inprocess.schema import prepare
 from shepherd.backends.output.filter import OutputFilter
 from shepherd.backends.output.style import CallFormat, OutputStyle, ThinkMarkers
 from shepherd.errors import InvalidRequestError

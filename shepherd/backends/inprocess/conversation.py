@@ -11,7 +11,7 @@ from typing import Any, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from shepherd.backends.inprocess.prompt.special import IMAGE, SpecialTexts
+from shepherd.backends.inprocess.special import IMAGE, SpecialTexts
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session

@@ -13,7 +13,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import SandboxedEnvironment
 from msgspec.structs import replace
 
-from shepherd.backends.inprocess.prompt.conversation import (
+from shepherd.backends.inprocess.conversation import (
     Conversation,
     Dialect,
     adapt,
@@ -22,7 +22,7 @@ from shepherd.backends.inprocess.prompt.conversation import (
     template_messages,
     template_tools,
 )
-from shepherd.backends.inprocess.prompt.special import SpecialTexts
+from shepherd.backends.inprocess.special import SpecialTexts
 from shepherd.errors import InvalidRequestError
 
 RENDER_ERRORS = (

@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from msgspec import Struct, field
 
-from shepherd.backends.inprocess.grammar.lark import Rules, characters, escaped, literal
+from shepherd.backends.inprocess.lark import Rules, characters, escaped, literal
 from shepherd.errors import InvalidRequestError
 
 MAX_TEXT = 65_536

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from shepherd.backends.inprocess.grammar import constraint
-from shepherd.backends.inprocess.prompt.conversation import Conversation
-from shepherd.backends.inprocess.prompt.fragments import FragmentTokenizer, Tail
-from shepherd.backends.inprocess.prompt.special import SpecialTexts, TemplateModel, without_marks
-from shepherd.backends.inprocess.prompt.template import CHATML, ChatTemplate, TemplateFailedError
+from shepherd.backends.inprocess import constraint
+from shepherd.backends.inprocess.conversation import Conversation
+from shepherd.backends.inprocess.fragments import FragmentTokenizer, Tail
+from shepherd.backends.inprocess.special import SpecialTexts, TemplateModel, without_marks
+from shepherd.backends.inprocess.template import CHATML, ChatTemplate, TemplateFailedError
 from shepherd.backends.output.style import CallFormat, OutputStyle, detect_style, with_separator
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message, Role, ToolCall

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from shepherd.backends.inprocess.prompt import special
+from shepherd.backends.inprocess import special
 
 MAX_BYTES = 40_000_000
 """Of texts with their tokens: about a million tokens of long messages."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from shepherd.backends.inprocess.prompt.fragments import Tail
-from shepherd.backends.inprocess.prompt.prompt import Prompt
-from shepherd.backends.inprocess.prompt.special import Vocabulary
+from shepherd.backends.inprocess.fragments import Tail
+from shepherd.backends.inprocess.prompt import Prompt
+from shepherd.backends.inprocess.special import Vocabulary
 from shepherd.errors import InvalidRequestError
 from shepherd.session import MEDIA_MARK, Infill, RawPrompt
 

@@ -1,1 +1,0 @@
-"""Turns a conversation into tokens."""
