@@ -34,7 +34,6 @@ class Lines(Protocol):
 
     def show(self, text: str) -> None:
         """Print."""
-        ...
 
     async def read(self, label: str) -> str | None:
         """Print `label` and wait for a line; None at the end of the input."""
@@ -42,7 +41,6 @@ class Lines(Protocol):
 
     async def forget_typed(self) -> None:
         """Ensure that `read` ignores every line that was typed before now."""
-        ...
 
 
 async def ask_in_lines(question: Question, lines: Lines) -> Answer:

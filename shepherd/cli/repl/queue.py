@@ -103,7 +103,6 @@ class Steering(Protocol):
 
     async def send(self, text: str) -> None:
         """Let a message join the running turn; raises ShepherdError if it can't be sent."""
-        ...
 
     def take_back(self) -> str | None:
         """Withdraw the last message that has not joined; None if there is none."""
