@@ -1,14 +1,18 @@
-"""The actions of provider commands, in the shell and in the prompt.
+"""The actions of provider commands, and the console where they were typed: shell or prompt.
 
 Keys are read and written in threads, because a keyring may wait for its user's password.
 """
 
 import asyncio
 import os
-from collections.abc import Mapping
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
-from shepherd.cli.commands.providers.console import Console, ask_key
+from shepherd.cli.commands.output import note, show
 from shepherd.cli.commands.providers.view import (
     HOW_TO_ADD,
     details,
@@ -17,7 +21,7 @@ from shepherd.cli.commands.providers.view import (
     summary,
 )
 from shepherd.cli.request import load_settings
-from shepherd.cli.terminal.secrets import STDIN
+from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.load import load_config
 from shepherd.config.paths import Paths
 from shepherd.config.provider import LOCAL, Provider, make_provider, vendor_of
@@ -34,6 +38,68 @@ _PLACES = ("", "none", "file", "keyring")
 
 _HEADER = "headers."
 _NUMBERS: Mapping[object, type[int] | type[float]] = {int: int, float: float}
+
+
+class Console:
+    """The shell: results go to stdout, the rest to stderr, and no running conversation follows.
+
+    The prompt is a subclass. `command` is the beginning of the commands in this place.
+    """
+
+    command = "shepherd provider"
+
+    def __init__(self, book: ProviderBook) -> None:
+        self.book = book
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a person can answer questions."""
+        return sys.stdin.isatty()
+
+    def show(self, text: str) -> None:
+        """Show the requested data."""
+        show(text)
+
+    def tell(self, text: str) -> None:
+        """Report what was done."""
+        note(text)
+
+    async def read(self, question: str) -> str:
+        """Read a line without an echo."""
+        with _interruptible():
+            return read_key(question, needed=False)
+
+    async def switch(self, selector: str) -> bool:
+        """Make the running conversation continue with that provider; returns whether it does."""
+        return True
+
+    async def before_removing(self, name: str) -> None:
+        """Make the running conversation leave the provider."""
+
+    async def after_change(self, name: str, key: str = "") -> None:
+        """React to an added or removed provider, or to its changed setting `key`."""
+
+
+Action: TypeAlias = Callable[[Console], Awaitable[int]]
+"""A prepared command; calling it runs the command and returns the exit code."""
+
+
+async def _ask_key(console: Console, question: str, *, needed: bool = True) -> str:
+    """Read a key without an echo; raises UsageError for an empty one if `needed`."""
+    key = (await console.read(question)).strip()
+    if needed and not key:
+        raise UsageError("The key is empty; nothing was done.")
+    return key
+
+
+@contextmanager
+def _interruptible() -> Generator[None]:
+    """Let Ctrl+C end a blocking read at once; an event loop would delay it."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 async def add_provider(
@@ -98,7 +164,7 @@ async def set_provider(console: Console, name: str, key: str, value: str | None)
     book = console.book
     before = book.stored(name)
     if key.replace("-", "_") == KEY and value in (None, STDIN):
-        secret = await ask_key(console, f"Key of {name}: ")
+        secret = await _ask_key(console, f"Key of {name}: ")
         after = await asyncio.to_thread(_with_key, before, secret, book)
     elif value is None:
         raise UsageError(f"Write a value behind {key}: `provider set {name} {key} VALUE`.")
@@ -165,13 +231,13 @@ async def _key_to_store(
     """The key to store; "" if there is none or it is stored elsewhere."""
     question = f"Key of {added.name}: "
     if text == STDIN or (text is None and stored):
-        return await ask_key(console, question)
+        return await _ask_key(console, question)
     if text is not None:
         return text
     asks = vendor_of(added) is not None and not added.api_key and console.can_ask
     if not asks or (await asyncio.to_thread(console.book.key, added)).value:
         return ""
-    return await ask_key(console, f"{question}(empty = none) ", needed=False)
+    return await _ask_key(console, f"{question}(empty = none) ", needed=False)
 
 
 async def _key_advice(provider: Provider, book: ProviderBook) -> str:

@@ -20,7 +20,7 @@ from shepherd.cli.commands.arguments import (
     with_option_groups,
 )
 from shepherd.cli.commands.providers import actions
-from shepherd.cli.commands.providers.console import Action, Console
+from shepherd.cli.commands.providers.actions import Action, Console
 from shepherd.cli.request import overrides_of
 from shepherd.config.provider import LOCAL, PROVIDER_TYPES, Provider
 from shepherd.config.provider_book import ProviderBook
