@@ -53,6 +53,7 @@ def has_magic(text: str) -> bool:
 
 
 def _one_regex(pattern: str) -> str:
+    """The expression of a glob without braces: `a/**/b` also matches `a/b`."""
     parts = re.sub(r"(^|/)\*\*(?:/\*\*)+(?=/|$)", r"\1**", pattern).split("/")
     regex = ""
     for index, part in enumerate(parts):
@@ -87,6 +88,7 @@ def _name_regex(name: str) -> str:
 
 
 def _class_regex(body: str) -> str:
+    """The expression of `[body]`; one that is no class stands for its own characters."""
     negated = body[:1] in ("!", "^")
     chars = body[1:] if negated else body
     escaped = re.sub(r"([\\\[\]^&~|])", r"\\\1", chars)

@@ -67,6 +67,7 @@ def _newline_of(text: str) -> str:
 
 
 def _tolerant(text: str, old: str, new: str, *, every: bool) -> Replacement:
+    """The replacement where only the whitespace of `old` differs from that of the text."""
     lines = [line.split() for line in old.split("\n")]
     regexes = [r"[ \t]+".join(map(re.escape, words)) for words in lines if words]
     if not regexes:
@@ -100,6 +101,7 @@ def _indentation(line: str) -> str:
 
 
 def _move(line: str, old_indent: str, new_indent: str) -> str:
+    """The line with another indentation; blank lines stay as they are."""
     if not line.strip():
         return line
     if line.startswith(old_indent):

@@ -182,6 +182,7 @@ _WILDCARD = re.compile(r"(?<!<)[*?]|[*?](?!>)")
 
 
 def _outline(word: Word) -> str:
+    """The word with a `q` for each quoted character, so that only live wildcards are seen."""
     return "".join("q" if quoted else char for char, quoted in word)
 
 
@@ -243,10 +244,12 @@ def _as_read(word: Word) -> str:
 
 
 def _mark(char: str) -> str:
+    """A character that means something to the shell, so that it differs from a quoted one."""
     return chr(_LIVE + ord(char)) if ord(char) < 0x80 else char
 
 
 def _word_regex(word: Word, *, as_read: bool) -> str:
+    """The expression of one word: `*` is any text, and `<*>` is a `*` of the command itself."""
     regex, index = "", 0
     live = _is_read(word)
     outline = _outline(word)
@@ -267,6 +270,7 @@ def _word_regex(word: Word, *, as_read: bool) -> str:
 
 
 def _exact_word(word: Word) -> str:
+    """The word as a pattern of its own: quoted text in quotes, and live `*` as `<*>`."""
     parts: list[str] = []
     for quoted, run in groupby(word, key=lambda pair: pair[1]):
         text = "".join(char for char, _ in run)
@@ -336,6 +340,7 @@ def _key(tail: str) -> str | None:
 
 
 def _endings(name: str) -> list[str]:
+    """`a.tar.gz` as `*.tar.gz` and `*.gz`."""
     parts = name.split(".")
     return ["*." + ".".join(parts[start:]) for start in range(1, len(parts))]
 

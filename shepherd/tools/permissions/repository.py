@@ -117,6 +117,7 @@ def _content(path: Path) -> bytes:
 
 
 def _files(entry: Path) -> Iterator[Path]:
+    """The files that can make git run programs, in the repository and in the home directory."""
     own = _target(entry, "gitdir:") if entry.is_file() else entry
     common = _target(own / "commondir", "") if (own / "commondir").is_file() else own
     top = entry.parent if entry.name == ".git" else entry
@@ -140,6 +141,7 @@ def _target(file: Path, prefix: str) -> Path:
 
 
 def _with_included(configs: list[Path]) -> Iterator[Path]:
+    """The settings files and, of each, those that it includes."""
     pending, done = list(configs), set[Path]()
     while pending:
         config = pending.pop(0)

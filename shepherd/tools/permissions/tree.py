@@ -39,6 +39,7 @@ def first_denied(root: Path, claim: Claim, denies: Callable[[str], bool]) -> str
 
 
 def _walk(root: Path, claim: Claim) -> Iterator[str]:
+    """The files that a command with this claim may read; raises OverflowError."""
     visible = claim is Claim.VISIBLE_TREE and not _lists_hidden(root)
     count = 0
     for directory, directories, files in os.walk(root):
@@ -58,6 +59,7 @@ def _walk(root: Path, claim: Claim) -> Iterator[str]:
 
 
 def _lists_hidden(root: Path) -> bool:
+    """Whether an ignore file at or above the root may make searchers read hidden files."""
     return any(
         (directory / name).exists() for directory in (root, *root.parents) for name in _IGNORE_FILES
     )

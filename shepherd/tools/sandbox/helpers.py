@@ -226,11 +226,13 @@ class Helper:
                 ) from error
 
     def _final_output(self) -> str:
+        """What a helper that has failed wrote about it."""
         self._process.kill()
         _out, err = self._process.communicate()
         return err.decode("utf-8", "replace").strip()
 
     def _dismiss(self) -> None:
+        """Wait for the process, which ends as its channel is closed."""
         with self._process as process:  # closes its pipes
             try:
                 process.wait(_TIMEOUT)

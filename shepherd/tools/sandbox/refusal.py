@@ -92,6 +92,7 @@ def _denied(output: str, exit_code: int, profile: Profile) -> Refusal | None:
 
 
 def _line(pattern: re.Pattern[str], output: str) -> str | None:
+    """The first line that the pattern is in."""
     return next((line for line in output.splitlines() if pattern.search(line)), None)
 
 
@@ -156,6 +157,7 @@ def _concealed(err: str, profile: Profile) -> Refusal | None:
 
 
 def _is_concealed(path: Path, profile: Profile) -> bool:
+    """Whether the box does not show a path, which exists outside or could exist there."""
     visible = (*map(Path, SYSTEM), *profile.readable, *profile.hidden)
     if is_free(path, profile) or any(path.is_relative_to(place) for place in visible):
         return False
@@ -164,6 +166,7 @@ def _is_concealed(path: Path, profile: Profile) -> bool:
 
 
 def _certain(refusal: Refusal | None) -> Refusal | None:
+    """The refusal, unless only a word such as "denied" in ordinary output suggests it."""
     return None if refusal is not None and refusal.kind is Refused.SYSTEM else refusal
 
 

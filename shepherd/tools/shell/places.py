@@ -66,6 +66,7 @@ class Places:
             del self.all[_MAX_PLACES:]
 
     def _is_followed(self, target: Word) -> bool:
+        """Whether the words say where `cd` leads; with CDPATH a plain name may lead elsewhere."""
         text = target.text
         if target.dynamic or target.glob or not text or text.startswith("-"):
             return False
