@@ -18,8 +18,7 @@ from shepherd.messages import Message, ToolCall
 from shepherd.own_programs import own_program
 from shepherd.tools.base import EXECUTE_COMMAND
 from shepherd.tools.permissions.content import holds_private_key
-from shepherd.tools.program import Program
-from shepherd.tools.shell.environment import safe_environment
+from shepherd.tools.program import Program, safe_environment
 from shepherd.tools.shell.output import CappedOutput, LiveTail
 from shepherd.tools.shell.process import ConfinedProgram, merged
 from shepherd.tools.text import cap_text

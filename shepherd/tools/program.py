@@ -1,5 +1,6 @@
 """A program to run, as data."""
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -53,3 +54,56 @@ class Program(Struct, frozen=True):
             start_new_session=True,
             pass_fds=self.pass_fds,
         )
+
+
+_QUIET = {
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": ":",
+    "GIT_SEQUENCE_EDITOR": ":",
+    "GIT_TERMINAL_PROMPT": "0",
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+}
+"""For the editor `:`, git changes nothing and does not start a program."""
+
+_GIT_SETTINGS = {
+    "safe.bareRepository": "explicit",
+    "core.fsmonitor": "false",
+    "core.pager": "cat",
+    "protocol.ext.allow": "never",
+    "help.autocorrect": "0",
+}
+"""Settings that override those of a repository.
+
+Hooks stay on, because users expect a commit to run them. Filters and external diffs stay on, too:
+git can't switch them off here, because an empty `diff.external` is an error.
+"""
+
+_OTHER_REPOSITORY = """
+GIT_DIR GIT_WORK_TREE GIT_COMMON_DIR GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_PREFIX GIT_NAMESPACE
+GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_SHALLOW_FILE GIT_GRAFT_FILE GIT_REPLACE_REF_BASE
+GIT_NO_REPLACE_OBJECTS GIT_CONFIG GIT_CONFIG_PARAMETERS GIT_IMPLICIT_WORK_TREE
+"""
+_OTHER_READING = "CDPATH GLOBIGNORE BASHOPTS SHELLOPTS POSIXLY_CORRECT BASH_COMPAT FCEDIT ENV"
+_DROPPED = frozenset([*_OTHER_REPOSITORY.split(), *_OTHER_READING.split()])
+
+
+def safe_environment(inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a command, without variables that mislead git or the shell.
+
+    `inherited` defaults to the environment of this process. The settings for git come after those
+    in GIT_CONFIG_COUNT, so that they win; only `git -c` overrides them.
+    """
+    variables = os.environ if inherited is None else inherited
+    kept = {name: value for name, value in variables.items() if name not in _DROPPED}
+    return {**kept, **_QUIET, **_git_settings(kept.get("GIT_CONFIG_COUNT", ""))}
+
+
+def _git_settings(count: str) -> dict[str, str]:
+    first = int(count) if count.isascii() and count.isdigit() else 0
+    variables: dict[str, str] = {}
+    for number, (key, value) in enumerate(_GIT_SETTINGS.items(), first):
+        variables[f"GIT_CONFIG_KEY_{number}"] = key
+        variables[f"GIT_CONFIG_VALUE_{number}"] = value
+    return {**variables, "GIT_CONFIG_COUNT": str(first + len(_GIT_SETTINGS))}

@@ -9,8 +9,8 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from shepherd.own_programs import own_program
+from shepherd.tools.program import safe_environment
 from shepherd.tools.search.walk import MAX_DEPTH, SKIPPED
-from shepherd.tools.shell.environment import safe_environment
 from shepherd.undo.files import KeptFiles, unkept
 from shepherd.undo.store import ABSENT, Entry, FileState, Kind
 

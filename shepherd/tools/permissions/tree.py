@@ -9,7 +9,7 @@ from pathlib import Path
 from shepherd.own_programs import own_program
 from shepherd.tools.base import Access, AccessKind, Claim
 from shepherd.tools.permissions.defaults import protected_rules
-from shepherd.tools.shell.environment import safe_environment
+from shepherd.tools.program import safe_environment
 
 _MAX_ENTRIES = 30_000
 _MAX_DENIED = 200

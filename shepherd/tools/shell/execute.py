@@ -24,10 +24,9 @@ from shepherd.tools.base import (
 )
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.permissions.content import holds_private_key
-from shepherd.tools.program import Program
+from shepherd.tools.program import Program, safe_environment
 from shepherd.tools.shell.accesses import argv_accesses, line_accesses
 from shepherd.tools.shell.background import BackgroundCommand, BackgroundCommands
-from shepherd.tools.shell.environment import safe_environment
 from shepherd.tools.shell.output import LINES, CappedOutput, LiveTail
 from shepherd.tools.shell.process import ConfinedProgram, merged
 

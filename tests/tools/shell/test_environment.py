@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shepherd.tools.shell.environment import safe_environment
+from shepherd.tools.program import safe_environment
 from tests.tools.workshop import Workshop
 
 
