@@ -1,4 +1,4 @@
-"""A program to run, as data."""
+"""A program to run, as data, and its environment: no pager, no editor and no password prompt."""
 
 import os
 import subprocess
