@@ -1,0 +1,108 @@
+"""Runs commands in bubblewrap."""
+
+import os
+from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shepherd.errors import ToolError
+from shepherd.own_programs import own_program
+from shepherd.tools.program import Program, Startable
+from shepherd.tools.sandbox.boxes.box import Report, Spares, ignore_refusals, preparation
+from shepherd.tools.sandbox.helpers import HelperKind, helper_argv, payload
+from shepherd.tools.sandbox.inside.namespaces import kernel_files
+from shepherd.tools.sandbox.inside.nest import finish
+from shepherd.tools.sandbox.inside.orders import launch
+from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
+from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
+from shepherd.tools.sandbox.view.layout import Mount, MountKind, mounts, writable_tops
+from shepherd.tools.sandbox.view.private import PrivateFiles, boxed_environment
+from shepherd.tools.sandbox.view.toolchains import is_below, real
+
+_MAX_ARGUMENTS = 8900  # bubblewrap stops at 9000
+_EMPTY_FILE, _EMPTY_DIRECTORY = "/run/empty-file", "/run/empty-directory"
+_MOUNTS = {MountKind.READ: "--ro-bind", MountKind.WRITE: "--bind", MountKind.LINK: "--symlink"}
+
+
+class Bubblewrap:
+    """Namespaces made by `bwrap`: the command sees its own file system, processes and network."""
+
+    name = "bubblewrap"
+
+    def __init__(self) -> None:
+        self._helpers = Spares()
+
+    @contextmanager
+    def enter(
+        self, program: Program, profile: Profile, report: Report = ignore_refusals
+    ) -> Generator[Startable]:
+        """See `Box.enter`."""
+        executable = own_program("bwrap")
+        if executable is None:
+            raise ToolError("bubblewrap (bwrap) is not installed")
+        kind = HelperKind(launch, profile.limits)
+        with preparation(profile, report, self._helpers, kind) as prepared:
+            environment = boxed_environment(program.environment, "/tmp")
+            visible = mounts(profile, prepared.private, environment)
+            outer, inner = _split(visible, writable_tops(profile))
+            network = Network.INTERNET if profile.network else Network.OWN
+            orders = {
+                "mounts": [_inner(mount, prepared.private) for mount in inner],
+                "cwd": str(real(profile.cwd)),
+                "user": os.geteuid(),
+                "group": os.getegid(),
+                "filter": filter_for_this_machine(FilterOptions(network)),
+                "limits": dict(resource_limits(profile.limits)),
+                "command": list(program.argv),
+            }
+            starter = prepared.send(payload(orders))
+            words = [*_namespaces(profile), *_places(outer, prepared.private)]
+            words += ["--info-fd", str(prepared.helper.info)]
+            if len(words) > _MAX_ARGUMENTS:
+                raise ToolError("there are too many protected or secret files for the sandbox")
+            arguments = prepared.send("\0".join(words).encode())
+            start = helper_argv(finish, starter)
+            command = [executable, "--args", str(arguments), "--", *start]
+            yield prepared.order(program, {"command": command, "environment": environment})
+
+
+def _split(visible: Iterable[Mount], tops: Collection[Path]) -> tuple[list[Mount], list[Mount]]:
+    """The mounts that bubblewrap makes, and those that lie below what commands can change."""
+    outer: list[Mount] = []
+    inner: list[Mount] = []
+    writable: list[Path] = []
+    for mount in visible:
+        if any(mount.target != top and is_below(mount.target, top) for top in writable):
+            inner.append(mount)
+            continue
+        outer.append(mount)
+        if mount.target in tops and mount.source == mount.target:
+            writable.append(mount.target)
+    return outer, inner
+
+
+def _inner(mount: Mount, private: PrivateFiles) -> tuple[int, str, str]:
+    masks = {private.empty_file: _EMPTY_FILE, private.empty_directory: _EMPTY_DIRECTORY}
+    return int(mount.kind), str(mount.target), masks.get(mount.source, str(mount.source))
+
+
+def _namespaces(profile: Profile) -> Iterator[str]:
+    yield from ("--unshare-all", "--die-with-parent", "--uid", "0", "--gid", "0")
+    yield from ("--cap-drop", "ALL")
+    # for `inside.nest`, which mounts, and then leaves the root of this namespace
+    yield from ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETFCAP")
+    if profile.network:
+        yield "--share-net"
+
+
+def _places(visible: Iterable[Mount], private: PrivateFiles) -> Iterator[str]:
+    yield from ("--proc", "/proc", "--dev", "/dev")
+    for path in kernel_files():
+        yield from ("--ro-bind", path, path)
+    yield from ("--size", str(SHARED_MEMORY), "--perms", "1777", "--tmpfs", "/dev/shm")
+    yield from ("--tmpfs", "/run")
+    yield from ("--ro-bind", str(private.empty_file), _EMPTY_FILE)
+    yield from ("--ro-bind", str(private.empty_directory), _EMPTY_DIRECTORY)
+    for mount in visible:
+        yield from (_MOUNTS[mount.kind], str(mount.source), str(mount.target))
+    yield from ("--remount-ro", "/run", "--remount-ro", "/dev", "--remount-ro", "/")
