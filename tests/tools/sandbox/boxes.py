@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from shepherd.tools.sandbox.boxes.bubblewrap import Bubblewrap
 
 from shepherd.tools.program import Program
 from shepherd.tools.sandbox.boxes.box import Box
+from shepherd.tools.sandbox.boxes.bubblewrap import Bubblewrap
 from shepherd.tools.sandbox.boxes.landlock import BareLandlock, Landlock
 from shepherd.tools.sandbox.boxes.probe import capture, probe
 from shepherd.tools.sandbox.profile import Profile
