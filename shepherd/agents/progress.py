@@ -3,21 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shepherd.events import (
-    Event,
-    EventCallback,
-    Failure,
-    FinishReason,
-    Notice,
-    Stats,
-    Text,
-    Thinking,
-    Topic,
-    ignore_events,
-)
-from shepherd.events import (
-    ToolResult as ToolResultEvent,
-)
+from shepherd import events
 from shepherd.messages import INTERRUPTED, Role, ToolCall
 from shepherd.session import Session
 from shepherd.tools.base import CallRunner, ToolResult
@@ -30,18 +16,18 @@ LAST_ROUND = "[No more calls: answer now with what you know.]"
 CUT = "\n[cut: the answer reached its limit of tokens]"
 
 
-def answer_of(caller: str, session: Session, reason: FinishReason, error: str) -> ToolResult:
+def answer_of(caller: str, session: Session, reason: events.FinishReason, error: str) -> ToolResult:
     """The result of a tool whose model has ended its turn for `reason`."""
-    if reason is FinishReason.CANCELLED:
+    if reason is events.FinishReason.CANCELLED:
         return ToolResult(INTERRUPTED, ok=False)
     last = session.messages[-1]
     answer = last.content if last.role is Role.ASSISTANT else ""
-    if reason is FinishReason.ERROR or not answer.strip():
-        if reason is FinishReason.LENGTH:
+    if reason is events.FinishReason.ERROR or not answer.strip():
+        if reason is events.FinishReason.LENGTH:
             error = error or "It reached its limit of tokens before."
         parts = [f"Error: {caller} gave no answer.", error, answer and f"It said last: {answer}"]
         return ToolResult(" ".join(part for part in parts if part), ok=False)
-    return ToolResult(answer + CUT if reason is FinishReason.LENGTH else answer)
+    return ToolResult(answer + CUT if reason is events.FinishReason.LENGTH else answer)
 
 
 class Progress(Struct):
@@ -54,30 +40,30 @@ class Progress(Struct):
     """
 
     label: str
-    on_event: EventCallback
-    topic: Topic = Topic.PROGRESS
+    on_event: events.EventCallback
+    topic: events.Topic = events.Topic.PROGRESS
     source: str = ""
     rounds: int = 0
     error: str = ""
     _goes_on: bool = True
     _writes: bool = False
 
-    def __call__(self, event: Event) -> bool:
+    def __call__(self, event: events.Event) -> bool:
         """Handle an event; False once `on_event` has returned False."""
         match event:
             case ToolCall():
                 self.line(f"{event.name} {shorten(event.arguments_json)}")
-            case ToolResultEvent() if not event.ok:
+            case events.ToolResult() if not event.ok:
                 self.line(f"{event.name}: {shorten(event.text)}")
-            case Notice() if event.topic != Topic.OUTPUT:
+            case events.Notice() if event.topic != events.Topic.OUTPUT:
                 self._line(event.text, event.topic)
-            case Failure():
+            case events.Failure():
                 self.error = event.message
-            case Stats():
+            case events.Stats():
                 self.rounds += 1
                 self._writes = False
                 self._send(replace(event, provider=self.source or self.label, id=""))
-            case Text() | Thinking():
+            case events.Text() | events.Thinking():
                 self._text_begins()
             case _:
                 pass
@@ -88,14 +74,14 @@ class Progress(Struct):
         self._line(text, self.topic)
 
     def _text_begins(self) -> None:
-        if self.topic is Topic.TASK and not self._writes:
+        if self.topic is events.Topic.TASK and not self._writes:
             self._writes = True
             self.line("writing")
 
     def _line(self, text: str, topic: str) -> None:
-        self._send(Notice(f"{self.label}: {text}", topic))
+        self._send(events.Notice(f"{self.label}: {text}", topic))
 
-    def _send(self, event: Event) -> None:
+    def _send(self, event: events.Event) -> None:
         self._goes_on = self._goes_on and self.on_event(event)
 
 
@@ -116,7 +102,7 @@ class LastRoundExecutor(Struct, frozen=True):
         self,
         call: ToolCall,
         output_bytes: int | None = None,
-        on_event: EventCallback = ignore_events,
+        on_event: events.EventCallback = events.ignore_events,
     ) -> ToolResult:
         """The call's result."""
         result = await self.runner.run(call, output_bytes, on_event)

@@ -10,13 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shepherd.cli.batch.oneshot import (
-    print_command,
-    question_command,
-    read_piped,
-    run_oneshot,
-    with_context,
-)
+from shepherd.cli.batch import oneshot
 from shepherd.cli.request import Launch, load_settings
 from shepherd.cli.terminal.attachments import load_images
 from shepherd.config.provider_book import ProviderBook
@@ -102,13 +96,13 @@ async def _frontend(conversation: Conversation, request: Launch) -> int:
 async def _answer(conversation: Conversation, request: Launch) -> int:
     images = load_images(request.images)
     if request.prompt is not None and request.prompt.lstrip().startswith("/") and not images:
-        command = question_command(conversation, request.prompt)
+        command = oneshot.question_command(conversation, request.prompt)
         if command is not None:
-            return await print_command(conversation, *command)
-    prompt = with_context(request.prompt or "", read_piped())
+            return await oneshot.print_command(conversation, *command)
+    prompt = oneshot.with_context(request.prompt or "", oneshot.read_piped())
     if not prompt and not images:
         raise UsageError("There is no terminal to talk in; ask with -e, or pipe a question in.")
-    return await run_oneshot(conversation, Message.user(prompt, images))
+    return await oneshot.run_oneshot(conversation, Message.user(prompt, images))
 
 
 @contextmanager

@@ -14,11 +14,7 @@ from shepherd.config.provider_book import Ephemeral, ProviderBook
 from shepherd.config.settings import nearest
 from shepherd.conversation.build import open_conversation
 from shepherd.conversation.conversation import Conversation
-from shepherd.conversation.model_choice import (
-    model_from_user,
-    model_of_flags,
-    override_model,
-)
+from shepherd.conversation.model_choice import model_from_user, model_of_flags, override_model
 from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ConfigError, ShepherdError
 from shepherd.sdk.chat import Chat

@@ -7,13 +7,7 @@ from msgspec import Struct
 
 from shepherd.backends.base import Generation, Observer
 from shepherd.messages import JsonObject, Message
-from shepherd.server.generation import (
-    NO_TOKENS,
-    ChoicePiece,
-    Choices,
-    PromptProgress,
-    check_whole,
-)
+from shepherd.server.generation import NO_TOKENS, ChoicePiece, Choices, PromptProgress, check_whole
 from shepherd.server.responses import Frames
 from shepherd.session import Session
 

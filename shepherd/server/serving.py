@@ -22,6 +22,7 @@ from shepherd.backends.base import Backend, ModelInfo, Observer
 from shepherd.errors import ContextFullError
 from shepherd.events import EventCallback
 from shepherd.messages import JsonObject, Message
+from shepherd.server import responses
 from shepherd.server.access.key import KeyScope
 from shepherd.server.access.meter import Budget, Work
 from shepherd.server.agent.agent import AgentTurn
@@ -37,13 +38,6 @@ from shepherd.server.generation import (
     open_choices,
 )
 from shepherd.server.record import RequestOptions, key_has, options_of
-from shepherd.server.responses import (
-    EventStreamResponse,
-    Frames,
-    JsonResponse,
-    StreamFormat,
-    while_connected,
-)
 from shepherd.server.settings import ServerContext
 from shepherd.turn.fitting import make_room
 
@@ -76,7 +70,7 @@ class Serving:
         """
         leasing = self._context.monitor.leased(self._context.models, name, keep_alive)
         opening = self._held.enter_async_context(leasing)
-        return await while_connected(self._receive, opening)
+        return await responses.while_connected(self._receive, opening)
 
     async def translate(
         self, parts: Sized, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -87,7 +81,7 @@ class Serving:
         return work(*args, **kwargs)
 
     async def respond(
-        self, model: Backend, exchange: Exchange, stream: StreamFormat | None = None
+        self, model: Backend, exchange: Exchange, stream: responses.StreamFormat | None = None
     ) -> Response:
         """The response with the whole answer, or a stream of it in a format.
 
@@ -96,10 +90,10 @@ class Serving:
         """
         headers = self._options.response_headers
         if stream is None:
-            body = await while_connected(self._receive, self.whole(model, exchange))
-            return JsonResponse(body, headers=headers)
+            body = await responses.while_connected(self._receive, self.whole(model, exchange))
+            return responses.JsonResponse(body, headers=headers)
         keepalive = self._context.settings.keepalive
-        return EventStreamResponse(
+        return responses.EventStreamResponse(
             lambda: self.frames(model, exchange), _logged, keepalive, stream, headers
         )
 
@@ -112,7 +106,7 @@ class Serving:
         return exchange.answer.whole(generations)
 
     @asynccontextmanager
-    async def frames(self, model: Backend, exchange: Exchange) -> AsyncGenerator[Frames]:
+    async def frames(self, model: Backend, exchange: Exchange) -> AsyncGenerator[responses.Frames]:
         """The frames of the answer; leaving the context stops the work."""
         async with self._held:
             if exchange.progress is None:
@@ -133,7 +127,7 @@ class Serving:
         await self._context.meter.check_tokens()
         counting = model.count_session_tokens(exchange.session)
         try:
-            return await while_connected(self._receive, counting)
+            return await responses.while_connected(self._receive, counting)
         except ContextFullError as error:
             raise to_api_error(error, model.info.context_size) from error
 
@@ -239,7 +233,7 @@ async def _choices(
             return
 
 
-async def _reported(frames: Frames, info: ModelInfo) -> AsyncGenerator[str]:
+async def _reported(frames: responses.Frames, info: ModelInfo) -> AsyncGenerator[str]:
     """The frames; a context that filled up is reported with the model's context size."""
     try:
         async for text in frames:

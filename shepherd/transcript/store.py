@@ -11,24 +11,7 @@ from msgspec.structs import replace
 
 from shepherd.errors import SessionError
 from shepherd.messages import Message, Role, message_to_json
-from shepherd.transcript.records import (
-    VERSION,
-    Branched,
-    Change,
-    Cleared,
-    Compacted,
-    Header,
-    MessageAdded,
-    MessagesEvicted,
-    SavedSession,
-    SettingChanged,
-    change_line,
-    header_line,
-    now,
-    parse_first_line,
-    parse_session,
-    with_version,
-)
+from shepherd.transcript import records
 from shepherd.transcript.storage import SessionFiles, SessionLog, SessionStorage
 
 
@@ -44,7 +27,7 @@ class Transcript:
     """
 
     def __init__(
-        self, storage: SessionStorage, header: Header, on_failure: Callable[[str], None]
+        self, storage: SessionStorage, header: records.Header, on_failure: Callable[[str], None]
     ) -> None:
         self.name = storage.name(header.id)
         self.header = header
@@ -58,7 +41,7 @@ class Transcript:
     @classmethod
     def reopen(
         cls, storage: SessionStorage, id: str, on_failure: Callable[[str], None]
-    ) -> tuple["Transcript", SavedSession]:
+    ) -> tuple["Transcript", records.SavedSession]:
         """Continue the session `id`; an incomplete last line is removed.
 
         Raises SessionError if it is open in another process or can't be read.
@@ -66,7 +49,7 @@ class Transcript:
         log = storage.open(id, on_failure)
         try:
             data = log.read()
-            saved = parse_session(storage.name(id), data)
+            saved = records.parse_session(storage.name(id), data)
             if saved.sound_bytes < len(data):
                 log.cut(saved.sound_bytes)
         except BaseException:
@@ -79,24 +62,24 @@ class Transcript:
 
     def message_added(self, message: Message) -> None:
         self._numbers.append(self._next)
-        self._write(MessageAdded(self._next, message_to_json(message)))
+        self._write(records.MessageAdded(self._next, message_to_json(message)))
         self._next += 1
 
     def messages_evicted(self, ranges: Sequence[range]) -> None:
         to_remove = {i for r in ranges for i in r}
         evicted = tuple(n for i, n in enumerate(self._numbers) if i in to_remove and n is not None)
         self._numbers = [n for i, n in enumerate(self._numbers) if i not in to_remove]
-        self._write(MessagesEvicted(evicted))
+        self._write(records.MessagesEvicted(evicted))
 
     def cleared(self) -> None:
         self._numbers.clear()
         if self._log is not None:
-            self._write(Cleared())
+            self._write(records.Cleared())
 
     def branched(self, number: int, messages: Sequence[int | None], resumed: int | None) -> None:
         self._numbers, self._next = list(messages), number + 1
-        self._need_version(VERSION)
-        self._write(Branched(number, tuple(n for n in messages if n is not None), resumed))
+        self._need_version(records.VERSION)
+        self._write(records.Branched(number, tuple(n for n in messages if n is not None), resumed))
 
     def compacted(self, ranges: Sequence[range], summary: Message) -> None:
         to_remove = [i for r in ranges for i in r]
@@ -104,8 +87,8 @@ class Transcript:
         rest = [n for i, n in enumerate(self._numbers) if i not in to_remove]
         place = ranges[0].start
         self._numbers = [*rest[:place], self._next, *rest[place:]]
-        self._need_version(VERSION)
-        self._write(Compacted(self._next, replaced, message_to_json(summary)))
+        self._need_version(records.VERSION)
+        self._write(records.Compacted(self._next, replaced, message_to_json(summary)))
         self._next += 1
 
     def system_message_changed(self, text: str) -> None:
@@ -128,7 +111,7 @@ class Transcript:
         else:
             self._release()
 
-    def _adopt(self, log: SessionLog, saved: SavedSession) -> None:
+    def _adopt(self, log: SessionLog, saved: records.SavedSession) -> None:
         self._log = log
         self._numbers = list(saved.numbers)
         self._next = saved.next_number
@@ -139,7 +122,7 @@ class Transcript:
         if self._log is None:
             self.header = replace(self.header, **{name: value})
         else:
-            self._write(SettingChanged(name, value))
+            self._write(records.SettingChanged(name, value))
 
     def _need_version(self, version: int) -> None:
         """Raise the version in the header, so that an older Shepherd refuses the session."""
@@ -147,17 +130,19 @@ class Transcript:
         if self._log is None or before.version >= version:
             return
         try:
-            self._log.replace_header(lambda line: with_version(line, before.version, version))
+            self._log.replace_header(
+                lambda line: records.with_version(line, before.version, version)
+            )
         except (OSError, SessionError) as error:
             self._fail(error)
 
-    def _write(self, change: Change) -> None:
+    def _write(self, change: records.Change) -> None:
         if self._closed:
             return
         if self._log is not None:
-            self._append(self._log, change_line(change))
+            self._append(self._log, records.change_line(change))
         else:
-            self._create(change_line(change))
+            self._create(records.change_line(change))
 
     def _create(self, first_line: bytes) -> None:
         try:
@@ -165,7 +150,7 @@ class Transcript:
         except (OSError, SessionError) as error:
             self._fail(error)
             return
-        self._append(self._log, header_line(self.header) + first_line)
+        self._append(self._log, records.header_line(self.header) + first_line)
         if self._closed:
             with suppress(SessionError):  # readers skip a session without lines
                 self._storage.delete(self.header.id)
@@ -215,14 +200,18 @@ class SessionStore:
         self, cwd: Path, model: str, system_message: str, on_failure: Callable[[str], None]
     ) -> Transcript:
         """The transcript of a new session; see `Transcript` for `on_failure`."""
-        header = Header(new_id(datetime.now(UTC)), str(cwd), model, system_message, now())
+        header = records.Header(
+            new_id(datetime.now(UTC)), str(cwd), model, system_message, records.now()
+        )
         return Transcript(self.storage, header, on_failure)
 
-    def reopen(self, id: str, on_failure: Callable[[str], None]) -> tuple[Transcript, SavedSession]:
+    def reopen(
+        self, id: str, on_failure: Callable[[str], None]
+    ) -> tuple[Transcript, records.SavedSession]:
         """Continue a session; `id` as for `find`."""
         return Transcript.reopen(self.storage, self.find(id), on_failure)
 
-    def read(self, id: str) -> SavedSession:
+    def read(self, id: str) -> records.SavedSession:
         """The current state of a session, without locking it; `id` as for `find`."""
         return self._read(self.find(id))
 
@@ -246,7 +235,7 @@ class SessionStore:
         """The ids of the sessions of `cwd`, the newest first, without those that are damaged."""
         for session_id, line in self.storage.headers():
             try:
-                if parse_first_line(session_id, line).cwd == str(cwd):
+                if records.parse_first_line(session_id, line).cwd == str(cwd):
                     yield session_id
             except SessionError:
                 continue  # `shepherd sessions list` shows it, with its error
@@ -288,8 +277,8 @@ class SessionStore:
         self.storage.delete(session_id)
         return session_id
 
-    def _read(self, id: str) -> SavedSession:
-        return parse_session(self.storage.name(id), self.storage.read(id))
+    def _read(self, id: str) -> records.SavedSession:
+        return records.parse_session(self.storage.name(id), self.storage.read(id))
 
     def _is_empty(self, id: str) -> bool:
         """Whether it has no message; False if unreadable, and opening it then reports the error."""
@@ -298,7 +287,7 @@ class SessionStore:
         except SessionError:
             return False
 
-    def _summary(self, id: str, saved: SavedSession) -> SessionSummary:
+    def _summary(self, id: str, saved: records.SavedSession) -> SessionSummary:
         users = (m.content or m.plain_text for m in saved.messages if m.role is Role.USER)
         return SessionSummary(
             id=saved.id,

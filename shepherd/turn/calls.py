@@ -10,17 +10,8 @@ from msgspec.structs import replace
 
 from shepherd.backends.base import Backend
 from shepherd.errors import ShepherdError
-from shepherd.events import (
-    Event,
-    Failure,
-    FinishReason,
-    Notice,
-    PlanUpdate,
-    Stats,
-)
-from shepherd.events import (
-    ToolResult as ToolResultEvent,
-)
+from shepherd.events import Event, Failure, FinishReason, Notice, PlanUpdate, Stats
+from shepherd.events import ToolResult as ToolResultEvent
 from shepherd.messages import INTERRUPTED, Message, ToolCall
 from shepherd.session import Session
 from shepherd.tasks import end_tasks

@@ -7,15 +7,7 @@ from msgspec import Struct, field
 
 from shepherd.backends.base import Observer
 from shepherd.errors import ShepherdError
-from shepherd.events import (
-    Event,
-    EventCallback,
-    FinishReason,
-    Stats,
-    Text,
-    Thinking,
-    ignore_events,
-)
+from shepherd.events import Event, EventCallback, FinishReason, Stats, Text, Thinking, ignore_events
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.deferred import open_call

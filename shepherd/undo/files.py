@@ -12,12 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from shepherd.config.files import Attributes, replace_at
-from shepherd.tools.files.opening import (
-    enter_directory,
-    open_directory,
-    open_parent,
-    open_regular_at,
-)
+from shepherd.tools.files import opening
 from shepherd.tools.paths import reason
 from shepherd.tools.permissions.content import is_key
 from shepherd.undo.store import ABSENT, FileState, Kind, UndoStore
@@ -91,7 +86,7 @@ class KeptFiles:
     def _capture(self, path: Path) -> FileState:
         """The state of the resolved `path`, whose last part may be a link."""
         try:
-            directory = open_parent(path)
+            directory = opening.open_parent(path)
         except (FileNotFoundError, NotADirectoryError):
             return ABSENT
         except OSError as error:
@@ -120,7 +115,7 @@ class KeptFiles:
             return unkept(status, f"it is larger than {self._max_bytes:,} bytes")
         if self._protects(path):
             return unkept(status, SECRET)
-        with os.fdopen(open_regular_at(directory, path.name), "rb") as file:
+        with os.fdopen(opening.open_regular_at(directory, path.name), "rb") as file:
             data = file.read(self._max_bytes + 1)
         if len(data) > self._max_bytes:
             return unkept(status, "it grows while it is read")
@@ -153,11 +148,11 @@ def _restore(path: Path, state: FileState, data: bytes) -> str:
     """Give `path` this state; returns the reason if it can't have it. Raises OSError."""
     if state.kind is Kind.ABSENT:
         try:
-            directory = open_parent(path)
+            directory = opening.open_parent(path)
         except (FileNotFoundError, NotADirectoryError):
             return ""  # without its directory, the path is absent already
     else:
-        directory = open_directory(path.parent, create=True)
+        directory = opening.open_directory(path.parent, create=True)
     try:
         return _restore_at(directory, path.name, state, data)
     finally:
@@ -209,7 +204,7 @@ def _link(directory: int, name: str, target: str) -> None:
 
 def _change_mode(directory: int, name: str, mode: int) -> None:
     """Set the mode of the directory `name`, never that of a link's target."""
-    descriptor = enter_directory(directory, name)
+    descriptor = opening.enter_directory(directory, name)
     try:
         os.fchmod(descriptor, mode)
     finally:

@@ -16,14 +16,7 @@ from shepherd.tools.text import one_line, pluralize, valid_text
 from shepherd.undo.files import KeptFiles
 from shepherd.undo.log import ChangeLog, MoveResult, Step, net_entries
 from shepherd.undo.scan import Scanner, TooLargeError
-from shepherd.undo.store import (
-    Change,
-    ChangeKind,
-    Entry,
-    FileState,
-    Kind,
-    UndoStore,
-)
+from shepherd.undo.store import Change, ChangeKind, Entry, FileState, Kind, UndoStore
 
 MAX_LABEL = 60
 MAX_NAMES = 20

@@ -25,10 +25,7 @@ from shepherd.conversation.conversation import Conversation
 from shepherd.errors import ShepherdError, UsageError
 from shepherd.knowledge.commands import parse_line
 from shepherd.messages import Message, ToolCall
-from shepherd.tools.permissions.approval import (
-    Approval,
-    Choice,
-)
+from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.plan import ASCII_SIGNS, PLAN_TOOLS

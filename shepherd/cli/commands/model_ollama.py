@@ -7,15 +7,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
+from shepherd.backends.api import ollama_models
 from shepherd.backends.api.http.client import new_http
 from shepherd.backends.api.ollama import OllamaAdapter
-from shepherd.backends.api.ollama_models import (
-    LocalModel,
-    ModelDetails,
-    OllamaManager,
-    PullProgress,
-    pull_on,
-)
 from shepherd.backends.connect import endpoint_of
 from shepherd.catalog.discovery import DEFAULT_URL, adding_command, ollama_url
 from shepherd.cli.commands.output import MIB, note, show, show_rows, show_table, size_text
@@ -41,12 +35,14 @@ def provider_called(name: str, book: ProviderBook, env: Mapping[str, str]) -> Pr
 
 
 @asynccontextmanager
-async def managing(provider: Provider, book: ProviderBook) -> AsyncGenerator[OllamaManager, None]:
+async def managing(
+    provider: Provider, book: ProviderBook
+) -> AsyncGenerator[ollama_models.OllamaManager, None]:
     """The manager of the models of a provider of type `ollama`; raises ConfigError."""
     endpoint = endpoint_of(provider, book)
     headers = {**OllamaAdapter().auth(endpoint.api_key), **endpoint.headers}
     async with new_http(endpoint) as client:
-        yield OllamaManager(client, endpoint.base_url, headers, name=provider.name)
+        yield ollama_models.OllamaManager(client, endpoint.base_url, headers, name=provider.name)
 
 
 T = TypeVar("T")
@@ -110,14 +106,14 @@ class OllamaModels:
         self._call(lambda manager: manager.unload(model))
         note(f"{model} is no longer in the memory of {self._name}.")
 
-    def _context(self, details: ModelDetails) -> str:
+    def _context(self, details: ollama_models.ModelDetails) -> str:
         size = self._provider.context_size or details.context_size
         if not size:
             return ""
         more = f" (it could take {details.trained_context:,})"
         return f"{size:,} tokens" + (more if details.trained_context > size else "")
 
-    def _call(self, ask: Callable[[OllamaManager], Awaitable[T]]) -> T:
+    def _call(self, ask: Callable[[ollama_models.OllamaManager], Awaitable[T]]) -> T:
         async def call() -> T:
             async with managing(self._provider, self._book) as manager:
                 return await ask(manager)
@@ -125,18 +121,18 @@ class OllamaModels:
         return asyncio.run(call())
 
 
-async def _pull(manager: OllamaManager, model: str) -> None:
+async def _pull(manager: ollama_models.OllamaManager, model: str) -> None:
     """Make the server fetch a model, and show the progress."""
     bars = _PullBars()
     try:
-        async with aclosing(pull_on(manager, model)) as steps:
+        async with aclosing(ollama_models.pull_on(manager, model)) as steps:
             async for step in steps:
                 bars.show(step)
     finally:
         bars.close()
 
 
-def _row(model: LocalModel) -> tuple[str, ...]:
+def _row(model: ollama_models.LocalModel) -> tuple[str, ...]:
     return (
         model.name,
         "in the cloud" if model.remote_host else size_text(model.size),
@@ -156,7 +152,7 @@ class _PullBars:
         self._digest = ""
         self._bar: Any = None  # huggingface_hub's types are incomplete
 
-    def show(self, step: PullProgress) -> None:
+    def show(self, step: ollama_models.PullProgress) -> None:
         """Show one step."""
         if not step.total:
             self.close()
@@ -172,7 +168,7 @@ class _PullBars:
         if self._bar is not None:
             self._bar.update(step.completed - self._bar.n)
 
-    def _begin(self, step: PullProgress) -> None:
+    def _begin(self, step: ollama_models.PullProgress) -> None:
         self.close()
         self._digest = step.digest
         if not self._is_terminal:

@@ -9,16 +9,8 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.raw.lines import LineLimits
+from shepherd.server.wire import fields
 from shepherd.server.wire.content import Prompts, prompts_of
-from shepherd.server.wire.fields import (
-    Events,
-    GrammarFields,
-    ModelName,
-    StreamOptions,
-    choice_count,
-    in_range,
-    token_limit,
-)
 from shepherd.server.wire.sampling import DecodingFields
 from shepherd.session import Infill, RawPrompt, Session
 
@@ -26,11 +18,11 @@ MAX_FILES = 1000
 MAX_FIELDS = 64
 
 
-class RawRequest(DecodingFields, GrammarFields):
+class RawRequest(DecodingFields, fields.GrammarFields):
     """How a prompt is continued, in the fields that both APIs have."""
 
-    model: ModelName = None
-    stream: Events = None
+    model: fields.ModelName = None
+    stream: fields.Events = None
 
     def session(self, logprobs: int | None) -> Session:
         """A session without its prompt; raises ApiError for fields that exclude each other."""
@@ -42,7 +34,7 @@ class RawRequest(DecodingFields, GrammarFields):
 
 def raw_token_limit(requested: int | None, default: int) -> int:
     """How many tokens are generated, as `Exchange.max_tokens` has it."""
-    return NO_TOKENS if requested == 0 else token_limit(requested, default)
+    return NO_TOKENS if requested == 0 else fields.token_limit(requested, default)
 
 
 class CompletionRequest(RawRequest):
@@ -64,19 +56,19 @@ class CompletionRequest(RawRequest):
     """Tokens to generate at most; none or -1: as many as fit; 0: none."""
     echo: bool | None = None
     """The text begins with the prompt, whose tokens `logprobs` has too."""
-    logprobs: Annotated[int | None, in_range("logprobs")] = None
+    logprobs: Annotated[int | None, fields.in_range("logprobs")] = None
     """Tell the log probabilities of the tokens, and of so many likeliest ones."""
     n: Annotated[int | None, Field(ge=1)] = None
     """Answers to each prompt, at most `server.max_choices`."""
     best_of: Annotated[int | None, Field(ge=1)] = None
     """Generate so many answers and keep the `n` most likely ones."""
-    stream_options: StreamOptions | None = None
+    stream_options: fields.StreamOptions | None = None
     """`include_usage`: a stream ends with a chunk that has the usage."""
 
     def candidates(self, maximum: int) -> int:
         """How many answers are generated to each prompt; raises ApiError above `maximum`."""
-        count = choice_count(self.n, maximum, "n")
-        best = choice_count(self.best_of or count, maximum, "best_of")
+        count = fields.choice_count(self.n, maximum, "n")
+        best = fields.choice_count(self.best_of or count, maximum, "best_of")
         if best < count:
             raise invalid("best_of", "must not be less than n")
         if best > count and self.stream:
@@ -108,7 +100,7 @@ class LlamaRequest(RawRequest):
     """Answers to each prompt, at most `server.max_choices`."""
     n_probs: Annotated[
         int | None,
-        in_range("logprobs"),
+        fields.in_range("logprobs"),
         Field(validation_alias=AliasChoices("n_probs", "logprobs")),
     ] = None
     """Tell so many of the likeliest tokens at each place."""

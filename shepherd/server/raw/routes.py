@@ -12,14 +12,8 @@ from shepherd.sampling import choice_seed
 from shepherd.server.api import Api
 from shepherd.server.errors import unsupported
 from shepherd.server.exchange import Exchange
+from shepherd.server.raw import model_routes
 from shepherd.server.raw.answers import LlamaCompletion, OpenAiCompletion
-from shepherd.server.raw.model_routes import (
-    DETOKENIZE_PATH,
-    PROPS_PATH,
-    SLOTS_PATH,
-    TOKENIZE_PATH,
-    model_router,
-)
 from shepherd.server.raw.requests import (
     CompletionBody,
     CompletionRequest,
@@ -200,12 +194,12 @@ LLAMACPP = Api(
         COMPLETION_PATH,
         "/completions",
         INFILL_PATH,
-        TOKENIZE_PATH,
-        DETOKENIZE_PATH,
-        PROPS_PATH,
-        SLOTS_PATH,
+        model_routes.TOKENIZE_PATH,
+        model_routes.DETOKENIZE_PATH,
+        model_routes.PROPS_PATH,
+        model_routes.SLOTS_PATH,
         "/apply-template",
     ),
     errors=LlamaErrors(),
-    routers=lambda context: (completion_router(context), model_router(context)),
+    routers=lambda context: (completion_router(context), model_routes.model_router(context)),
 )

@@ -12,14 +12,8 @@ from msgspec.structs import replace
 from shepherd.config.section import ApproveMode
 from shepherd.tools.base import OPENS_SANDBOX, TRAITS, Access, AccessKind, Claim, Traits
 from shepherd.tools.paths import escape_glob
+from shepherd.tools.permissions import defaults
 from shepherd.tools.permissions.content import is_key_file
-from shepherd.tools.permissions.defaults import (
-    default_rules,
-    edits_rules,
-    home_rules,
-    original_names,
-    protected_rules,
-)
 from shepherd.tools.permissions.match import RuleLayer
 from shepherd.tools.permissions.repository import Doubt, RepositoryGuard
 from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule
@@ -81,10 +75,10 @@ class PermissionPolicy:
         self._store = store
         self._repositories = RepositoryGuard(self._cwd)
         stored = store.load() if store else []
-        self._defaults = RuleLayer(default_rules(), self._cwd)
+        self._defaults = RuleLayer(defaults.default_rules(), self._cwd)
         self._edits = RuleLayer(_edits(self._cwd), self._cwd)
         self._own = RuleLayer([*_own_output(spill_dir), *user, *stored], self._cwd)
-        self._protected = RuleLayer(protected_rules(), self._cwd)
+        self._protected = RuleLayer(defaults.protected_rules(), self._cwd)
         self._project = RuleLayer(project, self._cwd)
 
     @property
@@ -308,7 +302,7 @@ class PermissionPolicy:
         rule = self._protected.last(tool, access)
         if rule is not None or access.kind not in (AccessKind.READ, AccessKind.WRITE):
             return rule if rule and rule.decision is Decision.DENY else None
-        for name in original_names(access.target):
+        for name in defaults.original_names(access.target):
             rule = self._protected.last(tool, replace(access, target=name))
             if rule and rule.decision is Decision.DENY:
                 return rule
@@ -321,7 +315,7 @@ class PermissionPolicy:
 
 def _edits(cwd: Path) -> list[Rule]:
     at_home = Path("~").expanduser().resolve().is_relative_to(cwd)
-    return [*edits_rules(), *(home_rules() if at_home else [])]
+    return [*defaults.edits_rules(), *(defaults.home_rules() if at_home else [])]
 
 
 def _names_target(rule: Rule | None) -> bool:

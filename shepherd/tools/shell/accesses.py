@@ -9,27 +9,9 @@ from msgspec.structs import replace
 
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.shell import programs, syntax
 from shepherd.tools.shell.places import Places, directory_accesses, named_words, resolved
-from shepherd.tools.shell.programs import (
-    inner_commands,
-    is_interpreter,
-    reads_program,
-    runs_code,
-    runs_more,
-    writes_files,
-)
 from shepherd.tools.shell.split import split_line
-from shepherd.tools.shell.syntax import (
-    Command,
-    Direction,
-    Redirect,
-    UnreadableError,
-    Word,
-    command_text,
-    expand_glob,
-    is_wide,
-    literal,
-)
 
 _MAX_CLUSTER = 40
 _FRAGMENTS = re.compile(r"[=:,@]+")
@@ -37,7 +19,9 @@ _CODE_FRAGMENTS = re.compile(r"[\s'\"(){}\[\]<>;|&=:,@`$+]+")
 _SHORT_OPTION = re.compile(r"-[A-Za-z0-9]+")
 
 
-def mentioned_files(word: Word, places: Places, *, code: bool, writes: bool) -> Iterator[Access]:
+def mentioned_files(
+    word: syntax.Word, places: Places, *, code: bool, writes: bool
+) -> Iterator[Access]:
     """The files that a word may name; `code` if it may hold a program's text.
 
     They are also written if the program `writes` its arguments. Raises OverflowError if a
@@ -45,7 +29,7 @@ def mentioned_files(word: Word, places: Places, *, code: bool, writes: bool) -> 
     """
     fragments = [word.text, *_fragments(word.text, code=code)]
     for place in places.all:
-        names = [*fragments, *(expand_glob(word, place) if word.glob else ())]
+        names = [*fragments, *(syntax.expand_glob(word, place) if word.glob else ())]
         for access in _mentions(names, places, place):
             yield access
             if writes:
@@ -93,7 +77,7 @@ def line_accesses(line: str, cwd: Path, depth: int = 0) -> list[Access]:
     """The accesses of a line that a shell runs in `cwd`; `depth` counts the enclosing lines."""
     try:
         commands = split_line(line)
-    except UnreadableError:
+    except syntax.UnreadableError:
         commands = None
     if commands is None or depth > _MAX_LINES:
         return _limited([Access(AccessKind.SHELL, line, Claim.OPAQUE), *_rough(line, cwd)], line)
@@ -104,21 +88,21 @@ def line_accesses(line: str, cwd: Path, depth: int = 0) -> list[Access]:
 
 def argv_accesses(argv: Sequence[str], cwd: Path) -> list[Access]:
     """The accesses of a program that is started with these words, without a shell."""
-    command = Command([literal(word) for word in argv])
+    command = syntax.Command([syntax.literal(word) for word in argv])
     return _limited(_command(command, Places(cwd), 0), shlex.join(argv))
 
 
-def _all(commands: Sequence[Command], cwd: Path, depth: int) -> Iterator[Access]:
+def _all(commands: Sequence[syntax.Command], cwd: Path, depth: int) -> Iterator[Access]:
     places = Places(cwd, commands)
     for command in commands:
         yield from _command(command, places, depth)
         places.follow(command)
 
 
-def _command(command: Command, places: Places, depth: int) -> Iterator[Access]:
+def _command(command: syntax.Command, places: Places, depth: int) -> Iterator[Access]:
     claim = Claim.OPAQUE if is_doubtful(command, places) else Claim.EXACT
     if command.words or command.assignments:
-        text = command_text([*command.assignments, *command.words])
+        text = syntax.command_text([*command.assignments, *command.words])
         yield Access(AccessKind.SHELL, text, claim, named_words(command, places))
     elif claim is Claim.OPAQUE:
         yield Access(AccessKind.SHELL, ">", claim)
@@ -128,16 +112,16 @@ def _command(command: Command, places: Places, depth: int) -> Iterator[Access]:
     for redirect in command.redirects:
         yield from _redirect(redirect, places)
     texts = [word.text for word in command.words]
-    code, writes = runs_code(texts), writes_files(texts)
+    code, writes = programs.runs_code(texts), programs.writes_files(texts)
     for word in [*command.words, *command.assignments]:
         yield from mentioned_files(word, places, code=code, writes=writes)
 
 
-def _inner(command: Command, places: Places, depth: int) -> Iterator[Access]:
+def _inner(command: syntax.Command, places: Places, depth: int) -> Iterator[Access]:
     """The commands that a command runs in turn; a line that can't be parsed stays opaque."""
     if command.assignments:
-        yield Access(AccessKind.SHELL, command_text(command.words), Claim.MENTION)
-    for inner in inner_commands([word.text for word in command.words]):
+        yield Access(AccessKind.SHELL, syntax.command_text(command.words), Claim.MENTION)
+    for inner in programs.inner_commands([word.text for word in command.words]):
         if isinstance(inner, str):
             for access in line_accesses(inner, places.all[0], depth + 1):
                 claim = Claim.OPAQUE if access.claim is Claim.OPAQUE else Claim.MENTION
@@ -146,16 +130,16 @@ def _inner(command: Command, places: Places, depth: int) -> Iterator[Access]:
             yield Access(AccessKind.SHELL, shlex.join(inner), Claim.MENTION)
 
 
-def _redirect(redirect: Redirect, places: Places) -> Iterator[Access]:
+def _redirect(redirect: syntax.Redirect, places: Places) -> Iterator[Access]:
     if not opens_file(redirect):
         return
     for place in places.all:
         path = resolved(redirect.target, place)
         if path is None:
             continue
-        if redirect.direction is not Direction.WRITE:
+        if redirect.direction is not syntax.Direction.WRITE:
             yield Access(AccessKind.READ, str(path))
-        if redirect.direction is not Direction.READ:
+        if redirect.direction is not syntax.Direction.READ:
             yield Access(AccessKind.WRITE, str(path))
 
 
@@ -241,7 +225,7 @@ def changes_shell(words: Sequence[str]) -> bool:
     )
 
 
-def is_doubtful(command: Command, places: Places) -> bool:
+def is_doubtful(command: syntax.Command, places: Places) -> bool:
     """Whether the command may do more than a rule for its words covers."""
     words = [word.text for word in command.words]
     return (
@@ -259,25 +243,25 @@ def is_doubtful(command: Command, places: Places) -> bool:
         or any(is_setting(word.text, command.program) for word in command.assignments)
         or changes_shell(words)
         or may_become_option(command.words)
-        or (bool(words) and runs_more(words))
+        or (bool(words) and programs.runs_more(words))
     )
 
 
-def opens_file(redirect: Redirect) -> bool:
+def opens_file(redirect: syntax.Redirect) -> bool:
     """Whether a redirection opens a file, other than harmless devices."""
     return redirect.target.text not in _HARMLESS_TARGETS
 
 
-def _is_static(word: Word) -> bool:
-    return not word.dynamic and not is_wide(word)
+def _is_static(word: syntax.Word) -> bool:
+    return not word.dynamic and not syntax.is_wide(word)
 
 
-def _is_file(word: Word) -> bool:
+def _is_file(word: syntax.Word) -> bool:
     """Whether a redirection's target is a single file that bash does not treat as a connection."""
     return not word.dynamic and not word.glob and not word.text.startswith(_CONNECTIONS)
 
 
-def _program_is_uncertain(command: Command) -> bool:
+def _program_is_uncertain(command: syntax.Command) -> bool:
     """Whether a wildcard stands for the program, or its name looks like an assignment."""
     if not command.words:
         return bool(command.assignments)  # they change the shell for later commands
@@ -287,14 +271,16 @@ def _program_is_uncertain(command: Command) -> bool:
     return program.glob or program.tilde or not program.text or "=" in program.text
 
 
-def _runs_its_input(command: Command) -> bool:
+def _runs_its_input(command: syntax.Command) -> bool:
     """Whether a program may run its input as code, which no rule can check."""
     if command.fed and command.program not in _TAKES_TEXT:
         return True
     if command.program in _TAKES_ARGUMENTS:
         return True
-    reads = any(redirect.direction is not Direction.WRITE for redirect in command.redirects)
-    return (command.piped or reads) and reads_program([word.text for word in command.words])
+    reads = any(redirect.direction is not syntax.Direction.WRITE for redirect in command.redirects)
+    return (command.piped or reads) and programs.reads_program(
+        [word.text for word in command.words]
+    )
 
 
 def _names_relative_program(words: Sequence[str]) -> bool:
@@ -303,11 +289,12 @@ def _names_relative_program(words: Sequence[str]) -> bool:
         return False
     if "/" in words[0]:
         return not words[0].startswith("/")
-    if is_interpreter(words[0]):
+    if programs.is_interpreter(words[0]):
         return any(not word.startswith(("-", "/")) for word in words[1:])
-    inner = [command for command in inner_commands(words) if not isinstance(command, str)]
+    inner = [command for command in programs.inner_commands(words) if not isinstance(command, str)]
     return any(
-        is_interpreter(command[0]) or command[0].startswith(("./", "../")) for command in inner
+        programs.is_interpreter(command[0]) or command[0].startswith(("./", "../"))
+        for command in inner
     )
 
 
@@ -334,7 +321,7 @@ _FLAGS = {
 """Options that never read a following `--` as their value."""
 
 
-def may_become_option(words: Sequence[Word]) -> bool:
+def may_become_option(words: Sequence[syntax.Word]) -> bool:
     """Whether a wildcard of the command may match a file whose name is read as an option.
 
     Only the text of the wildcard counts, because its matches may change before the command runs.
@@ -349,7 +336,7 @@ def may_become_option(words: Sequence[Word]) -> bool:
     )
 
 
-def _names_file(word: Word, program: str, *, behind: bool) -> bool:
+def _names_file(word: syntax.Word, program: str, *, behind: bool) -> bool:
     if program == "git":
         return behind
     if behind and program in _FILES:
@@ -360,13 +347,13 @@ def _names_file(word: Word, program: str, *, behind: bool) -> bool:
     return "/" in fixed or program in _FILES
 
 
-def _fixed_part(word: Word) -> str:
+def _fixed_part(word: syntax.Word) -> str:
     """The text before the first wildcard."""
     ends = [index for index, char in enumerate(word.outline) if char in "*?["]
     return word.text[: min(ends, default=len(word.text))]
 
 
-def _behind_dashes(words: Sequence[Word], flags: frozenset[str]) -> int:
+def _behind_dashes(words: Sequence[syntax.Word], flags: frozenset[str]) -> int:
     """The index of the `--` that ends the options; the number of words if there is none."""
     for index, word in enumerate(words):
         if word.text != "--" or index == 0:

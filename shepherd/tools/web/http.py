@@ -16,14 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult, Traits
 from shepherd.tools.text import one_line, plain_text, pluralize
-from shepherd.tools.web.urls import (
-    network_access,
-    origin,
-    parse_url,
-    port_of,
-    refuse_private,
-    resolve_host,
-)
+from shepherd.tools.web import urls
 
 if TYPE_CHECKING:
     import httpx
@@ -133,14 +126,14 @@ async def _exchanged(
 
 
 def _first_line(method: str, url: str) -> str:
-    return f"{method} {parse_url(url)}"
+    return f"{method} {urls.parse_url(url)}"
 
 
 def _accesses(text: str, context: ToolContext) -> list[Access]:
-    url = parse_url(text)
+    url = urls.parse_url(text)
     if not context.allow_private_hosts:
-        refuse_private(url.host)
-    return [network_access(url)]
+        urls.refuse_private(url.host)
+    return [urls.network_access(url)]
 
 
 def _is_json(text: str) -> bool:
@@ -251,7 +244,7 @@ async def exchange(request: Request, context: ToolContext) -> Reply:
     """
     import httpx
 
-    context.require(network_access(parse_url(request.url)))
+    context.require(urls.network_access(urls.parse_url(request.url)))
     ssl_context = await asyncio.to_thread(httpx.create_ssl_context)
     for _ in range(_MAX_REDIRECTS + 1):
         reply = await _exchange_once(request, context, ssl_context)
@@ -260,7 +253,7 @@ async def exchange(request: Request, context: ToolContext) -> Reply:
             return reply
         await permit(hop, request.url, context)
         request = hop
-    raise ToolError(f"too many redirects from {parse_url(request.url).host}")
+    raise ToolError(f"too many redirects from {urls.parse_url(request.url).host}")
 
 
 async def _exchange_once(
@@ -272,9 +265,9 @@ async def _exchange_once(
     """
     import httpx
 
-    url = parse_url(request.url)
-    addresses = await resolve_host(
-        url.host, port_of(url), allow_private=context.allow_private_hosts
+    url = urls.parse_url(request.url)
+    addresses = await urls.resolve_host(
+        url.host, urls.port_of(url), allow_private=context.allow_private_hosts
     )
     problem: Exception | None = None
     for address in addresses:
@@ -346,10 +339,10 @@ def following(request: Request, reply: Reply) -> Request | None:
     """
     if reply.status not in _REDIRECTS or not reply.location:
         return None
-    here = parse_url(request.url)
+    here = urls.parse_url(request.url)
     there = _joined(here, reply.location)
     keeps_method = reply.status in (307, 308) or request.method in _SAFE
-    same_origin = origin(here) == origin(there)
+    same_origin = urls.origin(here) == urls.origin(there)
     downgrade = here.scheme == "https" and there.scheme == "http"
     if not same_origin:
         changes_something = request.body or request.method not in _SAFE
@@ -370,11 +363,11 @@ async def permit(request: Request, origin_url: str, context: ToolContext) -> Non
     The approved origin needs no further approval, nor does the same host by https instead of
     http. Raises ToolError with the host's name if the rules or the user deny the access.
     """
-    here, there = parse_url(origin_url), parse_url(request.url)
-    access = network_access(there)
+    here, there = urls.parse_url(origin_url), urls.parse_url(request.url)
+    access = urls.network_access(there)
     try:
         if not context.allow_private_hosts:
-            refuse_private(there.host)
+            urls.refuse_private(there.host)
         if context.denies(access):
             raise ToolError("denied by rule")
         if request.method not in _SAFE or not _is_covered(here, there):
@@ -384,14 +377,18 @@ async def permit(request: Request, origin_url: str, context: ToolContext) -> Non
 
 
 def _is_covered(here: "httpx.URL", there: "httpx.URL") -> bool:
-    upgrade = origin(here) == ("http", here.host, 80) and origin(there) == ("https", here.host, 443)
-    return upgrade or origin(here) == origin(there)
+    upgrade = urls.origin(here) == ("http", here.host, 80) and urls.origin(there) == (
+        "https",
+        here.host,
+        443,
+    )
+    return upgrade or urls.origin(here) == urls.origin(there)
 
 
 def _joined(here: "httpx.URL", location: str) -> "httpx.URL":
     import httpx
 
     try:
-        return parse_url(str(here.join(location)))
+        return urls.parse_url(str(here.join(location)))
     except (httpx.InvalidURL, ValueError) as error:
         raise ToolError(f"{here.host} redirects to a bad URL") from error

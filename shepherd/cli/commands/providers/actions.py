@@ -13,13 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from shepherd.cli.commands.output import note, show
-from shepherd.cli.commands.providers.view import (
-    HOW_TO_ADD,
-    details,
-    key_advice,
-    run_test,
-    summary,
-)
+from shepherd.cli.commands.providers import view
 from shepherd.cli.request import load_settings
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.load import load_config
@@ -141,11 +135,13 @@ async def list_providers(console: Console, overrides: Mapping[str, object]) -> i
     width = max((len(p.name) for p in providers), default=0)
     for one in providers:
         star = "*" if one.name == current else " "
-        console.show(f"{star} {one.name:<{width}}  {await asyncio.to_thread(summary, one, book)}")
+        console.show(
+            f"{star} {one.name:<{width}}  {await asyncio.to_thread(view.summary, one, book)}"
+        )
     for warning in book.warnings():
         console.tell(warning)
     if not providers:
-        console.tell(f"No providers yet; add one: `{HOW_TO_ADD}`.")
+        console.tell(f"No providers yet; add one: `{view.HOW_TO_ADD}`.")
     if not current:
         console.tell(f"{config.model.name} answers, in this process.")
     return 0
@@ -154,7 +150,7 @@ async def list_providers(console: Console, overrides: Mapping[str, object]) -> i
 async def show_provider(console: Console, name: str) -> int:
     """Show the stored properties of a provider without a request to it."""
     provider = console.book.pick(name)
-    for key, text in await asyncio.to_thread(details, provider, console.book):
+    for key, text in await asyncio.to_thread(view.details, provider, console.book):
         console.show(f"{key:<13} {text}")
     return 0
 
@@ -197,7 +193,7 @@ async def use_provider(console: Console, selector: str) -> int:
 
 async def test_provider(console: Console, selector: str) -> int:
     """Request the provider's models and its context size."""
-    return await run_test(console.book.pick(selector), console.book, console.show)
+    return await view.run_test(console.book.pick(selector), console.book, console.show)
 
 
 async def remove_provider(console: Console, name: str) -> int:
@@ -241,7 +237,7 @@ async def _key_to_store(
 
 
 async def _key_advice(provider: Provider, book: ProviderBook) -> str:
-    return await asyncio.to_thread(key_advice, provider, book)
+    return await asyncio.to_thread(view.key_advice, provider, book)
 
 
 def _tell(console: Console, *sentences: str) -> None:

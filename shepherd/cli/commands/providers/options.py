@@ -12,13 +12,7 @@ import typer
 from msgspec import Struct
 from typer.main import get_command
 
-from shepherd.cli.commands.arguments import (
-    FieldOption,
-    FieldOptions,
-    ValueCommand,
-    pairs,
-    with_option_groups,
-)
+from shepherd.cli.commands import arguments
 from shepherd.cli.commands.providers import actions
 from shepherd.cli.commands.providers.actions import Action, Console
 from shepherd.cli.request import overrides_of
@@ -64,12 +58,12 @@ class ProviderOptions(Struct, frozen=True, kw_only=True):
     use_it: Annotated[bool, typer.Option("--use", help="Let it answer from now on, too.")] = False
     settings: Annotated[
         Mapping[str, object],
-        FieldOptions(
+        arguments.FieldOptions(
             _FIELDS.get,
-            FieldOption("model", names="--model -m"),
+            arguments.FieldOption("model", names="--model -m"),
             *("context_size", "output_limit", "priority", "dialect"),
             *("requests_per_minute", "tokens_per_minute", "effort"),
-            FieldOption("ask", names="--ask/--no-ask"),
+            arguments.FieldOption("ask", names="--ask/--no-ask"),
         ),
     ]
 
@@ -82,7 +76,7 @@ class ProviderOptions(Struct, frozen=True, kw_only=True):
             "base_url": urls[0] if len(urls) == 1 else "",
             "base_urls": urls if len(urls) > 1 else [],
             "api_key": f"{ENVIRONMENT}{self.api_key_env}" if self.api_key_env else "",
-            "headers": {k: v.strip() for k, v in pairs("--header", self.header).items()},
+            "headers": {k: v.strip() for k, v in arguments.pairs("--header", self.header).items()},
         }
 
 
@@ -93,7 +87,7 @@ class UpstreamOptions(Struct, frozen=True, kw_only=True):
 
     settings: Annotated[
         Mapping[str, object],
-        FieldOptions(_FIELDS.get, "check_seconds", "affinity_factor", "affinity_slack"),
+        arguments.FieldOptions(_FIELDS.get, "check_seconds", "affinity_factor", "affinity_slack"),
     ]
 
 
@@ -104,17 +98,17 @@ class TensorrtOptions(Struct, frozen=True, kw_only=True):
 
     settings: Annotated[
         Mapping[str, object],
-        FieldOptions(
+        arguments.FieldOptions(
             _FIELDS.get,
             *("tokenizer", "tensor_parallel", "pipeline_parallel", "gpu_memory"),
             *("max_batch_size", "guided_decoding"),
-            FieldOption("trust_remote_code", names="--trust-remote-code"),
+            arguments.FieldOption("trust_remote_code", names="--trust-remote-code"),
         ),
     ]
 
 
 @provider.command("add")
-@with_option_groups
+@arguments.with_option_groups
 def add(
     name: Name, options: ProviderOptions, upstreams: UpstreamOptions, tensorrt: TensorrtOptions
 ) -> Action:
@@ -143,7 +137,7 @@ def show(name: Name) -> Action:
     return partial(actions.show_provider, name=name)
 
 
-@provider.command("set", cls=ValueCommand)
+@provider.command("set", cls=arguments.ValueCommand)
 def set_(
     name: Name,
     key: Annotated[str, typer.Argument(help="model, base-url, api-key, context-size …")],

@@ -11,28 +11,11 @@ from shepherd.errors import ToolError
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.boxes.box import Report, Spares, ignore_refusals, preparation
 from shepherd.tools.sandbox.helpers import HelperKind
+from shepherd.tools.sandbox.inside import native
 from shepherd.tools.sandbox.inside.enclose import enclose
-from shepherd.tools.sandbox.inside.native import (
-    EXECUTE,
-    READ,
-    READ_DIRECTORY,
-    USE,
-    WRITE,
-    WRITE_FILE,
-    version,
-)
 from shepherd.tools.sandbox.profile import SHARED_MEMORY, Profile, resource_limits
 from shepherd.tools.sandbox.seccomp import FilterOptions, Network, filter_for_this_machine
-from shepherd.tools.sandbox.view.layout import (
-    Mount,
-    MountKind,
-    check_cwd,
-    check_root,
-    hidden_paths,
-    mounts,
-    protected_paths,
-    visible_mounts,
-)
+from shepherd.tools.sandbox.view import layout
 from shepherd.tools.sandbox.view.private import PrivateFiles, boxed_environment
 from shepherd.tools.sandbox.view.toolchains import home_tools, real
 
@@ -43,27 +26,32 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 _TRUNCATION, _SIGNALS = 3, 6  # the first version of Landlock that covers each right
 
 
-def box_rights(visible: Iterable[Mount]) -> Rights:
+def box_rights(visible: Iterable[layout.Mount]) -> Rights:
     """The rights in a new file system, whose mounts already make paths read-only."""
-    writable = [str(m.target) for m in visible if m.kind is MountKind.WRITE]
-    places = [(path, WRITE) for path in (*writable, "/dev/shm")]
-    return [("/", READ), ("/dev", USE), ("/proc", READ | WRITE_FILE), *places]
+    writable = [str(m.target) for m in visible if m.kind is layout.MountKind.WRITE]
+    places = [(path, native.WRITE) for path in (*writable, "/dev/shm")]
+    return [
+        ("/", native.READ),
+        ("/dev", native.USE),
+        ("/proc", native.READ | native.WRITE_FILE),
+        *places,
+    ]
 
 
 def bare_rights(
-    visible: Iterable[Mount], protected: Collection[Path], hidden: Collection[Path]
+    visible: Iterable[layout.Mount], protected: Collection[Path], hidden: Collection[Path]
 ) -> Rights:
     """The rights without mounts; a right on a directory applies to everything in it.
 
     So a directory that contains a protected or hidden path gets no rights, but its other entries
     do. Nothing can be created or removed in such a directory.
     """
-    rights = [(f"/dev/{name}", USE) for name in _DEVICES]
-    rights.append(("/proc", READ))
+    rights = [(f"/dev/{name}", native.USE) for name in _DEVICES]
+    rights.append(("/proc", native.READ))
     protected_names, hidden_names = {*map(str, protected)}, {*map(str, hidden)}
     for mount in visible:
-        if mount.kind is not MountKind.LINK:
-            right = READ if mount.kind is MountKind.READ else WRITE
+        if mount.kind is not layout.MountKind.LINK:
+            right = native.READ if mount.kind is layout.MountKind.READ else native.WRITE
             rights += _grants(str(mount.source), right, protected_names, hidden_names)
     return rights
 
@@ -73,14 +61,14 @@ def _grants(
 ) -> Iterator[tuple[str, int]]:
     if path in hidden_names:
         return
-    right = READ if path in protected_names else right
-    special = hidden_names if right == READ else hidden_names | protected_names
+    right = native.READ if path in protected_names else right
+    special = hidden_names if right == native.READ else hidden_names | protected_names
     prefix = f"{path}/"
     below = {other for other in special if other.startswith(prefix)}
     if not below:
         yield path, right
         return
-    yield path, READ_DIRECTORY | EXECUTE
+    yield path, native.READ_DIRECTORY | native.EXECUTE
     names = {other.removeprefix(prefix).partition("/")[0] for other in below}
     with os.scandir(path) as entries:
         for entry in entries:
@@ -150,7 +138,7 @@ class Landlock(_Enclosure):
     def _orders(
         self, profile: Profile, private: PrivateFiles, environment: Mapping[str, str]
     ) -> dict[str, object]:
-        visible = mounts(profile, private, environment)
+        visible = layout.mounts(profile, private, environment)
         network = Network.INTERNET if profile.network else Network.OWN
         return {
             "mounts": [(int(m.kind), str(m.target), str(m.source)) for m in visible],
@@ -178,15 +166,17 @@ class BareLandlock(_Enclosure):
     def _orders(
         self, profile: Profile, private: PrivateFiles, environment: Mapping[str, str]
     ) -> dict[str, object]:
-        abi = version()
+        abi = native.version()
         if abi < _TRUNCATION:
             raise ToolError("Landlock without namespaces needs Linux 6.2 or newer")
-        check_root(real(profile.root))
-        visible = visible_mounts(profile, private, environment)
-        check_cwd(profile, visible)
+        layout.check_root(real(profile.root))
+        visible = layout.visible_mounts(profile, private, environment)
+        layout.check_cwd(profile, visible)
         network = Network.INTERNET if profile.network else Network.NONE
         options = FilterOptions(network, bare=True, signals=abi >= _SIGNALS)
         return {
-            "rights": bare_rights(visible, protected_paths(profile), hidden_paths(profile)),
+            "rights": bare_rights(
+                visible, layout.protected_paths(profile), layout.hidden_paths(profile)
+            ),
             "filter": filter_for_this_machine(options),
         }
