@@ -11,13 +11,7 @@ from msgspec.structs import replace
 from shepherd.backends.api.adapter import Adapter, ModelTraits
 from shepherd.backends.api.http.failures import Failure, Refusal
 from shepherd.backends.api.parameters import LIMIT_PARAMETERS, OPTIONAL_FIELDS
-from shepherd.backends.api.prompt import (
-    REFUSING,
-    Prompt,
-    forbids,
-    rejects_images,
-    rejects_tools,
-)
+from shepherd.backends.api.prompt import REFUSING, Prompt, forbids, rejects_images, rejects_tools
 from shepherd.errors import InvalidRequestError
 from shepherd.json_text import as_object, as_objects
 

@@ -4,15 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 from urllib.parse import quote
 
-from shepherd.backends.api import stream
-from shepherd.backends.api.adapter import (
-    Adapter,
-    ApiRequest,
-    EmbeddingAnswer,
-    EmbeddingApi,
-    ModelEntry,
-    ModelTraits,
-)
+from shepherd.backends.api import adapter, stream
 from shepherd.backends.api.embedding import as_vectors
 from shepherd.backends.api.gemini_request import chat_body, model_path
 from shepherd.backends.api.model_list import listed_model
@@ -162,10 +154,10 @@ def _usage(usage: JsonObject) -> stream.Usage | None:
     return stream.Usage(prompt, cached, (candidate or 0) + (thoughts or 0) if known else None)
 
 
-class GeminiEmbeddings(EmbeddingApi):
+class GeminiEmbeddings(adapter.EmbeddingApi):
     """Takes texts only. Shortened vectors come without a length of 1, which is made here."""
 
-    def request(self, model: str, request: EmbeddingInput) -> ApiRequest:
+    def request(self, model: str, request: EmbeddingInput) -> adapter.ApiRequest:
         name = model_path(model)
         size = {"outputDimensionality": request.dimensions} if request.dimensions else {}
         requests: list[JsonObject] = [
@@ -173,19 +165,19 @@ class GeminiEmbeddings(EmbeddingApi):
             for text in plain_texts(request.inputs)
         ]
         path = f"/v1beta/{quote(name, safe='/')}:batchEmbedContents"
-        return ApiRequest(path, {"requests": requests}, stream=False)
+        return adapter.ApiRequest(path, {"requests": requests}, stream=False)
 
-    def parse(self, body: JsonObject) -> EmbeddingAnswer:
+    def parse(self, body: JsonObject) -> adapter.EmbeddingAnswer:
         values = [item.get("values") for item in as_objects(body.get("embeddings"))]
         usage = as_object(body.get("usageMetadata"))
         vectors = [normalised(vector) for vector in as_vectors(values)]
-        return EmbeddingAnswer(vectors, as_count(usage.get("promptTokenCount")))
+        return adapter.EmbeddingAnswer(vectors, as_count(usage.get("promptTokenCount")))
 
 
 _VERSION = "/v1beta"
 
 
-class GeminiAdapter(Adapter):
+class GeminiAdapter(adapter.Adapter):
     """generateContent, streamed as server-sent events."""
 
     name: ClassVar[str] = "gemini"
@@ -197,30 +189,34 @@ class GeminiAdapter(Adapter):
     def auth(self, api_key: str) -> Mapping[str, str]:
         return {"x-goog-api-key": api_key} if api_key else {}
 
-    def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
+    def chat(
+        self, session: Session, model: adapter.ModelTraits, max_tokens: int
+    ) -> adapter.ApiRequest:
         path = f"{_resource(model.id)}:streamGenerateContent?alt=sse"
-        return ApiRequest(path, chat_body(session, model, max_tokens))
+        return adapter.ApiRequest(path, chat_body(session, model, max_tokens))
 
     def decoder(self) -> stream.Decoder:
         return GeminiDecoder()
 
     @property
-    def embeddings(self) -> EmbeddingApi:
+    def embeddings(self) -> adapter.EmbeddingApi:
         return GeminiEmbeddings()
 
-    def models(self) -> ApiRequest:
-        return ApiRequest(f"{_VERSION}/models?pageSize=1000", method="GET", stream=False)
+    def models(self) -> adapter.ApiRequest:
+        return adapter.ApiRequest(f"{_VERSION}/models?pageSize=1000", method="GET", stream=False)
 
-    def parse_models(self, body: JsonObject) -> list[ModelEntry]:
+    def parse_models(self, body: JsonObject) -> list[adapter.ModelEntry]:
         """The models that can answer; others (embeddings, images) are left out."""
         entries = map(_entry, as_objects(body.get("models")))
         return [entry for entry in entries if entry is not None]
 
-    def probes(self, model: str) -> list[ApiRequest]:
+    def probes(self, model: str) -> list[adapter.ApiRequest]:
         """The model's own page, which also exists for models that the list leaves out."""
-        return [ApiRequest(_resource(model), method="GET", stream=False)]
+        return [adapter.ApiRequest(_resource(model), method="GET", stream=False)]
 
-    def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
+    def parse_probe(
+        self, request: adapter.ApiRequest, body: JsonObject, model: str
+    ) -> adapter.ModelEntry | None:
         del request, model
         return _entry(body)
 
@@ -229,7 +225,7 @@ def _resource(model: str) -> str:
     return f"{_VERSION}/{quote(model_path(model), safe='/')}"
 
 
-def _entry(item: JsonObject) -> ModelEntry | None:
+def _entry(item: JsonObject) -> adapter.ModelEntry | None:
     name, methods = as_text(item.get("name")), as_texts(item.get("supportedGenerationMethods"))
     if not name or (methods and "generateContent" not in methods):
         return None

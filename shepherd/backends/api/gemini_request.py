@@ -4,16 +4,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from shepherd.backends.api import parameters
 from shepherd.backends.api.adapter import ModelTraits
 from shepherd.backends.api.history import Rules, Turn, normalise, turns
-from shepherd.backends.api.parameters import (
-    BUDGETS,
-    declaration,
-    nearest,
-    sampling_parameters,
-    thinks,
-    without_references,
-)
 from shepherd.errors import InvalidRequestError
 from shepherd.images import Image
 from shepherd.json_text import as_count, as_list, as_object, as_objects, as_text, as_texts
@@ -67,12 +60,16 @@ def thinking_config(
     if version == 0:
         return config
     if version >= _SIGNATURES_SINCE:
-        level = nearest(effort, _FLASH_LEVELS if "flash" in model else _LEVELS) if effort else ""
+        level = (
+            parameters.nearest(effort, _FLASH_LEVELS if "flash" in model else _LEVELS)
+            if effort
+            else ""
+        )
         return config | {"thinkingLevel": level.upper() or ("HIGH" if on else "LOW")}
     minimum = 128 if "pro" in model else 0
     if not on:
         return config | {"thinkingBudget": minimum}
-    own = BUDGETS.get(effort, -1) if budget is None else max(minimum, budget)
+    own = parameters.BUDGETS.get(effort, -1) if budget is None else max(minimum, budget)
     return config | {"thinkingBudget": own}
 
 
@@ -93,7 +90,7 @@ def gemini_schema(schema: JsonObject) -> tuple[JsonObject, frozenset[str]]:
     parameters of functions in `parametersJsonSchema`.
     """
     lost: set[str] = set()
-    return _cut(without_references(schema), lost), frozenset(lost)
+    return _cut(parameters.without_references(schema), lost), frozenset(lost)
 
 
 def _cut(node: Any, lost: set[str]) -> JsonObject:
@@ -294,7 +291,7 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
         config["maxOutputTokens"] = limit
     if session.output_format is not None:
         config |= _response_format(session.output_format)
-    on, budget = thinks(session, model), session.thinking_budget
+    on, budget = parameters.thinks(session, model), session.thinking_budget
     thinking = thinking_config(model.id, on=on, effort=model.effort, budget=budget)
     if model.thinking and thinking:
         config["thinkingConfig"] = thinking
@@ -304,7 +301,7 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
 
 
 def _parameters(sampling: Sampling) -> JsonObject:
-    result = sampling_parameters(sampling, _NAMES, "Gemini")
+    result = parameters.sampling_parameters(sampling, _NAMES, "Gemini")
     if len(result.get("stopSequences", ())) > _MAX_STOP_TEXTS:
         message = f"Gemini takes at most {_MAX_STOP_TEXTS} stop texts"
         raise InvalidRequestError(message, "stop")
@@ -318,7 +315,7 @@ def _parameters(sampling: Sampling) -> JsonObject:
 def _declaration(tool: ToolSpec) -> JsonObject:
     """Empty parameters are left out: an object without properties is refused."""
     schema = gemini_schema(tool.parameters)[0] if tool.parameters.get("properties") else None
-    return declaration(tool, "parametersJsonSchema", schema)
+    return parameters.declaration(tool, "parametersJsonSchema", schema)
 
 
 def _calling(choice: ToolChoice | None) -> JsonObject:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
+from shepherd import json_text
 from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import (
     Adapter,
@@ -29,15 +30,6 @@ from shepherd.backends.api.parameters import (
 from shepherd.backends.embedding import EmbeddingInput, plain_texts
 from shepherd.errors import InvalidRequestError
 from shepherd.events import FinishReason
-from shepherd.json_text import (
-    as_count,
-    as_error_status,
-    as_list,
-    as_object,
-    as_objects,
-    as_text,
-    as_texts,
-)
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.session import OutputFormat, Session
 
@@ -58,7 +50,7 @@ def loaded_window(body: JsonObject, model: str) -> ModelEntry | None:
     """The context of a model that is in memory, from /api/ps."""
     for item in entries(body):
         if same_model(model, (item.get("name"), item.get("model"))):
-            size = as_count(item.get("context_length"))
+            size = json_text.as_count(item.get("context_length"))
             return ModelEntry(model, size, source="the model in Ollama's memory") if size else None
     return None
 
@@ -68,7 +60,7 @@ def stored_window(body: JsonObject, model: str) -> ModelEntry | None:
 
     A model in Ollama's cloud has all of its trained context.
     """
-    result = _PARAMETER.findall(as_text(body.get("parameters")))
+    result = _PARAMETER.findall(json_text.as_text(body.get("parameters")))
     if result and int(result[-1]):
         return ModelEntry(model, int(result[-1]), source="num_ctx in the model's parameters")
     trained = trained_context(body)
@@ -82,7 +74,7 @@ def stored_window(body: JsonObject, model: str) -> ModelEntry | None:
 
 def entries(body: JsonObject) -> list[JsonObject]:
     """The models in an answer of /api/tags or /api/ps."""
-    return as_objects(body.get("models"))
+    return json_text.as_objects(body.get("models"))
 
 
 def same_model(name: str, others: tuple[Any, ...]) -> bool:
@@ -96,9 +88,9 @@ def _tagged(name: str) -> str:
 
 def trained_context(body: JsonObject) -> int:
     """The context size in the model's training, from /api/show; 0 if unknown."""
-    facts = as_object(body.get("model_info"))
-    own = as_count(facts.get(f"{facts.get('general.architecture')}.context_length"))
-    others = (as_count(v) or 0 for k, v in facts.items() if k.endswith(".context_length"))
+    facts = json_text.as_object(body.get("model_info"))
+    own = json_text.as_count(facts.get(f"{facts.get('general.architecture')}.context_length"))
+    others = (json_text.as_count(v) or 0 for k, v in facts.items() if k.endswith(".context_length"))
     return own or max(others, default=0)
 
 
@@ -177,8 +169,8 @@ def _format(output_format: OutputFormat) -> JsonObject | str:
 def _tool(tool: ToolSpec) -> JsonObject:
     """Ollama does not resolve references, and parses properties as objects."""
     parameters = without_references(tool.parameters)
-    named = as_object(parameters.get("properties"))
-    plain = {name: as_object(part) for name, part in named.items()}
+    named = json_text.as_object(parameters.get("properties"))
+    plain = {name: json_text.as_object(part) for name, part in named.items()}
     schema = parameters | {"type": "object", "properties": plain}
     return {"type": "function", "function": declaration(tool, "parameters", schema)}
 
@@ -220,35 +212,37 @@ class OllamaDecoder(stream.Decoder):
     def feed(self, name: str, data: JsonObject) -> list[stream.Delta]:
         if "error" in data:
             self._complete = True
-            return [stream.Error(data, as_error_status(data.get("status_code")))]
+            return [stream.Error(data, json_text.as_error_status(data.get("status_code")))]
         deltas: list[stream.Delta] = []
-        message = as_object(data.get("message"))
-        if thinking := as_text(message.get("thinking")):
+        message = json_text.as_object(data.get("message"))
+        if thinking := json_text.as_text(message.get("thinking")):
             deltas.append(stream.Thinking(thinking))
-        content = as_text(message.get("content"))
+        content = json_text.as_text(message.get("content"))
         logprobs = ()
         if "logprobs" in data:
-            logprobs = tuple(map(token_logprob, as_objects(data["logprobs"])))
+            logprobs = tuple(map(token_logprob, json_text.as_objects(data["logprobs"])))
         if content or logprobs:
             deltas.append(stream.Text(content, logprobs))
         if "tool_calls" in message:
-            deltas += self._call_deltas(as_objects(message["tool_calls"]))
+            deltas += self._call_deltas(json_text.as_objects(message["tool_calls"]))
         if data.get("done") is True and not self._complete:
             self._complete = True
             deltas += _usage(data)
-            deltas.append(self._stop(as_text(data.get("done_reason"))))
+            deltas.append(self._stop(json_text.as_text(data.get("done_reason"))))
         return deltas
 
     def _call_deltas(self, calls: Iterable[JsonObject]) -> list[stream.Call]:
         """Calls arrive whole; an entry without a name is not a call."""
         result: list[stream.Call] = []
         for call in calls:
-            function = as_object(call.get("function"))
-            if name := as_text(function.get("name")):
+            function = json_text.as_object(call.get("function"))
+            if name := json_text.as_text(function.get("name")):
                 arguments = function.get("arguments")
                 if not isinstance(arguments, str):  # some models' parsers send the text
-                    arguments = as_object(arguments)
-                result.append(stream.Call(self._calls, as_text(call.get("id")), name, arguments))
+                    arguments = json_text.as_object(arguments)
+                result.append(
+                    stream.Call(self._calls, json_text.as_text(call.get("id")), name, arguments)
+                )
                 self._calls += 1
         return result
 
@@ -262,9 +256,12 @@ class OllamaDecoder(stream.Decoder):
 
 def _usage(data: JsonObject) -> Iterator[stream.Usage]:
     """Some versions leave out the prompt's count if all of it was cached."""
-    prompt, answer = as_count(data.get("prompt_eval_count")), as_count(data.get("eval_count"))
+    prompt, answer = (
+        json_text.as_count(data.get("prompt_eval_count")),
+        json_text.as_count(data.get("eval_count")),
+    )
     if prompt is not None or answer is not None:
-        yield stream.Usage(prompt, as_count(data.get("prompt_eval_cached_count")), answer)
+        yield stream.Usage(prompt, json_text.as_count(data.get("prompt_eval_cached_count")), answer)
 
 
 class OllamaEmbeddings(EmbeddingApi):
@@ -281,8 +278,8 @@ class OllamaEmbeddings(EmbeddingApi):
         return ApiRequest("/api/embed", body, stream=False)
 
     def parse(self, body: JsonObject) -> EmbeddingAnswer:
-        vectors = as_vectors(as_list(body.get("embeddings")))
-        return EmbeddingAnswer(vectors, as_count(body.get("prompt_eval_count")))
+        vectors = as_vectors(json_text.as_list(body.get("embeddings")))
+        return EmbeddingAnswer(vectors, json_text.as_count(body.get("prompt_eval_count")))
 
 
 _LOADED = "/api/ps"
@@ -327,7 +324,7 @@ class OllamaAdapter(Adapter):
     def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
         if request.path == _LOADED:
             return loaded_window(body, model)
-        abilities, window = as_texts(body.get("capabilities")), stored_window(body, model)
+        abilities, window = json_text.as_texts(body.get("capabilities")), stored_window(body, model)
         if not abilities:
             return window
         entry = window or ModelEntry(model)

@@ -8,16 +8,8 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from shepherd.backends import embedding
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
-from shepherd.backends.embedding import (
-    Embedder,
-    EmbeddingInput,
-    Embeddings,
-    Ranking,
-    RankingInput,
-    check_dimensions,
-    shortened,
-)
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.embedding_engine import PooledEngine, Pooling, kind_of
 from shepherd.config.llamacpp import LlamaCppSection
@@ -147,7 +139,7 @@ def _fail(requests: Iterable[_Waiting], error: BackendError) -> None:
             request.done.set_exception(BackendError(str(error)))
 
 
-class LlamaEmbedder(Embedder):
+class LlamaEmbedder(embedding.Embedder):
     """Makes vectors, or scores if the model is for reranking."""
 
     def __init__(
@@ -158,26 +150,28 @@ class LlamaEmbedder(Embedder):
         self._queue = queue
         self._text = text
 
-    async def embed(self, request: EmbeddingInput) -> Embeddings:
+    async def embed(self, request: embedding.EmbeddingInput) -> embedding.Embeddings:
         self._check(ranks=False)
-        check_dimensions(request.dimensions, self.engine.context.width)
+        embedding.check_dimensions(request.dimensions, self.engine.context.width)
         texts = await self._text.run(self.engine.reader.inputs, request)
         vectors = await self._queue.vectors(texts)
         size = request.dimensions
-        scaled = await self._text.run(lambda: [shortened(vector, size) for vector in vectors])
-        return Embeddings(scaled, sum(map(len, texts)))
+        scaled = await self._text.run(
+            lambda: [embedding.shortened(vector, size) for vector in vectors]
+        )
+        return embedding.Embeddings(scaled, sum(map(len, texts)))
 
-    async def rank(self, query: str, documents: Sequence[str]) -> Ranking:
+    async def rank(self, query: str, documents: Sequence[str]) -> embedding.Ranking:
         self._check(ranks=True)
         pairs = await self._text.run(self.engine.reader.pairs, query, documents)
         vectors = await self._queue.vectors(pairs)
-        return Ranking([vector[0] for vector in vectors], sum(map(len, pairs)))
+        return embedding.Ranking([vector[0] for vector in vectors], sum(map(len, pairs)))
 
-    async def count(self, request: EmbeddingInput | RankingInput) -> int:
-        ranks = isinstance(request, RankingInput)
+    async def count(self, request: embedding.EmbeddingInput | embedding.RankingInput) -> int:
+        ranks = isinstance(request, embedding.RankingInput)
         self._check(ranks=ranks)
         reader = self.engine.reader
-        if isinstance(request, RankingInput):
+        if isinstance(request, embedding.RankingInput):
             texts = await self._text.run(reader.pairs, request.query, request.documents)
         else:
             texts = await self._text.run(reader.inputs, request)

@@ -3,27 +3,17 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shepherd.backends.inprocess import sessions
 from shepherd.backends.inprocess.constraint import CompiledConstraint, Constrainer, Constraint
 from shepherd.backends.inprocess.conversation import Conversation
 from shepherd.backends.inprocess.matcher import GrammarCompiler
 from shepherd.backends.inprocess.prompt import Prompt, PromptBuilder
 from shepherd.backends.inprocess.raw import raw_prompt
-from shepherd.backends.inprocess.sessions import (
-    SessionMemory,
-    check_continuable,
-    check_prompt_size,
-    continued_text,
-    with_thinking,
-)
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.prefilled import LengthLimit, Request
 from shepherd.backends.llamacpp.sampling.native_chain import recommended_sampling, resolve_biases
-from shepherd.backends.llamacpp.sampling.thought import (
-    EFFORT_TOKENS,
-    ThoughtBudget,
-    thought_budget,
-)
+from shepherd.backends.llamacpp.sampling.thought import EFFORT_TOKENS, ThoughtBudget, thought_budget
 from shepherd.backends.llamacpp.vision.parts import PromptImages, raw_images
 from shepherd.backends.output.style import OutputStyle
 from shepherd.backends.vision import cannot_see, earlier_images, refuse_images
@@ -63,7 +53,7 @@ class RequestBuilder:
         self._limit = LengthLimit(vocab, self._context_size)
         self._grammars = GrammarCompiler(lambda: text.run(lambda: vocab.token_bytes))
         self._thinking_tokens = engine.max_thinking_tokens
-        self._sessions = SessionMemory()
+        self._sessions = sessions.SessionMemory()
 
     @property
     def checks_calls(self) -> bool:
@@ -73,8 +63,8 @@ class RequestBuilder:
     async def build(self, session: Session, *, thinking: bool | None) -> Request:
         """The request of a session; raises a ShepherdError that says what is wrong with it."""
         self._files.check()
-        session = with_thinking(session, thinking=thinking)
-        check_continuable(session)
+        session = sessions.with_thinking(session, thinking=thinking)
+        sessions.check_continuable(session)
         if self._images is None:
             refuse_images(session.messages, self._name)
         sampling = check_sampling(session.sampling.over(self.defaults))
@@ -91,7 +81,7 @@ class RequestBuilder:
             tools,
             constraint,
             thought=prepared.thought,
-            continued=continued_text(session),
+            continued=sessions.continued_text(session),
             images=tuple(images.values()),
             repeatable=_is_repeatable(session.sampling.over(self._settings)),
         )
@@ -111,7 +101,7 @@ class RequestBuilder:
 
     async def count_session(self, session: Session, *, thinking: bool | None) -> int:
         """The tokens of the session's whole prompt, exactly."""
-        session = with_thinking(session, thinking=thinking)
+        session = sessions.with_thinking(session, thinking=thinking)
         conversation = self._conversation(session)
         images = await self._prepared_images(session, conversation)
         return len((await self._text.run(self._prompt, session, conversation, images)).tokens)
@@ -150,7 +140,7 @@ class RequestBuilder:
         if sampling.logit_bias or sampling.ignore_eos:
             sampling = resolve_biases(sampling, self._vocab)
         prompt = self._prompt(session, conversation, images)
-        check_prompt_size(len(prompt.tokens), self._context_size)
+        sessions.check_prompt_size(len(prompt.tokens), self._context_size)
         constraint = self._constrainer.constraint(session, prompt.text_tail)
         return _Prepared(sampling, prompt, constraint, self._thought(session, prompt))
 

@@ -10,15 +10,7 @@ from msgspec import Struct
 
 from shepherd.backends.api import stream
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelEntry, ModelTraits
-from shepherd.backends.api.anthropic.dialect import (
-    API_NAME,
-    BINDING_BETA,
-    CALL,
-    TEXT,
-    THINKING,
-    dialect_of,
-    keepsake,
-)
+from shepherd.backends.api.anthropic import dialect
 from shepherd.backends.api.anthropic.request import SAMPLING_PARAMETERS, chat_body, output_limit
 from shepherd.backends.api.model_list import OUTPUT_FIELDS, listed_model
 from shepherd.events import FinishReason
@@ -158,21 +150,25 @@ class AnthropicDecoder(stream.Decoder):
         index = as_count(data.get("index"))
         match as_text(delta.get("type")):
             case "text_delta":
-                yield from self._grow(self._at(index, TEXT), "text", as_text(delta.get("text")))
+                yield from self._grow(
+                    self._at(index, dialect.TEXT), "text", as_text(delta.get("text"))
+                )
             case "thinking_delta":
-                block = self._at(index, THINKING)
+                block = self._at(index, dialect.THINKING)
                 yield from self._grow(block, "thinking", as_text(delta.get("thinking")))
             case "signature_delta":
-                self._at(index, THINKING).data["signature"] = as_text(delta.get("signature"))
-            case "input_json_delta" if (index, CALL) in self._open:
-                block, piece = self._open[index, CALL], as_text(delta.get("partial_json"))
+                self._at(index, dialect.THINKING).data["signature"] = as_text(
+                    delta.get("signature")
+                )
+            case "input_json_delta" if (index, dialect.CALL) in self._open:
+                block, piece = self._open[index, dialect.CALL], as_text(delta.get("partial_json"))
                 block.argued |= bool(piece)
                 yield stream.Call(block.number, arguments=piece)
             case _:
                 pass
 
     def _block_stop(self, data: JsonObject) -> Iterable[stream.Delta]:
-        block = self._open.get((as_count(data.get("index")), CALL))
+        block = self._open.get((as_count(data.get("index")), dialect.CALL))
         if block is not None:
             yield from _closed(block)
 
@@ -220,9 +216,9 @@ class AnthropicDecoder(stream.Decoder):
             return
         self._finished = True
         for block in self._blocks:
-            if block.kind == CALL:
+            if block.kind == dialect.CALL:
                 yield from _closed(block)
-        value = keepsake(self._model, [block.data for block in self._blocks])
+        value = dialect.keepsake(self._model, [block.data for block in self._blocks])
         if value is not None:
             yield stream.Extra(value)
 
@@ -260,7 +256,7 @@ _SERVER_SOURCE = "the server's /props"
 class AnthropicAdapter(Adapter):
     """Sessions as requests to /v1/messages."""
 
-    name: ClassVar[str] = API_NAME
+    name: ClassVar[str] = dialect.API_NAME
     default_base_url: ClassVar[str] = "https://api.anthropic.com"
 
     def __init__(self, *, claude: bool = True) -> None:
@@ -275,11 +271,11 @@ class AnthropicAdapter(Adapter):
         sampled = any(name in body for name in SAMPLING_PARAMETERS)
         headers = {"anthropic-version": SAMPLING_VERSION if sampled else VERSION}
         if "block_binding" in body.get("thinking", {}):
-            headers["anthropic-beta"] = BINDING_BETA
+            headers["anthropic-beta"] = dialect.BINDING_BETA
         return ApiRequest("/v1/messages", body, headers=headers)
 
     def usual_limit(self, model: ModelTraits) -> int:
-        return output_limit(0, model, dialect_of(model.id))
+        return output_limit(0, model, dialect.dialect_of(model.id))
 
     def decoder(self) -> stream.Decoder:
         return AnthropicDecoder()

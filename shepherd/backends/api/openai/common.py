@@ -4,18 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 from urllib.parse import quote
 
-from shepherd.backends.api import stream
-from shepherd.backends.api.adapter import (
-    Adapter,
-    ApiRequest,
-    EmbeddingAnswer,
-    EmbeddingApi,
-    ModelEntry,
-)
-from shepherd.backends.api.embedding import (
-    as_vectors,
-    texts_or_tokens,
-)
+from shepherd.backends.api import adapter, stream
+from shepherd.backends.api.embedding import as_vectors, texts_or_tokens
 from shepherd.backends.api.openai.dialects import OPENAI, Dialect, parse_models
 from shepherd.backends.embedding import EmbeddingInput
 from shepherd.errors import InvalidRequestError
@@ -147,7 +137,7 @@ def _probability(item: JsonObject) -> float:
     return float(value) if isinstance(value, int | float) else float("-inf")
 
 
-class OpenAIAdapter(Adapter):
+class OpenAIAdapter(adapter.Adapter):
     """What both languages share; `api_version` is Azure's, for a URL that names a deployment."""
 
     default_base_url: ClassVar[str] = "https://api.openai.com/v1"
@@ -165,37 +155,37 @@ class OpenAIAdapter(Adapter):
         return {name: f"Bearer {api_key}" if name == "Authorization" else api_key}
 
     @property
-    def embeddings(self) -> EmbeddingApi:
+    def embeddings(self) -> adapter.EmbeddingApi:
         return OpenAIEmbeddings(self.query)
 
-    def models(self) -> ApiRequest:
+    def models(self) -> adapter.ApiRequest:
         """With a version it goes to the resource above the deployment."""
         above = "../../" if self.api_version else ""
-        return ApiRequest(f"{above}models{self.query}", method="GET", stream=False)
+        return adapter.ApiRequest(f"{above}models{self.query}", method="GET", stream=False)
 
-    def parse_models(self, body: JsonObject) -> list[ModelEntry]:
+    def parse_models(self, body: JsonObject) -> list[adapter.ModelEntry]:
         return parse_models(body)
 
 
-class OpenAIEmbeddings(EmbeddingApi):
+class OpenAIEmbeddings(adapter.EmbeddingApi):
     """`embeddings` and `rerank` below the base URL; `query` is Azure's version."""
 
     def __init__(self, query: str = "") -> None:
         self._query = query
 
-    def request(self, model: str, request: EmbeddingInput) -> ApiRequest:
+    def request(self, model: str, request: EmbeddingInput) -> adapter.ApiRequest:
         body: JsonObject = {"model": model, "input": texts_or_tokens(request)}
         if request.dimensions:
             body["dimensions"] = request.dimensions
-        return ApiRequest(f"embeddings{self._query}", body, stream=False)
+        return adapter.ApiRequest(f"embeddings{self._query}", body, stream=False)
 
-    def parse(self, body: JsonObject) -> EmbeddingAnswer:
+    def parse(self, body: JsonObject) -> adapter.EmbeddingAnswer:
         items = as_objects(body.get("data"))
         items.sort(key=lambda item: as_count(item.get("index")) or 0)
         usage = as_object(body.get("usage"))
         vectors = as_vectors([item.get("embedding") for item in items])
-        return EmbeddingAnswer(vectors, as_count(usage.get("prompt_tokens")))
+        return adapter.EmbeddingAnswer(vectors, as_count(usage.get("prompt_tokens")))
 
-    def rank_request(self, model: str, query: str, documents: Sequence[str]) -> ApiRequest:
+    def rank_request(self, model: str, query: str, documents: Sequence[str]) -> adapter.ApiRequest:
         body: JsonObject = {"model": model, "query": query, "documents": list(documents)}
-        return ApiRequest("rerank", body, stream=False)
+        return adapter.ApiRequest("rerank", body, stream=False)

@@ -6,18 +6,11 @@ from functools import partial
 from time import monotonic, time
 
 from shepherd.backends.base import CacheTier
+from shepherd.backends.llamacpp.cache import tiers
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.mirror import Mirror
 from shepherd.backends.llamacpp.cache.prefixes import Gap, common_prefix, find_gap, packed
 from shepherd.backends.llamacpp.cache.sequence import CachedSequence, HostCache, StoredSequence
-from shepherd.backends.llamacpp.cache.tiers import (
-    CacheCounts,
-    Crowding,
-    StoredPrefix,
-    Tiers,
-    TierUsage,
-    cache_tiers,
-)
 from shepherd.backends.llamacpp.native.context import NativeContext, Span
 
 MAX_DISCARDED_TOKENS = 32
@@ -53,11 +46,11 @@ class SequencePool:
 
         `shifts` allows to move tokens after messages that were evicted.
         """
-        self.counts = CacheCounts()
+        self.counts = tiers.CacheCounts()
         self._mirror = Mirror(context, window, controls)
         self._stopwatch = context.stopwatch
-        self._crowding = Crowding(context.limits.crowding)
-        self._stores = Tiers(HostCache(0) if host is None else host, disk)
+        self._crowding = tiers.Crowding(context.limits.crowding)
+        self._stores = tiers.Tiers(HostCache(0) if host is None else host, disk)
         self._controls = controls
         self._max_sequences = context.sequences
         self._own_cells = context.has_streams
@@ -275,12 +268,14 @@ class SequencePool:
             self._mirror.share(best, oldest, usable)
         return oldest
 
-    def _is_worth_restoring(self, stored: StoredPrefix, known: int, speed: float) -> bool:
+    def _is_worth_restoring(self, stored: tiers.StoredPrefix, known: int, speed: float) -> bool:
         """Whether restoring is faster than reading the tokens beyond the `known` ones again."""
         gain = stored.length - known
         return gain > MAX_DISCARDED_TOKENS and (not speed or gain / speed > stored.seconds)
 
-    def _fetch(self, stored: StoredPrefix, prompt: "array[int]", target: CachedSequence) -> bool:
+    def _fetch(
+        self, stored: tiers.StoredPrefix, prompt: "array[int]", target: CachedSequence
+    ) -> bool:
         """Restore a stored prefix; idle sequences are swapped out to make room."""
         entry = self._stores.take(stored)
         if entry is None:
@@ -350,8 +345,8 @@ class SequencePool:
         """Renew `tiers`, which other threads read."""
         held = [sequence for sequence in self._sequences if sequence.tokens]
         size = sum(sequence.bytes for sequence in held)
-        memory = TierUsage(len(held), size, self.counts.cleared)
-        self.tiers = cache_tiers(self.counts, memory, *self._stores.held())
+        memory = tiers.TierUsage(len(held), size, self.counts.cleared)
+        self.tiers = tiers.cache_tiers(self.counts, memory, *self._stores.held())
 
 
 def _age(sequence: CachedSequence) -> int:

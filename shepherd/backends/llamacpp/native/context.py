@@ -5,15 +5,9 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
+from shepherd.backends.llamacpp.native import devices
 from shepherd.backends.llamacpp.native.batch import Batch, ImageBatch, ImageSpan, Span, pad
 from shepherd.backends.llamacpp.native.bindings import bindings, native_log
-from shepherd.backends.llamacpp.native.devices import (
-    CPU_FLASH_LIMITS,
-    CPU_LIMITS,
-    GPU_LIMITS,
-    DeviceLimits,
-    has_gpu,
-)
 from shepherd.backends.llamacpp.native.model import NativeModel, last_error
 from shepherd.backends.llamacpp.native.params import FLASH_OFF
 from shepherd.errors import BackendError
@@ -43,9 +37,9 @@ class NativeContext:
         self.ubatch_size: int = self._lib.llama_n_ubatch(self._handle)
         self.sequences: int = self._lib.llama_n_seq_max(self._handle)
         self.decoded_tokens = self.decoded_batches = 0
-        self.returns_early = has_gpu()
+        self.returns_early = devices.has_gpu()
         """Whether `decode` only queues a batch, as on a GPU; `synchronize` waits for it."""
-        self.interrupt = Interrupt() if not has_gpu() and model.workers is None else None
+        self.interrupt = Interrupt() if not devices.has_gpu() and model.workers is None else None
         """Ends a batch early; None where llama.cpp can't do that."""
         self.stopwatch = Stopwatch(self, clock)
         self.limits = _limits(params.flash_attn_type)
@@ -237,11 +231,11 @@ class NativeContext:
             self._handle = None
 
 
-def _limits(flash: int) -> DeviceLimits:
+def _limits(flash: int) -> devices.DeviceLimits:
     """The limits of the device, on a CPU by whether flash attention may be on."""
-    if has_gpu():
-        return GPU_LIMITS
-    return CPU_LIMITS if flash == FLASH_OFF else CPU_FLASH_LIMITS
+    if devices.has_gpu():
+        return devices.GPU_LIMITS
+    return devices.CPU_LIMITS if flash == FLASH_OFF else devices.CPU_FLASH_LIMITS
 
 
 class Computing(Protocol):

@@ -12,12 +12,7 @@ from shepherd.backends.base import Memory
 from shepherd.backends.llamacpp.native.devices import Device, available_memory, gpus, has_gpu
 from shepherd.backends.llamacpp.native.gguf import GgufHeader
 from shepherd.backends.llamacpp.native.model import MemoryShortageError
-from shepherd.backends.llamacpp.native.params import (
-    FLASH_OFF,
-    attention,
-    gpu_count,
-    gpu_layers,
-)
+from shepherd.backends.llamacpp.native.params import FLASH_OFF, attention, gpu_count, gpu_layers
 from shepherd.backends.llamacpp.native.sizes import ModelSizes, model_sizes
 from shepherd.backends.llamacpp.rpc.workers import open_workers
 from shepherd.config.llamacpp import LlamaCppSection

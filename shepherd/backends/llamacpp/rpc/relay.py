@@ -18,20 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 
-from shepherd.backends.llamacpp.rpc.protocol import (
-    HELLO_REQUEST,
-    SIZE,
-    Address,
-    Command,
-    Request,
-    RequestReader,
-    WorkerError,
-    WorkerInfo,
-    connect,
-    hello_answer,
-    receive_exactly,
-    substitute,
-)
+from shepherd.backends.llamacpp.rpc import protocol
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +40,7 @@ class Relay:
     """
 
     def __init__(
-        self, info: WorkerInfo, timeout: float, clock: Callable[[], float] = time.monotonic
+        self, info: protocol.WorkerInfo, timeout: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`timeout`: seconds after which a worker that owes an answer is lost."""
         self.clock = clock
@@ -71,7 +58,7 @@ class Relay:
         threading.Thread(target=self._accept, name=name, daemon=True).start()
 
     @property
-    def address(self) -> Address:
+    def address(self) -> protocol.Address:
         """The worker's address."""
         return self.info.address
 
@@ -91,12 +78,12 @@ class Relay:
         for listener in listeners:
             listener()
 
-    def can_serve(self, info: WorkerInfo) -> bool:
+    def can_serve(self, info: protocol.WorkerInfo) -> bool:
         """Whether llama.cpp's memory of this relay is still right for the worker."""
         is_same = len(info.devices) == len(self.info.devices)
         return is_same and self.reusable and not self.connected
 
-    def restore(self, info: WorkerInfo) -> None:
+    def restore(self, info: protocol.WorkerInfo) -> None:
         """Forget the loss, after the worker has answered again; only without a connection."""
         with self._lock:
             self.info, self._reason = info, ""
@@ -138,7 +125,7 @@ class _Connection:
         self._relay = relay
         self._client = client
         self._worker: socket.socket | None = None
-        self._unanswered: SimpleQueue[Request | None] = SimpleQueue()
+        self._unanswered: SimpleQueue[protocol.Request | None] = SimpleQueue()
         self._readable = select.poll()
         self._last_progress = relay.clock()
         """When bytes went to or came from the worker: it owes an answer since then."""
@@ -146,9 +133,9 @@ class _Connection:
     def serve(self) -> None:
         """Relay until llama.cpp closes its connection."""
         self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        receive_exactly(self._client, len(HELLO_REQUEST))
+        protocol.receive_exactly(self._client, len(protocol.HELLO_REQUEST))
         self._worker = self._connect()
-        self._client.sendall(hello_answer())
+        self._client.sendall(protocol.hello_answer())
         answers = threading.Thread(target=self._answer_all, name="RPC answers", daemon=True)
         answers.start()
         try:
@@ -165,8 +152,8 @@ class _Connection:
         if self._relay.lost:
             return None
         try:
-            worker = connect(self._relay.address, CONNECT_TIMEOUT)
-        except (OSError, WorkerError) as error:
+            worker = protocol.connect(self._relay.address, CONNECT_TIMEOUT)
+        except (OSError, protocol.WorkerError) as error:
             self._relay.lose(_reason(error))
             return None
         worker.settimeout(self._relay.timeout)
@@ -190,7 +177,7 @@ class _Connection:
 
     def _pass_requests(self) -> None:
         """Send llama.cpp's bytes on, and note which answers they need."""
-        reader, events = RequestReader(), select.poll()
+        reader, events = protocol.RequestReader(), select.poll()
         events.register(self._client, select.POLLIN)
         # A hang-up would be reported again and again, so it is watched for until the first one.
         watched = self._worker is not None and not self._relay.lost
@@ -231,9 +218,9 @@ class _Connection:
         except OSError as error:  # llama.cpp has closed its end
             logger.debug("An answer was not delivered: %s", error)
 
-    def _answer(self, request: Request, size: int) -> None:
+    def _answer(self, request: protocol.Request, size: int) -> None:
         """Pass an answer on, or a substitute once the worker is lost."""
-        head = SIZE.pack(size)
+        head = protocol.SIZE.pack(size)
         short = size <= _CHUNK  # it is read whole, and so never replaced in its middle
         answer = self._receive(len(head) + size if short else len(head))
         if answer is not None and answer[: len(head)] != head:
@@ -247,11 +234,11 @@ class _Connection:
             count = min(_CHUNK, size - start)
             self._client.sendall(self._receive(count) or bytes(count))
 
-    def _substitute(self, request: Request) -> bytes:
+    def _substitute(self, request: protocol.Request) -> bytes:
         """An answer instead of the worker's; llama.cpp keeps some answers for the next models."""
-        if request.command == Command.GET_ALLOC_SIZE:
+        if request.command == protocol.Command.GET_ALLOC_SIZE:
             self._relay.reusable = False
-        return substitute(request, self._relay.info.devices)
+        return protocol.substitute(request, self._relay.info.devices)
 
     def _receive(self, count: int) -> bytes | None:
         """Exactly so many bytes of the worker; None if it is lost."""

@@ -11,11 +11,7 @@ from shepherd.backends.llamacpp.native.gguf import check_model_file, locate_mode
 from shepherd.backends.llamacpp.native.model import NativeModel
 from shepherd.backends.llamacpp.native.params import context_params, model_params
 from shepherd.backends.llamacpp.native.vocab import Vocab
-from shepherd.backends.llamacpp.scheduling.draft_model import (
-    DraftModel,
-    DraftRequest,
-    check_same_vocabulary,
-)
+from shepherd.backends.llamacpp.scheduling import draft_model
 from shepherd.backends.llamacpp.scheduling.drafts import (
     MAX_DRAFT,
     PRIORS,
@@ -42,7 +38,7 @@ class Speculator:
         vocab: Vocab,
         *,
         lookup: bool = True,
-        model: DraftModel | None = None,
+        model: draft_model.DraftModel | None = None,
         always: bool = False,
         exact: bool = False,
         limits: DeviceLimits = CPU_LIMITS,
@@ -141,14 +137,14 @@ class Speculator:
 
     def _from_model(
         self,
-        model: DraftModel,
+        model: draft_model.DraftModel,
         jobs: list[Job],
         room: int,
         context_size: int,
         budget: StepBudget,
     ) -> dict[Job, Draft]:
         """Drafts of the small model for these jobs, all decoded together."""
-        requests: dict[Job, DraftRequest] = {}
+        requests: dict[Job, draft_model.DraftRequest] = {}
         for job in jobs:
             rate = self._drafting(job).rates[DraftKind.MODEL]
             max_tokens = min(MAX_DRAFT, room, _remaining(job, context_size))
@@ -156,7 +152,7 @@ class Speculator:
             if length > 0 and job.sequence is not None and not job.images:
                 budget.add(rate, length, model.seconds_per_token)
                 room -= length
-                requests[job] = DraftRequest(job, job.sequence.id, job.tokens, length)
+                requests[job] = draft_model.DraftRequest(job, job.sequence.id, job.tokens, length)
             else:
                 rate.forget()  # so that a model that was wrong for a while is asked again
         drafted = model.draft(list(requests.values())) if requests else []
@@ -203,7 +199,7 @@ def open_speculator(
     if not (lookup or _drafts_by_model(settings)):
         return None
     with ExitStack() as resources:
-        draft: DraftModel | None = None
+        draft: draft_model.DraftModel | None = None
         if _drafts_by_model(settings):
             draft = _open_draft(settings, model, context)
             resources.callback(draft.close)
@@ -237,7 +233,7 @@ def _drafts_by_model(settings: LlamaCppSection) -> bool:
 
 def _open_draft(
     settings: LlamaCppSection, target: NativeModel, context: NativeContext
-) -> DraftModel:
+) -> draft_model.DraftModel:
     """The draft model of the settings, for the sequences of `target` in `context`."""
     directory = Path(settings.models_dir).expanduser()
     path = locate_model(settings.draft_model, directory, cwd=directory)
@@ -245,11 +241,11 @@ def _open_draft(
     with ExitStack() as resources:
         model = NativeModel(path, model_params(settings, os.environ))
         resources.callback(model.close)
-        check_same_vocabulary(model.vocab, target.vocab)
+        draft_model.check_same_vocabulary(model.vocab, target.vocab)
         own = settings.model_copy(update={"context_size": context.size})
         params = context_params(own, context.sequences, model.traits)
         draft_context = NativeContext(model, params)
         resources.callback(draft_context.close)
-        draft = DraftModel.open(model, draft_context)
+        draft = draft_model.DraftModel.open(model, draft_context)
         resources.pop_all()  # the draft model frees them from here on
         return draft
