@@ -64,11 +64,9 @@ class SessionJournal(Protocol):
 
         `resumed` is the end of the branch that continues; None for a new one.
         """
-        ...
 
     def compacted(self, ranges: Sequence[range], summary: Message) -> None:
         """The summary stands for the messages at `ranges`, in the place of the first."""
-        ...
 
 
 class SessionArchive(Protocol):
@@ -81,7 +79,6 @@ class SessionArchive(Protocol):
 
     def keep(self, messages: Sequence[Message], times: Sequence[datetime | None]) -> None:
         """Store messages in their order, each with its time; None if the time is unknown."""
-        ...
 
 
 class SessionAdditions(Protocol):

@@ -23,19 +23,15 @@ class SlotListener(Protocol):
 
     async def before_opening(self, provider: str) -> None:
         """A provider, "" for the local model, is about to be opened."""
-        ...
 
     async def loading(self) -> None:
         """The model is being loaded; it answers once this has ended, too."""
-        ...
 
     def backend_ready(self, backend: Backend) -> None:
         """From now on this backend answers, or it answers with another model."""
-        ...
 
     def model_changed(self, backend: Backend, *, chosen: bool) -> None:
         """The model has changed; `chosen` by the user, else after a failure."""
-        ...
 
 
 class ModelSlot:

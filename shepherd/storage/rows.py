@@ -52,7 +52,6 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Close the connection of this store; the next `run` opens it again."""
-        ...
 
 
 def close_garbage(thread: ThreadPoolExecutor, database: Database) -> None:

@@ -62,7 +62,6 @@ class CallStep(Protocol):
 
     async def before(self, prepared: PreparedCall) -> None:
         """Act on an allowed call before it runs; ToolError refuses the call."""
-        ...
 
     async def after(self, prepared: PreparedCall, result: ToolResult) -> ToolResult:
         """The result to use, also after a failure; a cancelled call has none."""

@@ -23,23 +23,18 @@ class SessionLog(Protocol):
 
     def cut(self, length: int) -> None:
         """Remove an incomplete last line, which begins after `length` bytes."""
-        ...
 
     def append(self, data: bytes) -> None:
         """Add whole lines, all or none; a killed process does not lose them."""
-        ...
 
     def replace_header(self, change: Callable[[bytes], bytes]) -> None:
         """Put `change` of the first line in its place; the length must stay."""
-        ...
 
     def sync(self) -> None:
         """Make all lines durable."""
-        ...
 
     def release(self) -> None:
         """Let other processes write the session; never raises."""
-        ...
 
 
 class SessionStorage(Protocol):
@@ -75,7 +70,6 @@ class SessionStorage(Protocol):
 
     def delete(self, id: str) -> None:
         """Delete a session; raises SessionError if it is open elsewhere."""
-        ...
 
 
 def open_elsewhere(id: str) -> str:

@@ -77,7 +77,6 @@ class TokenStream(Protocol):
 
     def abort(self) -> None:
         """Stop the work; safe to call at any time."""
-        ...
 
 
 class TokenEngine(Protocol):
@@ -103,7 +102,6 @@ class TokenEngine(Protocol):
 
     def close(self) -> None:
         """Free the model; safe to call twice."""
-        ...
 
 
 _PENALTIES_SINCE = (1, 3, 24)

@@ -60,7 +60,6 @@ class SharedConversation(Protocol):
 
     def clear(self) -> None:
         """Forget all messages."""
-        ...
 
     def saved_sessions(self, limit: int) -> list[SessionSummary]:
         """The newest saved sessions of the directory."""
@@ -68,7 +67,6 @@ class SharedConversation(Protocol):
 
     def resume(self, id: str) -> None:
         """Continue with a saved session in place of this one; raises SessionError."""
-        ...
 
     async def reload(self) -> Backend:
         """Open the model again, after it has failed for good; raises ShepherdError."""
@@ -76,7 +74,6 @@ class SharedConversation(Protocol):
 
     async def before_turn(self) -> None:
         """Prepare a turn: the tools of servers can change between two."""
-        ...
 
 
 class SessionActions(Struct, frozen=True):

@@ -251,7 +251,6 @@ class Limits(Protocol):
 
     async def count_request(self, key: ApiKey) -> None:
         """Count a request; raises ApiError if a limit is reached, or can't be checked."""
-        ...
 
     async def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
         """Hold `wished` tokens, or as many as are left, but at least `needed`.
@@ -262,7 +261,6 @@ class Limits(Protocol):
 
     def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
         """Replace held tokens by those that were used."""
-        ...
 
     def headers(self, key: ApiKey) -> dict[str, str]:
         """The state of the limits for the headers of a response."""

@@ -99,15 +99,12 @@ class CallObserver(Protocol):
 
     def ruled(self, decision: Decision, cause: str) -> None:
         """Note a decision of the rules; one that asks is followed by an answer."""
-        ...
 
     def answered(self, approval: Approval) -> None:
         """Note the answer to a request."""
-        ...
 
     def started(self) -> None:
         """Note that the call runs."""
-        ...
 
 
 class ScriptedApprover:

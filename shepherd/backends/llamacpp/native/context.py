@@ -248,7 +248,6 @@ class Computing(Protocol):
 
     def synchronize(self) -> None:
         """Wait until all queued work is computed."""
-        ...
 
 
 class Stopwatch:
