@@ -87,7 +87,7 @@ class Additions:
 
     async def between_rounds(self, *, ending: bool) -> Sequence[Message]:
         """The notes, then the user's messages; at the turn's end no notes alone."""
-        if ending and not self._steering:
+        if ending and not self._steering:  # a note must not continue the turn
             return []
         self._joined = [Message.hint(text) for text in self._take_notes()]
         return [*self._joined, *(steering.message for steering in self.take_all())]

@@ -180,6 +180,7 @@ class _Summariser(Struct):
         )
 
     async def _in_pieces(self, text: str) -> str:
+        """The summary of a long text: each request has the summary so far and the next piece."""
         summary, done = "", 0
         length = await self._piece_length(text)
         while done < len(text):
@@ -204,10 +205,12 @@ class _Summariser(Struct):
             return max(1, len(text))
         sample = Message.user(text[:SAMPLE_CHARACTERS])
         tokens = max(1, await self.backend.count_message_tokens(self.session, sample))
+        # a request holds the summary before, the new one, and the instruction
         room = max(1, size - 2 * self._room() - SUMMARY_TOKENS // SUMMARY_SHARE)
         return max(MIN_PIECE, room * len(sample.content) // tokens)
 
     async def _fits(self, request: Session) -> bool:
+        """Whether the context has room for the request and its summary."""
         size = self.backend.info.context_size
         if not size:
             return True
@@ -219,8 +222,9 @@ class _Summariser(Struct):
 
         def receive(event: Event) -> bool:
             nonlocal stopped
-            passed = isinstance(event, Notice | PrefillProgress | Stats)
-            stopped = stopped or (passed and not self.callback(event))
+            # the text of a summary is no answer, so nobody sees it as it is written
+            is_progress = isinstance(event, Notice | PrefillProgress | Stats)
+            stopped = stopped or (is_progress and not self.callback(event))
             return not stopped
 
         async with await self.backend.prefill_session(request, receive) as prefilled:
@@ -248,6 +252,7 @@ class _Summariser(Struct):
         return min(SUMMARY_TOKENS, size // SUMMARY_SHARE) if size else SUMMARY_TOKENS
 
     def _shorter(self, length: int) -> int:
+        """Half of a piece's length, for one that did not fit; raises ContextFullError."""
         if length <= MIN_PIECE:
             raise ContextFullError("The context is too small to summarise the conversation.")
         return max(MIN_PIECE, length // 2)

@@ -89,6 +89,7 @@ class Delegates:
 
     def update(self, current: str) -> None:
         """Put the tools for all providers that can answer, except `current`, into the registry."""
+        # a frontend or a program may have removed it
         offers_tasks = self._registry.get(TASK) is not None
         for tool in self._registry:
             if tool.calls_models:
@@ -140,6 +141,7 @@ class Delegates:
         await self._backends.aclose()
 
     async def _open(self, provider: str) -> Backend:
+        """A provider's backend without a fallback: exactly this model was asked for."""
         config = with_provider(self._slot.config, provider)
         model = config.model.model_copy(update={"fallback": False})
         return await self._slot.open_backend(config.model_copy(update={"model": model}))

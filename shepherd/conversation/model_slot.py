@@ -68,8 +68,9 @@ class ModelSlot:
     def loaded_backend(self) -> Backend | None:
         """The backend if it is ready, else None."""
         task = self._loading
-        ready = task is not None and task.done() and not task.cancelled()
-        return task.result() if task and ready and task.exception() is None else None
+        if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+            return None
+        return task.result()
 
     @property
     def context_size(self) -> int:
@@ -152,6 +153,7 @@ class ModelSlot:
             task.cancel()
 
     async def _open(self) -> Backend:
+        """Open the backend while the listener prepares: a task that ends when both are ready."""
         async with AsyncExitStack() as stack:
             preparing = asyncio.create_task(self._listener.loading())
             stack.push_async_callback(end_tasks, preparing)
@@ -173,6 +175,7 @@ class ModelSlot:
         self._listener.model_changed(backend, chosen=False)
 
     async def _switch(self, config: Config) -> Backend:
+        """Continue with the model of these settings, or after a failure with the one before."""
         if self._lender is not None:
             raise ConfigError(
                 "This conversation shares its model with others; it can't be changed."
@@ -188,7 +191,7 @@ class ModelSlot:
         except (ShepherdError, asyncio.CancelledError):
             failed, self.config, self._loading = self._loading, before, loading
             await _end(failed)
-            if loading is None:
+            if loading is None:  # the local model was closed to make room: load it again
                 self.start()
             elif (previous := self.loaded_backend) is not None:
                 self._listener.backend_ready(previous)
@@ -219,7 +222,7 @@ async def _end(task: asyncio.Task[Backend] | None) -> None:
     """Stop loading a backend, or close it if it is ready."""
     if task is None:
         return
-    task.cancel()
+    task.cancel()  # nothing happens to one that is done
     await asyncio.wait([task])
     if not task.cancelled() and task.exception() is None:
         await task.result().aclose()

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,9 +21,6 @@ from shepherd.tools.program import Program, safe_environment
 from shepherd.tools.shell.output import CappedOutput, LiveTail
 from shepherd.tools.shell.process import ConfinedProgram, merged
 from shepherd.tools.text import cap_text
-
-if TYPE_CHECKING:
-    from shepherd.tools.shell.process import Exit
 
 MAX_SECONDS = 30 * 24 * 3600.0
 MAX_SHOWN = 262_144
@@ -83,7 +79,8 @@ class OwnCommands:
         def take(data: bytes) -> bool:
             return output.feed(data) and tail.out(data)
 
-        program = Program(merged([_shell(), "-c", line]), self.cwd, self._environment())
+        environment = {**safe_environment(), "PWD": str(self.cwd)}
+        program = Program(merged([_shell(), "-c", line]), self.cwd, environment)
         try:
             exit_ = await ConfinedProgram(program, None, MAX_SECONDS).run(take, take)
         except asyncio.CancelledError:
@@ -94,7 +91,8 @@ class OwnCommands:
             raise
         finally:
             tail.close()
-        command = OwnCommand(line, output.text().rstrip("\n"), _end(exit_), ok=exit_.code == 0)
+        end = f"ended with exit code {exit_.code}"
+        command = OwnCommand(line, output.text().rstrip("\n"), end, ok=exit_.code == 0)
         if shared:
             await asyncio.to_thread(self._share, command)
         return command
@@ -129,7 +127,7 @@ class OwnCommands:
         return messages
 
     def _take_shared(self) -> tuple[list[OwnCommand], bool]:
-        """The commands that fit together, and whether these are all."""
+        """The last commands whose outputs fit together, and whether these are all."""
         commands, self._shared = self._shared, []
         limit, kept = self._limit(), list[OwnCommand]()
         for command in reversed(commands):
@@ -140,10 +138,13 @@ class OwnCommands:
         return kept[::-1], len(kept) == len(commands)
 
     def _share(self, command: OwnCommand) -> None:
+        """Keep the output for the model, without secrets and cut to its limit."""
         output = command.output.strip("\n") or "(no output)"
-        if holds_private_key(output):
-            output = HELD_BACK
-        output = self.redacted(self._capped(output))
+        output = HELD_BACK if holds_private_key(output) else self.redacted(output)
+        try:
+            output = cap_text(output, self._limit(), self.spill_dir)
+        except OSError:  # the disk is full: the end of an output says most
+            output = output.encode()[-self._limit() :].decode("utf-8", "ignore")
         self._shared.append(replace(command, line=self.redacted(command.line), output=output))
 
     def redacted(self, text: str) -> str:
@@ -152,18 +153,8 @@ class OwnCommands:
             text = text.replace(secret, f"[{name}]")
         return text
 
-    def _capped(self, output: str) -> str:
-        output = self.redacted(output)
-        try:
-            return cap_text(output, self._limit(), self.spill_dir)
-        except OSError:
-            return output.encode()[-self._limit() :].decode("utf-8", "ignore")
-
     def _limit(self) -> int:
         return min(MAX_SHARED, self.context_size() or MAX_SHARED)
-
-    def _environment(self) -> dict[str, str]:
-        return {**safe_environment(), "PWD": str(self.cwd)}
 
 
 def _shell() -> str:
@@ -174,7 +165,3 @@ def _shell() -> str:
     if shell is None:
         raise ToolError("there is no shell to run the command; set SHELL")
     return shell
-
-
-def _end(exit_: "Exit") -> str:
-    return f"ended with exit code {exit_.code}"

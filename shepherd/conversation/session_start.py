@@ -76,19 +76,19 @@ def begin_session(
 ) -> tuple[Session, Transcript | None]:
     """The session that `start` names and its transcript, if it is saved; raises SessionError."""
     store = start.store or SessionStore(paths.sessions)
-    saved_id = start.id or (_latest(store, cwd, notices) if start.latest else "")
+    saved_id = start.id or (_latest_id(store, cwd, notices) if start.latest else "")
     reopened = _reopened(store, saved_id, start, notices) if saved_id else None
     if reopened is not None:
         begun = _resumed(*reopened, config, cwd, notices)
     else:
         begun = _new(store, config, cwd, notices)
     session = begun[0]
-    session.sampling = config.sampling.to_sampling()
+    session.sampling = config.sampling.to_sampling()  # the settings of now hold, not the saved
     session.thinking = config.model.thinking
     return begun
 
 
-def _latest(store: SessionStore, cwd: Path, notices: Notices) -> str:
+def _latest_id(store: SessionStore, cwd: Path, notices: Notices) -> str:
     """The latest session of the directory; "" if a new one begins, which a notice says."""
     try:
         return store.latest(cwd)
@@ -129,6 +129,7 @@ def _new(
 
 
 def _session(system: str, messages: list[Message], transcript: Transcript) -> Session:
+    """A session that the transcript saves, with the transcript's id and date."""
     header = transcript.header
     began = parse_time(header.created)
     return Session(system, messages, id=header.id, began=began, journal=transcript)
@@ -137,6 +138,7 @@ def _session(system: str, messages: list[Message], transcript: Transcript) -> Se
 def _resumed(
     transcript: Transcript, saved: SavedSession, config: Config, cwd: Path, notices: Notices
 ) -> tuple[Session, Transcript]:
+    """The session as it was saved, with notices of what is different now."""
     session = _session(saved.system_message, list(saved.messages), transcript)
     session.times[:], session.numbers[:] = saved.times, saved.numbers
     session.next_number, session.branches = saved.next_number, list(saved.branches)
@@ -144,6 +146,7 @@ def _resumed(
         notices.tell(warning)
     if saved.header.cwd != str(cwd):
         notices.tell(f"This session was begun in {saved.header.cwd}; tools now work in {cwd}.")
+    # a system message in the settings replaces the saved one, which the knowledge then follows
     configured = config.model.system_message
     base, knowledge = split(saved.system_message)
     if configured is not None and configured != base:
@@ -163,26 +166,28 @@ class SystemPrompt:
         self._knowledge = knowledge
         self._notices = notices
         self._base = ""
-        self._latest = ""
+        self._last_message = ""
+        """The system message that this class made, or found; another one is the user's."""
 
     def begin(self, session: Session, base: str) -> None:
         """Follow another session; `base` is the system message that a new one begins with."""
         current = session.system_message
         own, knowledge = instructions.split(current)
+        # only a message of Shepherd's, or one with knowledge in it, gets knowledge again
         self._base = own if current == base or (knowledge and session.messages) else ""
-        self._latest = current
+        self._last_message = current
         if session.messages:
             self._report_changes(session.system_message)
 
     def fitted(self, session: Session, context_size: int) -> str:
         """The system message for a context of that many tokens, 0 if it is unknown."""
         current = session.system_message
-        if not self._base or session.messages or current != self._latest:
+        if not self._base or session.messages or current != self._last_message:
             return current
         offers_skills = any(tool.name == USE_SKILL for tool in session.tools)
         text = self._knowledge.system_message(self._base, context_size, offers_skills=offers_skills)
         if text != current:
-            self._latest = text
+            self._last_message = text
             self._report_cuts(text)
         return text
 

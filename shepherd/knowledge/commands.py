@@ -53,7 +53,8 @@ def init_prompt(project: Project, argument: str) -> str:
 MAX_COMMAND_BYTES, MAX_SUMMARY = 65_536, 120
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-_PLACE = re.compile(r"\\(\$(?:ARGUMENTS|[1-9]))\b|\$(ARGUMENTS|[1-9])\b")
+_PLACE = re.compile(r"\\(?P<literal>\$(?:ARGUMENTS|[1-9]))\b|\$(?P<place>ARGUMENTS|[1-9])\b")
+"""`$2` is a place of one digit; `$10` is none, and `\\$2` stands for the text `$2`."""
 
 
 class CustomCommand(Struct, frozen=True):
@@ -74,13 +75,14 @@ class CustomCommand(Struct, frozen=True):
         words = _words(argument)
 
         def value(match: re.Match[str]) -> str:
-            if match[1]:
-                return match[1]
-            if match[2] == "ARGUMENTS":
+            if match["literal"]:
+                return match["literal"]
+            if match["place"] == "ARGUMENTS":
                 return argument
-            return words[int(match[2]) - 1] if int(match[2]) <= len(words) else ""
+            number = int(match["place"])
+            return words[number - 1] if number <= len(words) else ""
 
-        uses = any(match[2] for match in _PLACE.finditer(self.text))
+        uses = any(match["place"] for match in _PLACE.finditer(self.text))
         text = _PLACE.sub(value, self.text)
         return text if uses or not argument else f"{text}\n\n{argument}"
 
@@ -128,13 +130,14 @@ def _summary(document: Document) -> str:
 
 def _default_hint(document: Document) -> str:
     """The arguments by the places in the text; a command without any takes a text."""
-    numbers = {match[2] for match in _PLACE.finditer(document.body) if match[2]}
-    if not numbers or "ARGUMENTS" in numbers:
+    places = {match["place"] for match in _PLACE.finditer(document.body) if match["place"]}
+    if not places or "ARGUMENTS" in places:
         return "[TEXT]"
-    return " ".join(f"[{number}]" for number in sorted(numbers))
+    return " ".join(f"[{digit}]" for digit in sorted(places))
 
 
 def _words(argument: str) -> Sequence[str]:
+    """The words of an argument, of which quotes can hold several together."""
     try:
         return shlex.split(argument)
     except ValueError:  # an open quote

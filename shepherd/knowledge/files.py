@@ -21,7 +21,7 @@ from shepherd.tools.text import plain_text, valid_text
 
 MAX_CHARACTERS = 16_384
 _BLOCK = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
-_LINE = re.compile(r"^([A-Za-z][\w-]*):[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
+_LINE = re.compile(r"^(?P<key>[A-Za-z][\w-]*):[ \t]*(?P<value>\S.*?)[ \t]*$", re.MULTILINE)
 
 
 class Document(Struct, frozen=True):
@@ -52,7 +52,7 @@ def _values(block: str) -> dict[str, str]:
     try:
         data = cast(object, yaml.safe_load(block))
     except (yaml.YAMLError, ValueError, RecursionError):
-        return {match[1]: match[2].strip("\"'") for match in _LINE.finditer(block)}
+        return {line["key"]: line["value"].strip("\"'") for line in _LINE.finditer(block)}
     if not isinstance(data, dict):
         return {}
     items = cast(dict[object, object], data).items()

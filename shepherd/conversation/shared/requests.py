@@ -152,7 +152,7 @@ class Publisher:
         self._log.publish(UpdateKind.RESPONSE_COMPLETE, data, request=request.id)
 
     def receive(self, event: Event) -> bool:
-        """Publish an event of the running turn."""
+        """Publish an event of the running turn, and add its tokens to those of the request."""
         update = from_event(event)
         if update is None:
             return True
@@ -173,7 +173,7 @@ class Publisher:
     ) -> None:
         """Publish a change of the messages."""
         request = self._queue.running
-        if kind is UpdateKind.SNAPSHOT:
+        if kind is UpdateKind.SNAPSHOT:  # clients can't follow it: they fetch the state again
             data = {"update_id": self._log.id_of(self._log.last + 1), "message": CHANGED}
         author = ""
         if message is not None and request is not None:
@@ -181,7 +181,7 @@ class Publisher:
                 self.partial.clear()
                 request.answer = message.content
             elif message.role is Role.USER and not message.is_hint:
-                author = request.client
+                author = request.client  # it has displayed its message already
         self._log.publish(kind, data, request=request.id if request else "", author=author)
 
     def tell_positions(self) -> None:
