@@ -5,6 +5,7 @@ import stat
 import subprocess
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -19,15 +20,25 @@ GIT_SECONDS = 5
 SETTLED_NS = 50_000_000
 """A file that changed less than 50 ms before it was read may change again under the same times."""
 
-Marks = tuple[int, int, int, int, int]
-"""Mode, size, times and inode of a path; an equal path has not changed."""
+
+class Marks(NamedTuple):
+    """What tells whether a path has changed: equal marks, equal content; times in nanoseconds."""
+
+    mode: int
+    size: int
+    modified: int
+    changed: int
+    inode: int
 
 
 class TooLargeError(Exception):
     """The directory is too large to look through; the message says what is too much."""
 
 
-class _Known(Struct):
+@dataclass(slots=True)
+class _Known:
+    """A state and the marks that it had; only settled ones are believed again."""
+
     marks: Marks
     state: FileState
     is_settled: bool
@@ -75,24 +86,26 @@ class Scanner(Struct):
         for path in paths:
             mark = marks[path]
             state = states.get(path) or _unread(Path(path), mark)
-            self._known[path] = _Known(mark, state, max(mark[2], mark[3]) < now - SETTLED_NS)
+            is_settled = max(mark.modified, mark.changed) < now - SETTLED_NS
+            self._known[path] = _Known(mark, state, is_settled)
 
     def _is_known(self, path: str, mark: Marks) -> bool:
         known = self._known.get(path)
         return known is not None and known.marks == mark and known.is_settled
 
     def _affordable(self, paths: list[str], marks: dict[str, Marks]) -> list[str]:
-        """The paths whose contents are kept."""
-        spent = sum(k.marks[1] for k in self._known.values() if k.state.kind is Kind.FILE)
+        """The paths whose contents are kept: the smallest, as far as the budget goes."""
+        spent = sum(k.marks.size for k in self._known.values() if k.state.kind is Kind.FILE)
         chosen: list[str] = []
-        for path in sorted(paths, key=lambda path: marks[path][1]):
-            spent += marks[path][1] if stat.S_ISREG(marks[path][0]) else 0
+        for path in sorted(paths, key=lambda path: marks[path].size):
+            spent += marks[path].size if stat.S_ISREG(marks[path].mode) else 0
             if spent > self.max_bytes:
                 break
             chosen.append(path)
         return chosen
 
     def _marks(self) -> dict[str, Marks]:
+        """The marks of all paths that are looked through; raises TooLargeError."""
         ignored = _ignored(self.root)
         result: dict[str, Marks] = {}
         deadline = time.monotonic() + MAX_SECONDS
@@ -101,7 +114,7 @@ class Scanner(Struct):
             directory, depth = pending.pop()
             for path, mark in _entries(directory, ignored):
                 result[path] = mark
-                if stat.S_ISDIR(mark[0]) and depth < MAX_DEPTH:
+                if stat.S_ISDIR(mark.mode) and depth < MAX_DEPTH:
                     pending.append((path, depth + 1))
             if len(result) > self.max_entries:
                 raise TooLargeError(f"{self.root} holds more than {self.max_entries:,} files")
@@ -119,19 +132,17 @@ def _entries(directory: str, ignored: frozenset[str]) -> list[tuple[str, Marks]]
                 if entry.name in SKIPPED or entry.path in ignored:
                     continue
                 status = entry.stat(follow_symlinks=False)
-                is_kept = stat.S_IFMT(status.st_mode) in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
-                if is_kept:
-                    result.append((entry.path, _mark(status)))
+                if stat.S_ISDIR(status.st_mode):  # its times change with its entries
+                    marks = Marks(status.st_mode, 0, 0, 0, status.st_ino)
+                elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+                    times = (status.st_mtime_ns, status.st_ctime_ns)
+                    marks = Marks(status.st_mode, status.st_size, *times, status.st_ino)
+                else:
+                    continue
+                result.append((entry.path, marks))
     except OSError:
         return result  # removed meanwhile, or unreadable: then a command can't change it either
     return result
-
-
-def _mark(status: os.stat_result) -> Marks:
-    if stat.S_ISDIR(status.st_mode):
-        return (status.st_mode, 0, 0, 0, status.st_ino)  # its times change with its entries
-    times = (status.st_mtime_ns, status.st_ctime_ns)
-    return (status.st_mode, status.st_size, *times, status.st_ino)
 
 
 def _unread(path: Path, mark: Marks) -> FileState:
