@@ -83,6 +83,7 @@ class HookCommand(Struct, frozen=True):
         return self._parsed(out.text)
 
     def _parsed(self, text: str) -> Outcome:
+        """The outcome in a hook's output; a hook that prints nothing has no objection."""
         if not text:
             return Outcome()
         try:
@@ -154,13 +155,16 @@ class Hooks(Struct):
         if continued >= MAX_CONTINUED or not self.section.turn_end:
             return ""
         payload = self._payload("turn_end", answer=answer[:MAX_RESULT], continued=continued)
-        outcomes = await self._all(self.section.turn_end, payload)
-        texts = [outcome.context or _denial(outcome) for outcome in outcomes]
-        return "\n".join(text for text in texts if text)
+        texts: list[str] = []
+        for outcome in await self._all(self.section.turn_end, payload):
+            # a hook that denies the end continues the turn with its reason
+            reason = outcome.reason if outcome.decision is Decision.DENY else ""
+            texts.append(outcome.context or reason)
+        return "\n".join(filter(None, texts))
 
     async def before(self, prepared: PreparedCall) -> None:
         """Let the hooks decide on an allowed call; raises ToolError for a denial or a failure."""
-        self._contexts.pop(id(prepared), None)
+        self._contexts.pop(id(prepared), None)  # of an earlier call that had no `after`
         for command in self._matching(self.section.before_tool, prepared):
             try:
                 outcome = await command.run(self._call("before_tool", prepared))
@@ -206,6 +210,7 @@ class Hooks(Struct):
         return outcomes
 
     def _matching(self, hooks: Sequence[Hook], prepared: PreparedCall) -> list[HookCommand]:
+        """The hooks whose pattern fits the tool, or one kind of what the call touches."""
         names = {prepared.tool.name, *(access.kind.value for access in prepared.accesses)}
         return [
             HookCommand(hook, self.cwd)
@@ -238,10 +243,6 @@ async def _described(prepared: PreparedCall) -> str:
     except ToolError:
         text = ""
     return text or prepared.call.arguments_json
-
-
-def _denial(outcome: Outcome) -> str:
-    return outcome.reason if outcome.decision is Decision.DENY else ""
 
 
 MAX_BYTES = 65_536
