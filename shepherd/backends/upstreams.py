@@ -11,8 +11,7 @@ from typing import TypeVar
 import httpx
 from msgspec.structs import replace
 
-from shepherd.affinity import AffinityRouter, Balance, Prefix, prefix_of
-from shepherd.affinity.prefix import canonical
+from shepherd.affinity import AffinityRouter, Balance, Prefix, canonical, prefix_of
 from shepherd.backends import embedding
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.estimate import TokenEstimator

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shepherd.affinity import (
+    ENTRY_BYTES,
     AffinityRouter,
     Balance,
     Prefix,
@@ -16,7 +17,6 @@ from shepherd.affinity import (
     prefix_of,
     with_response,
 )
-from shepherd.affinity.router import ENTRY_BYTES
 
 PARTS = st.lists(st.sampled_from(["a", "b", "cc", "", "d" * 9]), max_size=6)
 IDLE = {"x": 0.0, "y": 0.0, "z": 0.0}
