@@ -9,8 +9,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from shepherd.errors import InvalidRequestError, ToolError
-from shepherd.knowledge.files import Document, KnowledgeFiles, split_front_matter
-from shepherd.knowledge.project import Folder, Kind, Project, find_named
+from shepherd.knowledge.files import (
+    Document,
+    Folder,
+    Kind,
+    KnowledgeFiles,
+    Project,
+    find_named,
+    split_front_matter,
+)
 
 INIT = "init"
 INIT_SUMMARY = "let the model write AGENTS.md for this directory"

@@ -10,8 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd.errors import ToolError
-from shepherd.knowledge.files import FileText, KnowledgeFiles
-from shepherd.knowledge.project import Project
+from shepherd.knowledge.files import FileText, KnowledgeFiles, Project
 from shepherd.tools.paths import expand_home
 
 FILE_NAMES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md")

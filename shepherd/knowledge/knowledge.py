@@ -22,7 +22,7 @@ from shepherd.knowledge.commands import (
     init_prompt,
     parse_line,
 )
-from shepherd.knowledge.files import KnowledgeFiles
+from shepherd.knowledge.files import KnowledgeFiles, Project
 from shepherd.knowledge.instructions import (
     InstructionReader,
     Instructions,
@@ -31,7 +31,6 @@ from shepherd.knowledge.instructions import (
     framed,
     opening,
 )
-from shepherd.knowledge.project import Project
 from shepherd.knowledge.skills import Skill, UseSkill, find_skills, prompt_lines
 from shepherd.messages import JsonObject, Message
 from shepherd.tools.base import AccessKind, AnyTool, Claim, ToolResult

@@ -10,9 +10,15 @@ from msgspec import Struct
 from pydantic import Field
 
 from shepherd.errors import ToolError
-from shepherd.knowledge.files import KnowledgeFiles, split_front_matter
+from shepherd.knowledge.files import (
+    Folder,
+    Kind,
+    KnowledgeFiles,
+    Project,
+    find_named,
+    split_front_matter,
+)
 from shepherd.knowledge.instructions import USE_SKILL
-from shepherd.knowledge.project import Folder, Kind, Project, find_named
 from shepherd.tasks import in_thread
 from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
 from shepherd.tools.text import cap_text, pluralize
