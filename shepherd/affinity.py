@@ -3,10 +3,12 @@
 import json
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
 from typing import Generic, TypeVar, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 BLOCK_CHARACTERS = 1024
 """The maximum of characters that one hash stands for; a part of a prompt begins a new block."""
@@ -22,8 +24,7 @@ _MOVING = "cache_control"
 """A mark of Anthropic's API that clients move to the newest message; the text stays the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(Struct, frozen=True):
     """A prompt in blocks: each hash stands for the whole prompt up to the end of its block.
 
     `ends` runs parallel to `hashes` and counts the characters up to there. The first `opening`

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -30,8 +29,7 @@ _HOME_FOLDERS = (".agents", ".claude")
 _NOT_IN_A_NAME = re.compile(r'["<>]')
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(Struct, frozen=True):
     """The directories of a conversation, all resolved; `root` contains `cwd`."""
 
     cwd: Path
@@ -62,8 +60,7 @@ class Project:
         return _NOT_IN_A_NAME.sub("?", one_line(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(Struct, frozen=True):
     """A folder of skills or of commands, and whose it is."""
 
     path: Path
@@ -99,8 +96,7 @@ class Named(Protocol):
 N = TypeVar("N", bound=Named)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[N]):
+class Kind(Struct, Generic[N], frozen=True):
     """A kind of file in folders of a name, such as `skills`; `word` names one of them.
 
     `is_one` tells whether an entry of such a folder can be one, and `read` reads it from below a

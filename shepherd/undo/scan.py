@@ -35,8 +35,7 @@ class TooLargeError(Exception):
     """The directory is too large to look through; the message says what is too much."""
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Struct):
     """A state and the marks that it had; only settled ones are believed again."""
 
     marks: Marks
