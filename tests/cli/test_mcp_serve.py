@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import anyio
@@ -21,11 +22,14 @@ from shepherd.cli.mcpserver.work import (
     MAX_CHARACTERS,
     NO_ANSWER,
     TOO_LONG,
+    Calls,
     ElicitingApprover,
+    RunningCall,
     can_elicit,
 )
 from shepherd.messages import ToolCall
 from shepherd.models import BUILTIN_TOOLS
+from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import DENIED_BY_USER, ApprovalRequest, Choice
 from tests.cli.program import Program
 from tests.forked import SHEPHERD, start_forked
@@ -287,6 +291,29 @@ async def test_a_question_that_is_too_long_is_not_shown() -> None:
     call = ToolCall("1", "work", {"text": "x" * MAX_CHARACTERS})
     approval = await ElicitingApprover(show).ask(ApprovalRequest(call, ()))
     assert (approval.choice, approval.reason) == (Choice.DENY, TOO_LONG)
+
+
+async def test_a_call_whose_question_nobody_answers_ends_after_its_time() -> None:
+    ended = asyncio.Event()
+
+    async def ask(call: RunningCall) -> ToolResult:
+        try:
+            await call.ask(types.ElicitRequestFormParams(message="Yes?", requested_schema={}))
+        finally:
+            ended.set()
+        return ToolResult("The call went on.")
+
+    forms = types.ClientCapabilities(elicitation=types.ElicitationCapability())
+    session = SimpleNamespace(client_capabilities=forms, can_send_request=False)
+    context: Any = SimpleNamespace(session=session)
+    calls = Calls(answer_seconds=0.01)
+    asked = await calls.run(context, types.CallToolRequestParams(name="ask"), ask)
+    assert isinstance(asked, types.InputRequiredResult)
+    assert not ended.is_set()
+    await asyncio.wait_for(ended.wait(), PATIENCE)
+    late = types.CallToolRequestParams(name="ask", request_state=asked.request_state)
+    with pytest.raises(MCPError, match="does not wait"):
+        await calls.run(context, late, ask)
 
 
 def test_which_clients_show_forms() -> None:

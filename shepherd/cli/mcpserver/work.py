@@ -176,8 +176,12 @@ class _Work(Struct, eq=False):
 
 
 class Calls(Struct, eq=False):
-    """Runs calls, and keeps those that wait for an answer in a repeated request."""
+    """Runs calls, and keeps those that wait for an answer in a repeated request.
 
+    A call whose question has no answer after `answer_seconds` is stopped.
+    """
+
+    answer_seconds: float = ANSWER_SECONDS
     _waiting: dict[str, _Work] = field(default_factory=dict[str, _Work])
 
     async def run(
@@ -215,7 +219,7 @@ class Calls(Struct, eq=False):
     ) -> types.InputRequiredResult:
         state = secrets.token_urlsafe(32)
         loop = asyncio.get_running_loop()
-        expiry = loop.call_later(ANSWER_SECONDS, self._expire, state)
+        expiry = loop.call_later(self.answer_seconds, self._expire, state)
         self._waiting[state] = _Work(call, task, question, expiry)
         request = types.ElicitRequest(params=question.form)
         return types.InputRequiredResult(input_requests={"approval": request}, request_state=state)
