@@ -1,4 +1,4 @@
-"""Objects get what they need in their constructors: no callback is set on another object."""
+"""Objects get what they need in their constructors: nothing that they call is set from outside."""
 
 import ast
 from collections.abc import Iterator
@@ -71,12 +71,19 @@ def is_callback(value: ast.expr, names: Names) -> bool:
             return False
 
 
+def is_extension(target: ast.expr, value: ast.expr) -> bool:
+    """Whether the value is what the attribute has already, and more: `a.steps = (*a.steps, b)`."""
+    parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+    whole = [part.value for part in parts if isinstance(part, ast.Starred)]
+    return ast.unparse(target) in map(ast.unparse, whole)
+
+
 def callbacks_set_from_outside(text: str, names: Names) -> list[str]:
     return [
         ast.unparse(target)
         for target, value in assignments(ast.parse(text))
         if not (isinstance(target.value, ast.Name) and target.value.id == "self")
-        and is_callback(value, names)
+        and (is_callback(value, names) or is_extension(target, value))
     ]
 
 
@@ -89,6 +96,7 @@ def callbacks_set_from_outside(text: str, names: Names) -> list[str]:
         "self.other.when_ended = partial(print, 1)",
         "other.a, other.when_ended = 1, self.f",
         "other.when_ended = None if other is None else partial(print, 1)",
+        "self.other.when_ended = (*self.other.when_ended, self)",
     ],
 )
 def test_a_callback_is_seen_however_it_is_set(line: str) -> None:
@@ -99,6 +107,7 @@ def test_a_callback_is_seen_however_it_is_set(line: str) -> None:
 
 def test_what_an_object_sets_on_itself_and_data_are_none() -> None:
     lines = ["self.when_ended = self.f", "other.size = 3", "other.name = self.name"]
+    lines.append("self.all = (*self.all, other)")
     text = "\n    ".join(["class C:\n  def f(self, other):", *lines])
     assert callbacks_set_from_outside(text, names_of(text)) == []
 

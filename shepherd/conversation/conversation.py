@@ -32,6 +32,7 @@ from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
 from shepherd.tools.base import EXECUTE_COMMAND
+from shepherd.tools.consent import CallStep
 from shepherd.tools.deferred import FIND_TOOLS
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.registry import ToolRegistry
@@ -224,14 +225,18 @@ class Conversation:
             self.transcript.system_message_changed(text)
 
     def tool_runner(
-        self, approver: Approver | None = None, registry: ToolRegistry | None = None
+        self,
+        approver: Approver | None = None,
+        registry: ToolRegistry | None = None,
+        steps: Sequence[CallStep] = (),
     ) -> ToolRunner:
         """A runner of calls; without an approver, calls that need approval are denied.
 
-        `registry` has the tools, by default those of the session's model.
+        `registry` has the tools, by default those of the session's model. `steps` are the
+        frontend's own, just before and after each call.
         """
         self._approver = approver or self._approver
-        return self._workspace.tool_runner(self.config, approver, registry)
+        return self._workspace.tool_runner(self.config, approver, registry, steps)
 
     def add_servers(self, servers: Sequence["Server"]) -> None:
         """Use further MCP servers in this conversation only; call it before `begin`."""

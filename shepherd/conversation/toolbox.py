@@ -1,7 +1,7 @@
 """The tools of a conversation, the offer for a model, and the rules."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,11 +72,14 @@ class Workspace(Struct, frozen=True):
         config: Config,
         approver: Approver | None = None,
         registry: ToolRegistry | None = None,
+        steps: Sequence[CallStep] = (),
     ) -> ToolRunner:
         """A runner of the tools in `registry`, by default all of the workspace.
 
-        Without an approver, calls that need approval are denied.
+        Without an approver, calls that need approval are denied. `steps` are nearer to the call
+        than those of the workspace.
         """
+        undo = () if self.undo is None else (self.undo,)
         return ToolRunner(
             registry or self.registry,
             self.policy,
@@ -85,7 +88,7 @@ class Workspace(Struct, frozen=True):
                 tool_context(config, self.paths, self.cwd, self.sandbox),
                 background=self.background,
             ),
-            self.steps if self.undo is None else (*self.steps, self.undo),
+            (*self.steps, *undo, *steps),
         )
 
 

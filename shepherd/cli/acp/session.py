@@ -186,8 +186,8 @@ class EditorSession:
         self.updates = updates
         self._resources = resources
         self._approver = EditorApprover(client, updates, self._change_of, has_forms=abilities.forms)
-        self._tools = conversation.tool_runner(self._approver)
-        self._tools.steps = (*self._tools.steps, EditorStep(client, updates, abilities.reads))
+        step = EditorStep(client, updates, abilities.reads)
+        self._tools = conversation.tool_runner(self._approver, steps=(step,))
         self._turn: asyncio.Task[schema.PromptResponse] | None = None
         self._is_cancelled_by_editor = False
 
