@@ -55,57 +55,54 @@ def _check_variables(names: dict[str, str]) -> dict[str, str]:
 class ServerDefinition(Section):
     """A server: a command that is started, or the URL of one that runs."""
 
-    command: Annotated[str, Field(description="The program to start.")] = ""
-    args: Annotated[list[str], Field(description="Its arguments.")] = []
-    env: Annotated[
-        dict[str, str],
-        Field(
-            description="Variables of its environment; `${NAME}` stands for a secret of the "
-            "server, or for a variable of Shepherd's environment.",
-        ),
-        AfterValidator(_check_variables),
-    ] = {}
-    secrets: Annotated[
-        dict[str, Place],
-        Field(
-            description="Names of its secrets, and where each is kept: `file` or `keyring`.",
-        ),
-        AfterValidator(_check_variables),
-    ] = {}
-    url: Annotated[
-        str,
-        Field(description="The URL of a server that speaks HTTP."),
-        AfterValidator(_check_url),
-    ] = ""
-    type: Annotated[
-        Literal["", "sse"],
-        Field(description='`sse` = the older HTTP+SSE; "" = streamable HTTP, else HTTP+SSE.'),
-    ] = ""
-    headers: Annotated[
-        dict[str, str],
-        Field(description="Headers of each request, with `${NAME}` as above."),
-    ] = {}
-    client_id: Annotated[
-        str, Field(description='The OAuth client; "" = register one with the server.')
-    ] = ""
-    scopes: Annotated[str, Field(description='OAuth scopes; "" = those that it asks for.')] = ""
-    network: Annotated[bool, Field(description="Whether its process may use the network.")] = False
-    sandbox: Annotated[bool, Field(description="Whether its process runs in the sandbox.")] = True
-    writable: Annotated[
-        list[str],
-        Field(description="Directories that its process may change, too."),
-    ] = []
-    timeout: Annotated[
-        float, Field(gt=0, le=3600, strict=False, description="Seconds for each request.")
-    ] = 60.0
-    start_timeout: Annotated[
-        float, Field(gt=0, le=600, strict=False, description="Seconds for its start.")
-    ] = 30.0
-    tools: Annotated[
-        list[str],
-        Field(description="Patterns of the tools to use; none = all."),
-    ] = []
-    enabled: Annotated[bool, Field(description="Whether it is started.")] = True
+    command: str = ""
+    """The program to start."""
+
+    args: list[str] = []
+    """Its arguments."""
+
+    env: Annotated[dict[str, str], AfterValidator(_check_variables)] = {}
+    """Variables of its environment; `${NAME}` stands for a secret of the server, or for a variable
+    of Shepherd's environment."""
+
+    secrets: Annotated[dict[str, Place], AfterValidator(_check_variables)] = {}
+    """Names of its secrets, and where each is kept: `file` or `keyring`."""
+
+    url: Annotated[str, AfterValidator(_check_url)] = ""
+    """The URL of a server that speaks HTTP."""
+
+    type: Literal["", "sse"] = ""
+    """`sse` = the older HTTP+SSE; "" = streamable HTTP, else HTTP+SSE."""
+
+    headers: dict[str, str] = {}
+    """Headers of each request, with `${NAME}` as above."""
+
+    client_id: str = ""
+    """The OAuth client; "" = register one with the server."""
+
+    scopes: str = ""
+    """OAuth scopes; "" = those that it asks for."""
+
+    network: bool = False
+    """Whether its process may use the network."""
+
+    sandbox: bool = True
+    """Whether its process runs in the sandbox."""
+
+    writable: list[str] = []
+    """Directories that its process may change, too."""
+
+    timeout: float = Field(60.0, gt=0, le=3600, strict=False)
+    """Seconds for each request."""
+
+    start_timeout: float = Field(30.0, gt=0, le=600, strict=False)
+    """Seconds for its start."""
+
+    tools: list[str] = []
+    """Patterns of the tools to use; none = all."""
+
+    enabled: bool = True
+    """Whether it is started."""
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> ServerDefinition:
