@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shepherd.backends.base import Memory
 from shepherd.backends.llamacpp.native.devices import DeviceKind, gpus
 from shepherd.backends.llamacpp.native.fitting import (
     GPU_RESERVE,
@@ -70,8 +71,11 @@ def test_the_free_memory_leaves_a_reserve_on_each(machine: Machine) -> None:
 
 def test_a_gpu_of_unknown_size_gets_the_model_as_the_settings_say(machine: Machine) -> None:
     machine((GPU, 0))
-    own = settings(flash_attention="on")
-    assert fit_model(check_model_file(PUP), own).applied(own) is own
+    own = settings(flash_attention="on", context_size=0)
+    little = Memory(ram=1, vram=1)
+    assert fit_model(check_model_file(PUP), own, limit=little).applied(own) is own
+    machine((GPU, 8))
+    assert fit_model(check_model_file(PUP), own, limit=little).is_reduced
 
 
 def test_a_library_without_ggml_names_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
