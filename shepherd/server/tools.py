@@ -57,15 +57,14 @@ def _object(value: object) -> object:
 class ExecuteRequest(RequestModel):
     """The body of `POST /v1/tools/execute`."""
 
-    name: Annotated[str, Field(min_length=1, description="The tool's name.")]
-    tool_call_id: Annotated[
-        str | None, Field(description="Comes back in the answer; made up if missing.")
-    ] = None
-    arguments: Annotated[
-        JsonObject,
-        BeforeValidator(_object),
-        Field(description="The arguments, an object or its JSON text."),
-    ] = Field(default_factory=dict[str, Any])
+    name: Annotated[str, Field(min_length=1)]
+    """The tool's name."""
+    tool_call_id: str | None = None
+    """Comes back in the answer; made up if missing."""
+    arguments: Annotated[JsonObject, BeforeValidator(_object)] = Field(
+        default_factory=dict[str, Any]
+    )
+    """The arguments, an object or its JSON text."""
 
 
 class ToolArguments(RootModel[JsonObject]):

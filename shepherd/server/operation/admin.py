@@ -39,14 +39,8 @@ _DAY = 86_400
 class ShutdownBody(RequestModel):
     """The body of `POST /admin/shutdown`."""
 
-    seconds: Annotated[
-        float | None,
-        Field(
-            ge=0,
-            le=_DAY,
-            description="Maximum wait for running requests; by default `server.shutdown_seconds`.",
-        ),
-    ] = None
+    seconds: Annotated[float | None, Field(ge=0, le=_DAY)] = None
+    """Maximum wait for running requests; by default `server.shutdown_seconds`."""
 
 
 def operation_router(context: ServerContext) -> APIRouter:

@@ -21,12 +21,12 @@ def _seconds(value: object) -> float | None:
 class LoadRequest(RequestModel):
     """The model to load or unload."""
 
-    model: Annotated[str, Field(min_length=1, description="Its name, as in other requests.")]
+    model: Annotated[str, Field(min_length=1)]
+    """Its name, as in other requests."""
     keep_alive: Annotated[
-        float | None,
-        PlainValidator(_seconds, json_schema_input_type=float | str | None),
-        Field(description="How long it stays without requests, as in `server.keep_alive`."),
+        float | None, PlainValidator(_seconds, json_schema_input_type=float | str | None)
     ] = None
+    """How long it stays without requests, as in `server.keep_alive`."""
 
 
 def pool_router(context: ServerContext) -> APIRouter:

@@ -81,17 +81,15 @@ def _missed(log: UpdateLog) -> str:
 
 
 MAX_REASON = 10_000
+_Reason = Annotated[str, Field(max_length=MAX_REASON)]
 
 
 class DecisionBody(RequestModel):
     """The body of `POST /approvals/{id}`."""
 
-    decision: Annotated[
-        Literal["once", "session", "always", "deny"],
-        Field(description="`session` and `always` add the rules that the question names."),
-    ]
-    reason: Annotated[str, Field(max_length=MAX_REASON, description="A word to the model.")] = ""
-    values: Annotated[
-        tuple[Annotated[str, Field(max_length=MAX_REASON)], ...],
-        Field(max_length=20, description="The texts for the `fields` of the question."),
-    ] = ()
+    decision: Literal["once", "session", "always", "deny"]
+    """`session` and `always` add the rules that the question names."""
+    reason: _Reason = ""
+    """A word to the model."""
+    values: Annotated[tuple[_Reason, ...], Field(max_length=20)] = ()
+    """The texts for the `fields` of the question."""

@@ -56,8 +56,10 @@ _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
 class ImageBody(RequestModel):
     """An image of a prompt."""
 
-    data: Annotated[str, Field(description="Its bytes in base64, or a `data:` URL.")]
-    name: Annotated[str, Field(description="What it is called.")] = ""
+    data: str
+    """Its bytes in base64, or a `data:` URL."""
+    name: str = ""
+    """What it is called."""
 
 
 class PromptBody(RequestModel):
@@ -65,24 +67,16 @@ class PromptBody(RequestModel):
 
     model_config = ConfigDict(populate_by_name=False)
 
-    prompt: Annotated[str, Field(description="What the user says.")]
-    images: Annotated[
-        list[ImageBody],
-        Field(
-            default_factory=list[ImageBody],
-            description="Images that go with it: `data` in base64, and a `name`.",
-        ),
-    ]
-    steer: Annotated[
-        bool,
-        Field(description="Join the running request of this client at its next step, if one runs."),
-    ] = False
-    stream: Annotated[
-        bool, Field(description="Answer with the updates of this request as events.")
-    ] = False
-    in_background: Annotated[
-        bool, Field(alias="async", description="Answer at once with the request's id.")
-    ] = False
+    prompt: str
+    """What the user says."""
+    images: list[ImageBody] = Field(default_factory=list[ImageBody])
+    """Images that go with it: `data` in base64, and a `name`."""
+    steer: bool = False
+    """Join the running request of this client at its next step, if one runs."""
+    stream: bool = False
+    """Answer with the updates of this request as events."""
+    in_background: Annotated[bool, Field(alias="async")] = False
+    """Answer at once with the request's id."""
 
     @field_validator("prompt")
     @classmethod
@@ -101,7 +95,8 @@ class PromptBody(RequestModel):
 class CommandBody(RequestModel):
     """The body of `POST /command`."""
 
-    command: Annotated[str, Field(description="The command with its argument: `/undo 2`.")]
+    command: str
+    """The command with its argument: `/undo 2`."""
 
 
 class SharedSessionErrors(OpenAiErrors):
