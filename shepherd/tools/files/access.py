@@ -10,6 +10,7 @@ from shepherd.config.files import Attributes, replace_at
 from shepherd.errors import ToolError
 from shepherd.tools.base import Access, AccessKind, ToolContext
 from shepherd.tools.files.opening import (
+    closing_descriptor,
     existing_status,
     open_below,
     open_directory,
@@ -27,13 +28,10 @@ def write_atomic(path: Path, data: bytes) -> None:
     Missing parents are created. Raises OSError for a link in the path, and also when the
     existing file is read-only.
     """
-    directory = open_directory(path.parent, create=True)
-    try:
+    with closing_descriptor(open_directory(path.parent, create=True)) as directory:
         old = regular_status(directory, path.name)
         replace_at(directory, path.name, data, _attributes(old))
         os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def regular_status(directory: int, name: str) -> os.stat_result | None:
@@ -79,11 +77,8 @@ class FileAccess:
     def check_read(self, path: Path) -> None:
         """Raise the error of `open`, as far as it can be known without opening the file."""
         self._context.require(Access(AccessKind.READ, str(path)))
-        directory = open_parent(path)
-        try:
+        with closing_descriptor(open_parent(path)) as directory:
             self._check_links(existing_status(directory, path.name), AccessKind.READ)
-        finally:
-            os.close(directory)
 
     def open_directory(self, path: Path) -> int:
         """Open a directory and return its descriptor."""
@@ -93,11 +88,8 @@ class FileAccess:
     def check_directory(self, path: Path) -> None:
         """Raise the error of `open_directory`, as far as it can be known before."""
         self._context.require(Access(AccessKind.READ, str(path)))
-        directory = open_parent(path)
-        try:
+        with closing_descriptor(open_parent(path)) as directory:
             status = os.stat(path.name or ".", dir_fd=directory, follow_symlinks=False)
-        finally:
-            os.close(directory)
         if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
 
@@ -108,10 +100,8 @@ class FileAccess:
             directory = open_parent(path)
         except FileNotFoundError:
             return  # `write` creates it
-        try:
+        with closing_descriptor(directory):
             status = regular_status(directory, path.name)
-        finally:
-            os.close(directory)
         if status is not None:
             self._check_links(status, AccessKind.WRITE)
 
@@ -123,21 +113,15 @@ class FileAccess:
     def check_delete(self, path: Path) -> None:
         """Raise the error of `delete`, as far as it can be known before."""
         self._context.require(Access(AccessKind.WRITE, str(path)))
-        directory = open_parent(path)
-        try:
+        with closing_descriptor(open_parent(path)) as directory:
             _check_deletable(directory, path.name)
-        finally:
-            os.close(directory)
 
     def delete(self, path: Path) -> None:
         """Delete a file, or a link but not its target."""
         self._context.require(Access(AccessKind.WRITE, str(path)))
-        directory = open_parent(path)
-        try:
+        with closing_descriptor(open_parent(path)) as directory:
             _check_deletable(directory, path.name)
             os.unlink(path.name, dir_fd=directory)
-        finally:
-            os.close(directory)
 
     def _check_links(self, status: os.stat_result, kind: AccessKind) -> None:
         """Raise ToolError if the rules deny the file under another of its names."""

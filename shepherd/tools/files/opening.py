@@ -42,6 +42,15 @@ def directory_errors(path_text: str) -> Generator[None]:
             raise PlaceError(f"no such directory: {path_text}") from error
 
 
+@contextmanager
+def closing_descriptor(descriptor: int) -> Generator[int]:
+    """A context that closes the descriptor at its end."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def open_directory(path: Path, *, create: bool = False) -> int:
     """A descriptor of the directory at the resolved `path`; `create` makes it and its parents.
 
@@ -66,11 +75,8 @@ def open_regular(path: Path) -> int:
 
     Never waits on a FIFO and never follows a link. Raises OSError.
     """
-    directory = open_parent(path)
-    try:
+    with closing_descriptor(open_parent(path)) as directory:
         return open_regular_at(directory, path.name)
-    finally:
-        os.close(directory)
 
 
 def open_below(directory: int, path: str) -> int:
@@ -78,11 +84,8 @@ def open_below(directory: int, path: str) -> int:
     *parents, name = path.split("/")
     if any(part in ("", ".", "..") for part in (*parents, name)):
         raise OSError(errno.EINVAL, "not a resolved path", path)
-    parent = _descend(os.dup(directory), parents, _SEARCH, create=False)
-    try:
+    with closing_descriptor(_descend(os.dup(directory), parents, _SEARCH, create=False)) as parent:
         return open_regular_at(parent, name)
-    finally:
-        os.close(parent)
 
 
 def open_regular_at(directory: int, name: str) -> int:
@@ -124,10 +127,8 @@ def _walk(path: Path, flags: int, *, create: bool) -> int:
 def _descend(descriptor: int, names: Sequence[str], flags: int, *, create: bool) -> int:
     """Follow `names` from `descriptor`, close it, and return the last directory's descriptor."""
     for remaining, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
-        try:
+        with closing_descriptor(descriptor):
             below = _enter(descriptor, name, _SEARCH if remaining else flags, create=create)
-        finally:
-            os.close(descriptor)
         descriptor = below
     return descriptor
 

@@ -21,7 +21,7 @@ from shepherd.tools.base import (
     Traits,
 )
 from shepherd.tools.files.access import FileAccess
-from shepherd.tools.files.opening import directory_errors, file_errors
+from shepherd.tools.files.opening import closing_descriptor, directory_errors, file_errors
 from shepherd.tools.files.textfile import HEAD_BYTES, Encoding, Slice, detect, read_slice
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.text import one_line, pluralize
@@ -75,11 +75,7 @@ def _read(path: Path, arguments: ReadArguments, context: ToolContext, stopped: S
 
 
 def _slice_text(
-    file: BinaryIO,
-    encoding: Encoding,
-    arguments: ReadArguments,
-    max_bytes: int,
-    stopped: Stopped,
+    file: BinaryIO, encoding: Encoding, arguments: ReadArguments, max_bytes: int, stopped: Stopped
 ) -> str:
     if encoding.codec.startswith("utf-16"):
         text = encoding.decode(file.read())
@@ -160,11 +156,10 @@ class ListDirectory(Tool[ListArguments]):
 
 
 def _names(files: FileAccess, path: Path, path_text: str) -> list[str]:
-    with directory_errors(path_text):
-        directory = files.open_directory(path)
-        try:
-            with os.scandir(directory) as entries:
-                result = sorted((entry.name, entry.is_dir()) for entry in entries)
-        finally:
-            os.close(directory)
+    with (
+        directory_errors(path_text),
+        closing_descriptor(files.open_directory(path)) as directory,
+        os.scandir(directory) as entries,
+    ):
+        result = sorted((entry.name, entry.is_dir()) for entry in entries)
     return [one_line(name) + ("/" if is_dir else "") for name, is_dir in result]

@@ -26,10 +26,7 @@ _LIMITS = (
     ),
     ("memory", re.compile(r"Cannot allocate memory|MemoryError|out of memory|ENOMEM|bad_alloc")),
 )
-_SIGNALS = {
-    128 + 24: "processor time",
-    128 + 25: "file size",
-}
+_SIGNALS = {128 + 24: "processor time", 128 + 25: "file size"}
 _BAD_SYSTEM_CALL = 128 + 31
 _READ_ONLY = re.compile(r"Read-only file system|EROFS")
 _DENIED = re.compile(r"Permission denied|EACCES|Operation not permitted|EPERM")

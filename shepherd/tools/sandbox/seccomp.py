@@ -133,14 +133,7 @@ SHARED = (
 )
 """Calls that reach other processes if the command has no namespace of its own."""
 
-SIGNALS = (
-    "kill",
-    "pidfd_send_signal",
-    "rt_sigqueueinfo",
-    "rt_tgsigqueueinfo",
-    "tgkill",
-    "tkill",
-)
+SIGNALS = ("kill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill")
 """Signals, which older kernels can't confine."""
 
 OWN_PROCESS = (

@@ -17,7 +17,7 @@ from shepherd.own_programs import packaged_program
 from shepherd.tasks import Stopped, in_thread
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult, Traits
 from shepherd.tools.files.access import FileAccess
-from shepherd.tools.files.opening import file_errors
+from shepherd.tools.files.opening import closing_descriptor, file_errors
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.program import Program
 from shepherd.tools.search.glob import name_matcher
@@ -287,8 +287,7 @@ def _files(query: Query, context: ToolContext, files: FileAccess, stopped: Stopp
     if query.single:
         return [query.single]
     matcher = name_matcher(query.glob) if query.glob else None
-    root = files.open_directory(query.root)
-    try:
+    with closing_descriptor(files.open_directory(query.root)) as root:
         return [
             entry.path
             for entry in Tree(query.root, context, ignored=query.ignored).walk(root, stopped)
@@ -296,5 +295,3 @@ def _files(query: Query, context: ToolContext, files: FileAccess, stopped: Stopp
             and (matcher is None or matcher.fullmatch(entry.path))
             and not denied(context, query.root / entry.path)
         ]
-    finally:
-        os.close(root)

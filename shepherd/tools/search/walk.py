@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from shepherd.tools.base import Access, AccessKind, ToolContext
-from shepherd.tools.files.opening import enter_directory
+from shepherd.tools.files.opening import closing_descriptor, enter_directory
 from shepherd.tools.paths import glob_regex
 
 IGNORE_FILE = ".gitignore"
@@ -37,7 +37,9 @@ class Ignored(Struct):
     _directories: dict[str, bool] = field(default_factory=dict[str, bool])
 
     def __post_init__(self) -> None:
-        self._top = next((p for p in (self.root, *self.root.parents) if _is_top(p)), None)
+        self._top = next(
+            (p for p in (self.root, *self.root.parents) if (p / ".git").exists()), None
+        )
         if self._top is not None and self._is_root_ignored():
             self._top = None  # a search in an ignored directory is meant
 
@@ -83,10 +85,6 @@ class Ignored(Struct):
         if directory not in self._patterns:
             self._patterns[directory] = list(_read(directory / IGNORE_FILE))
         return self._patterns[directory]
-
-
-def _is_top(directory: Path) -> bool:
-    return (directory / ".git").exists()
 
 
 def _read(path: Path) -> Iterator[_Pattern]:
@@ -178,10 +176,8 @@ class Tree(Struct, frozen=True):
             directory = enter_directory(parent, parts[-1])
         except OSError:
             return  # deleted, unreadable or a link by now: treat it as empty
-        try:
+        with closing_descriptor(directory):
             yield from self._below(directory, parts, stopped)
-        finally:
-            os.close(directory)
 
 
 def denied(context: ToolContext, path: Path) -> bool:

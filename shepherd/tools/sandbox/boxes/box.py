@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from shepherd.errors import ToolError
-from shepherd.tools.files.opening import open_parent
+from shepherd.tools.files.opening import closing_descriptor, open_parent
 from shepherd.tools.program import Program, Startable
 from shepherd.tools.sandbox.helpers import Helper, HelperKind, OrderedProgram, memory_file
 from shepherd.tools.sandbox.profile import Profile
@@ -85,12 +85,8 @@ class Watch:
         """Rename created files, restore links, and report both. Raises OSError."""
         for place in (*self._missing, *self._links):
             # a command in the background may put a link in a directory's place
-            with suppress(OSError):
-                directory = open_parent(place)
-                try:
-                    _restore(place, directory, self._links.get(place), report)
-                finally:
-                    os.close(directory)
+            with suppress(OSError), closing_descriptor(open_parent(place)) as directory:
+                _restore(place, directory, self._links.get(place), report)
 
 
 def _restore(place: Path, directory: int, target: Path | None, report: Report) -> None:

@@ -114,19 +114,11 @@ def _open_up(base: Path, function: Callable[..., object], path: str, _error: obj
     _ = function
 
 
-_SOCKETS = (
-    "DBUS_SESSION_BUS_ADDRESS",
-    "DBUS_SYSTEM_BUS_ADDRESS",
-    "DISPLAY",
-    "DOCKER_HOST",
-    "GPG_AGENT_INFO",
-    "SSH_AGENT_PID",
-    "SSH_AUTH_SOCK",
-    "TMUX",
-    "WAYLAND_DISPLAY",
-    "XAUTHORITY",
-    "XDG_RUNTIME_DIR",
-)
+_SOCKETS_NAMES = """
+DBUS_SESSION_BUS_ADDRESS DBUS_SYSTEM_BUS_ADDRESS DISPLAY DOCKER_HOST GPG_AGENT_INFO
+SSH_AGENT_PID SSH_AUTH_SOCK TMUX WAYLAND_DISPLAY XAUTHORITY XDG_RUNTIME_DIR
+"""
+_SOCKETS = tuple(_SOCKETS_NAMES.split())
 """Variables with sockets that a box blocks."""
 
 

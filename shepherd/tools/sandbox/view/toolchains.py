@@ -7,131 +7,41 @@ from pathlib import Path
 
 from shepherd.tools.sandbox.profile import Profile
 
-SYSTEM = (
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/etc",
-    "/opt",
-    "/nix",
-    "/gnu",
-    "/snap",
-    "/run/current-system",
-    "/sys/devices/system",
-    "/var/cache/fontconfig",
-    "/var/lib/alternatives",
-    "/var/lib/dpkg",
-    "/var/lib/ghc",
-    "/var/lib/python",
-    "/var/lib/rpm",
-    "/var/lib/texmf",
-)
+_SYSTEM_NAMES = """
+/usr /bin /sbin /lib /lib32 /lib64 /libx32 /etc /opt /nix /gnu /snap /run/current-system
+/sys/devices/system /var/cache/fontconfig /var/lib/alternatives /var/lib/dpkg /var/lib/ghc
+/var/lib/python /var/lib/rpm /var/lib/texmf
+"""
+SYSTEM = tuple(_SYSTEM_NAMES.split())
 """The paths that every program may read."""
 
-SYSTEM_SECRETS = (
-    "/etc/NetworkManager/system-connections",
-    "/etc/gshadow",
-    "/etc/gshadow-",
-    "/etc/krb5.keytab",
-    "/etc/kubernetes",
-    "/etc/letsencrypt",
-    "/etc/machine-id",
-    "/etc/mysql/debian.cnf",
-    "/etc/ppp",
-    "/etc/rancher",
-    "/etc/security/opasswd",
-    "/etc/shadow",
-    "/etc/shadow-",
-    "/etc/ssh/ssh_host_dsa_key",
-    "/etc/ssh/ssh_host_ecdsa_key",
-    "/etc/ssh/ssh_host_ed25519_key",
-    "/etc/ssh/ssh_host_rsa_key",
-    "/etc/ssl/private",
-    "/etc/sudoers",
-    "/etc/sudoers.d",
-    "/etc/wireguard",
-)
+_SYSTEM_SECRETS_NAMES = """
+/etc/NetworkManager/system-connections /etc/gshadow /etc/gshadow- /etc/krb5.keytab
+/etc/kubernetes /etc/letsencrypt /etc/machine-id /etc/mysql/debian.cnf /etc/ppp /etc/rancher
+/etc/security/opasswd /etc/shadow /etc/shadow- /etc/ssh/ssh_host_dsa_key
+/etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key /etc/ssh/ssh_host_rsa_key
+/etc/ssl/private /etc/sudoers /etc/sudoers.d /etc/wireguard
+"""
+SYSTEM_SECRETS = tuple(_SYSTEM_SECRETS_NAMES.split())
 """The hidden paths among them."""
 
-HOME_TOOLS = (
-    ".asdf",
-    ".bun",
-    ".cargo/bin",
-    ".cargo/config",
-    ".cargo/config.toml",
-    ".cargo/env",
-    ".cargo/git",
-    ".cargo/registry",
-    ".conda",
-    ".config/git/attributes",
-    ".config/git/config",
-    ".config/git/ignore",
-    ".config/nvm",
-    ".deno",
-    ".dotnet",
-    ".fnm",
-    ".gem",
-    ".ghcup",
-    ".gitconfig",
-    ".jenv",
-    ".juliaup",
-    ".local/bin",
-    ".local/lib",
-    ".local/pipx/venvs",
-    ".local/share/fnm",
-    ".local/share/mise",
-    ".local/share/pipx",
-    ".local/share/pnpm",
-    ".local/share/uv",
-    ".m2/repository",
-    ".m2/wrapper",
-    ".n",
-    ".nodenv",
-    ".nuget/packages",
-    ".nvm",
-    ".opam",
-    ".phpenv",
-    ".pub-cache",
-    ".pyenv",
-    ".rbenv",
-    ".rustup",
-    ".rvm",
-    ".sdkman",
-    ".stack/programs",
-    ".volta",
-    "anaconda3",
-    "go/bin",
-    "go/pkg/mod",
-    "mambaforge",
-    "micromamba",
-    "miniconda3",
-    "miniforge3",
-    "sdk",
-)
+_HOME_TOOLS_NAMES = """
+.asdf .bun .cargo/bin .cargo/config .cargo/config.toml .cargo/env .cargo/git .cargo/registry
+.conda .config/git/attributes .config/git/config .config/git/ignore .config/nvm .deno .dotnet
+.fnm .gem .ghcup .gitconfig .jenv .juliaup .local/bin .local/lib .local/pipx/venvs
+.local/share/fnm .local/share/mise .local/share/pipx .local/share/pnpm .local/share/uv
+.m2/repository .m2/wrapper .n .nodenv .nuget/packages .nvm .opam .phpenv .pub-cache .pyenv
+.rbenv .rustup .rvm .sdkman .stack/programs .volta anaconda3 go/bin go/pkg/mod mambaforge
+micromamba miniconda3 miniforge3 sdk
+"""
+HOME_TOOLS = tuple(_HOME_TOOLS_NAMES.split())
 """Toolchains and the files they read, below the home directory."""
 
-HOME_STARTUP = (
-    ".bash_login",
-    ".bash_logout",
-    ".bash_profile",
-    ".bashrc",
-    ".config",
-    ".local/share/applications",
-    ".login",
-    ".npmrc",
-    ".pam_environment",
-    ".profile",
-    ".ssh",
-    ".vimrc",
-    ".zlogin",
-    ".zprofile",
-    ".zshenv",
-    ".zshrc",
-)
+_HOME_STARTUP_NAMES = """
+.bash_login .bash_logout .bash_profile .bashrc .config .local/share/applications .login .npmrc
+.pam_environment .profile .ssh .vimrc .zlogin .zprofile .zshenv .zshrc
+"""
+HOME_STARTUP = tuple(_HOME_STARTUP_NAMES.split())
 """Files that run by themselves or decide what runs; protected inside the working directory."""
 
 _PLAIN = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
