@@ -7,6 +7,7 @@ from pathlib import Path
 from shepherd.messages import Message, Role, message_to_json
 from shepherd.session import Session
 from shepherd.tools.deferred import open_call
+from shepherd.tools.text import fenced
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -85,14 +86,6 @@ def _message_parts(message: Message) -> list[str]:
     for call in map(open_call, message.tool_calls):
         parts += [f"**{call.name}** called with:", fenced(call.arguments_json, "json")]
     return parts
-
-
-def fenced(text: str, language: str = "") -> str:
-    """The text in a fence that no part of it can close."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def as_html(session: Session) -> str:

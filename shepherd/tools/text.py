@@ -1,4 +1,7 @@
-"""Text that is suitable for a model: valid, without terminal control codes, limited in length."""
+"""Text that is suitable for a model: valid, without terminal control codes, limited in length.
+
+Also text as code in Markdown.
+"""
 
 import os
 import re
@@ -56,6 +59,24 @@ def plain_text(text: str) -> str:
 def one_line(name: str) -> str:
     """A file's name on one line: control characters are written as escapes."""
     return _NOT_ONE_LINE.sub(lambda m: m[0].encode("unicode_escape").decode(), name)
+
+
+def code_span(line: str) -> str:
+    """A line as code in Markdown: no run of backticks in it can end the code."""
+    ticks = "`" * (_longest_run_of_backticks(line) + 1)
+    # without the spaces, a backtick at the edge of the line would join the outer ones
+    space = " " if "`" in line else ""
+    return f"{ticks}{space}{line}{space}{ticks}"
+
+
+def fenced(text: str, language: str = "") -> str:
+    """The text in a fence that no part of it can close."""
+    fence = "`" * max(3, _longest_run_of_backticks(text) + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _longest_run_of_backticks(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)
 
 
 def cap_text(text: str, limit: int, spill_dir: Path) -> str:

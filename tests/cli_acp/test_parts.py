@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from shepherd.cli.acp.opening import SharedModels, can_see
 from shepherd.cli.acp.serve import LineWriter
 from shepherd.cli.acp.session import file_path, read_blocks
-from shepherd.cli.acp.updates import SessionUpdates, call_locations, call_title, code_span, fenced
+from shepherd.cli.acp.updates import SessionUpdates, call_locations, call_title, one_line_span
 from shepherd.config.load import load_config
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
@@ -30,6 +30,7 @@ from shepherd.events import (
     Topic,
 )
 from shepherd.messages import ToolCall
+from shepherd.tools.text import fenced
 from tests.patience import PATIENCE
 
 TEXT = st.text(st.sampled_from("`~ \n#*[]()<x>é"), max_size=30)
@@ -88,7 +89,7 @@ def test_no_text_leaves_its_fence(text: str) -> None:
 
 @given(TEXT.filter(str.strip))
 def test_no_text_leaves_its_code_span(text: str) -> None:
-    children = MarkdownIt().parse(code_span(text))[1].children or []
+    children = MarkdownIt().parse(one_line_span(text))[1].children or []
     line = " ".join(text.split())
     assert [(c.type, c.content.strip()) for c in children] == [("code_inline", line)]
 

@@ -14,11 +14,12 @@ from shepherd.cli.render.tool_view import (
     result_pieces,
 )
 from shepherd.cli.terminal.paint import UNICODE, Painter
-from shepherd.conversation.export import as_html, as_json, as_markdown, fenced
+from shepherd.conversation.export import as_html, as_json, as_markdown
 from shepherd.events import Stats
 from shepherd.messages import Message, ToolCall, message_from_json
 from shepherd.prices import read_prices
 from shepherd.session import Session
+from shepherd.tools.text import fenced
 
 PLAIN = Painter(styled=False)
 

@@ -1,6 +1,5 @@
 """The events of a turn as updates of a session, and calls of tools as an editor shows them."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from shepherd.messages import INTERRUPTED, JsonObject, ToolCall
 from shepherd.tools.base import FileChange
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.registry import traits_of
-from shepherd.tools.text import valid_text
+from shepherd.tools.text import code_span, fenced, valid_text
 
 CallContent = (
     schema.ContentToolCallContent | schema.FileEditToolCallContent | schema.TerminalToolCallContent
@@ -197,14 +196,12 @@ class SessionUpdates(Struct):
 MAX_DIFF_CHARACTERS = 2_000_000
 """Both texts of a change together; a longer one is shown as text, because editors become slow."""
 
-_RUN_OF_BACKTICKS = re.compile("`+")
-
 
 def call_title(call: ToolCall) -> str:
     """`Read `notes.txt``: what the model chose is in a code span, because titles are Markdown."""
     subject = argument_summary(call.arguments)
-    head = traits_of(call.name).verb or code_span(call.name)
-    return f"{head} {code_span(subject)}" if subject else head
+    head = traits_of(call.name).verb or one_line_span(call.name)
+    return f"{head} {one_line_span(subject)}" if subject else head
 
 
 def call_locations(call: ToolCall, cwd: Path) -> list[schema.ToolCallLocation]:
@@ -239,19 +236,6 @@ def diff_content(change: FileChange) -> CallContent | None:
     return helpers.tool_diff_content(valid_text(str(change.path)), valid_text(after), old)
 
 
-def fenced(text: str) -> str:
-    """The text in a fence that no part of it can close."""
-    fence = "`" * max(3, _longest_run(text) + 1)
-    return f"{fence}\n{text}\n{fence}"
-
-
-def code_span(text: str) -> str:
+def one_line_span(text: str) -> str:
     """The text, on one line, in a code span that no part of it can close."""
-    line = " ".join(text.split())
-    ticks = "`" * (_longest_run(line) + 1)
-    space = " " if line.startswith("`") or line.endswith("`") else ""
-    return f"{ticks}{space}{line}{space}{ticks}"
-
-
-def _longest_run(text: str) -> int:
-    return max((len(run) for run in _RUN_OF_BACKTICKS.findall(text)), default=0)
+    return code_span(" ".join(text.split()))

@@ -10,7 +10,7 @@ from shepherd.config.section import ShowToolCalls
 from shepherd.events import Event, EventCallback, Text, TextEvent, Thinking
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import ToolResult
-from shepherd.tools.text import one_line, pluralize
+from shepherd.tools.text import code_span, one_line, pluralize
 
 MAX_CHARACTERS = 160
 """Maximum characters of a call's arguments, or of an error, in a line about a tool."""
@@ -29,9 +29,11 @@ class Paragraphs(Struct):
 
     def add(self, text: str) -> str:
         """Add to the current part; returns the text with the break before a new part."""
-        piece = self._break() + text if text and not self.current else text
-        self.current += piece
-        return piece
+        if text and self.complete and not self.current:
+            newlines = len(self.complete) - len(self.complete.rstrip("\n"))
+            text = "\n" * max(0, 2 - newlines) + text
+        self.current += text
+        return text
 
     def end(self, text: str | None = None) -> None:
         """End the current part; its whole text is `text`, by default what was added."""
@@ -40,10 +42,6 @@ class Paragraphs(Struct):
             self.add(text)
         self.complete += self.current
         self.current = ""
-
-    def _break(self) -> str:
-        newlines = len(self.complete) - len(self.complete.rstrip("\n"))
-        return "\n" * max(0, 2 - newlines) if self.complete else ""
 
 
 class AnswerText:
@@ -80,7 +78,7 @@ class AnswerText:
     def end_call(self, call: ToolCall, result: ToolResult) -> None:
         """Complete the line about a call; one without a beginning gets a whole line."""
         lines = len(result.content.splitlines())
-        outcome = pluralize(lines, "line") if result.ok else _code(_short(result.content))
+        outcome = pluralize(lines, "line") if result.ok else _short_code(result.content)
         if self._open_call is call:
             self._open_call = None
             self._add(f" → {outcome}", ends=True)
@@ -108,23 +106,14 @@ class AnswerText:
             paragraphs.end()
 
 
-def _short(text: str) -> str:
-    line = one_line(text)
-    return line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}…"
-
-
 def _line(call: ToolCall) -> str:
-    arguments = f" {_code(_short(call.arguments_json))}" if call.arguments else ""
-    return f"> **{_plain(call.name)}**{arguments}"
+    """`> **read_file** `{"path": "a"}``; the model chose the name, so Markdown leaves it."""
+    arguments = f" {_short_code(call.arguments_json)}" if call.arguments else ""
+    name = re.sub(r"[^\w.-]", "_", call.name)
+    return f"> **{name}**{arguments}"
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[^\w.-]", "_", name)
-
-
-def _code(text: str) -> str:
-    """A code span that no run of backticks in the text can end."""
-    backticks = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * (backticks + 1)
-    padding = " " if backticks else ""
-    return f"{fence}{padding}{text}{padding}{fence}"
+def _short_code(text: str) -> str:
+    """The beginning of the text on one line, in a code span."""
+    line = one_line(text)
+    return code_span(line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}…")
