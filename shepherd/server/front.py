@@ -145,7 +145,7 @@ class _Reply:
             headers = MutableHeaders(scope=message)
             headers[ID_HEADER] = headers["request-id"] = record.id
             if record.key is not None:
-                for name, value in self._meter.headers(record.key).items():
+                for name, value in self._meter.limits.headers(record.key).items():
                     headers.setdefault(name, value)  # a refusal has its own
             await self._send(message)
             if not self._is_head:

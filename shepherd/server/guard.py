@@ -125,7 +125,7 @@ class Guard:
             message = f"The API key {key.name} has limits that a shared session can't keep."
             raise ApiError(403, message, "insufficient_scope")
         if needed and scope["method"] not in ("GET", "OPTIONS"):
-            await self._doors.meter.count_request(key)
+            await self._doors.meter.limits.count_request(key)
 
     async def _serve_while_valid(
         self, admission: Admission, scope: Scope, receive: Receive, send: Send

@@ -166,27 +166,25 @@ class AuditLog(Struct):
 
     def begin(self, entry: Mapping[str, object]) -> None:
         """Write a line before a call, if lines are required; raises AuditError if that fails."""
-        if not self.required:
-            return
-        try:
-            self._append(entry)
-        except OSError as error:
-            self._warn(error)
+        error = self._write(entry) if self.required else None
+        if error is not None:
             raise AuditError("the audit of tool calls can't be written") from error
 
     def end(self, entry: Mapping[str, object]) -> None:
         """Write the line of a call that has ended."""
+        self._write(entry)
+
+    def _write(self, entry: Mapping[str, object]) -> OSError | None:
+        """Write a line; returns the error if that fails, which is logged if it is the first."""
         try:
             self._append(entry)
         except OSError as error:
-            self._warn(error)
-        else:
-            self._warned = False
-
-    def _warn(self, error: OSError) -> None:
-        if not self._warned:
+            if not self._warned:
+                logger.error("The audit of tool calls can't be written: %s", error)
             self._warned = True
-            logger.error("The audit of tool calls can't be written: %s", error)
+            return error
+        self._warned = False
+        return None
 
     @contextmanager
     def noted(self, entry: Mapping[str, object], record: "CallRecord") -> Generator[None]:

@@ -116,22 +116,17 @@ class Limit(Struct, frozen=True):
     window: SlidingWindow
 
 
-class ProcessClock:
-    """Seconds since 1970 that never go back: those at the start, and the time since then."""
-
-    def __init__(self, now: float | None = None) -> None:
-        """`now` is the time at the start, None for this machine's."""
-        self._start = (time.time() if now is None else now) - time.monotonic()
-
-    def __call__(self) -> float:
-        return self._start + time.monotonic()
+def steady_clock(now: float) -> Callable[[], float]:
+    """Seconds since 1970 that never go back: `now` at the start, and the time since then."""
+    start = now - time.monotonic()
+    return lambda: start + time.monotonic()
 
 
 class Limiter:
     """The use of each key in the last minute and the last 24 hours; for one thread."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        self.clock = clock or ProcessClock()
+        self.clock = clock or steady_clock(time.time())
         self._windows: dict[tuple[str, Resource, int], SlidingWindow] = {}
 
     def restore(self, key: str, resource: Resource, amount: int, moment: float) -> None:
@@ -270,9 +265,9 @@ class Limits(Protocol):
 class LocalLimits:
     """The limits of keys that only this process serves; without a store, nothing is kept."""
 
-    def __init__(self, store: UsageStore | None = None, limiter: Limiter | None = None) -> None:
+    def __init__(self, store: UsageStore | None) -> None:
         self._store = store
-        self._limiter = limiter or Limiter()
+        self._limiter = Limiter()
         self._day_is_known = True
         if store is not None:
             self._restore(store)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 
 from msgspec import Struct
 
@@ -12,7 +11,7 @@ from shepherd.errors import ContextFullError
 from shepherd.events import Stats
 from shepherd.server.access.key import ApiKey
 from shepherd.server.access.limits import Limits, LocalLimits
-from shepherd.server.access.usage import Usage, UsageStore
+from shepherd.server.access.usage import Usage, UsageStore, today
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.record import current_key
 from shepherd.session import Session
@@ -40,7 +39,7 @@ class Work(Struct):
         stats = self.stats or ()
         prompts = (*stats[:1], *stats[self.answers :])
         return Usage(
-            datetime.now(UTC).date().isoformat(),
+            today(),
             key,
             model,
             self.requests,
@@ -61,25 +60,24 @@ class Meter:
 
     def __init__(self, store: UsageStore | None = None, limits: Limits | None = None) -> None:
         self.store = store
-        self._limits = limits or LocalLimits(store)
+        self.limits = limits or LocalLimits(store)
 
-    async def count_request(self, key: ApiKey) -> None:
-        """Count a request; raises ApiError if a limit is reached."""
-        await self._limits.count_request(key)
-
-    def headers(self, key: ApiKey) -> dict[str, str]:
-        """The state of the key's limits for the headers of a response."""
-        return self._limits.headers(key)
+    def settle(self, key: ApiKey, reserved: int, tokens: int, used: Usage) -> None:
+        """Replace held tokens by those that count against the limits, and keep the usage."""
+        self.limits.settle_tokens(key, reserved, tokens)
+        if self.store is not None:
+            self.store.add(used)
 
     def budget(self) -> "Budget":
         """The tokens of the request that is being served."""
-        return Budget(self._limits, self.store)
+        return Budget(self)
 
     async def check_tokens(self) -> None:
         """Raise ApiError if the key of the request has no tokens left."""
         key = current_key()
         if key is not None and key.limits.counts_tokens:
-            self._limits.settle_tokens(key, await self._limits.reserve_tokens(key, 1, 1), 0)
+            # only a reservation looks at the limits, so one token is held for a moment
+            self.limits.settle_tokens(key, await self.limits.reserve_tokens(key, 1, 1), 0)
 
     @asynccontextmanager
     async def reading(
@@ -97,32 +95,28 @@ class Meter:
         reserved = 0
         if key.limits.counts_tokens:
             tokens = await count()
-            reserved = await self._limits.reserve_tokens(key, tokens, tokens)
+            reserved = await self.limits.reserve_tokens(key, tokens, tokens)
         try:
             yield read
         except asyncio.CancelledError:
             read.tokens = read.tokens or reserved
             raise
         finally:
-            self._limits.settle_tokens(key, reserved, read.tokens)
-            if self.store is not None:
-                day = datetime.now(UTC).date().isoformat()
-                self.store.add(Usage(day, key.name, model, prompt_tokens=read.tokens))
+            used = Usage(today(), key.name, model, prompt_tokens=read.tokens)
+            self.settle(key, reserved, read.tokens, used)
 
 
-class Budget:
+class Budget(Struct, eq=False):
     """The tokens that one piece of work holds of the key of its request, which pays for it.
 
     Without a key it has no limit, and nothing is counted.
     """
 
-    def __init__(self, limits: Limits, store: UsageStore | None) -> None:
-        self._limits = limits
-        self._store = store
-        self._held = 0
-        self._wished = 0
-        self._limited_by: ApiKey | None = None
-        self._backend: Backend | None = None
+    meter: Meter
+    _held: int = 0
+    _wished: int = 0
+    _limited_by: ApiKey | None = None
+    _backend: Backend | None = None
 
     @asynccontextmanager
     async def measured(self, backend: Backend, work: Work) -> AsyncGenerator[None]:
@@ -151,9 +145,7 @@ class Budget:
             tokens = used.prompt_tokens + used.completion_tokens
             if work.stats is None and cancelled:
                 tokens = prompt  # it may have been read before the client left
-            self._limits.settle_tokens(key, self._held, tokens)
-            if self._store is not None:
-                self._store.add(used)
+            self.meter.settle(key, self._held, tokens, used)
 
     async def next_round(self, session: Session, done: Stats) -> int:
         """Hold the tokens of a further round after those in `done`.
@@ -172,7 +164,7 @@ class Budget:
         left = self._held - used  # what earlier rounds held and have not used
         needed = max(0, prompt + 1 - left)
         wished = max(needed, prompt + answer - left)
-        self._held += await self._limits.reserve_tokens(key, needed, wished)
+        self._held += await self.meter.limits.reserve_tokens(key, needed, wished)
         return self._held - used - prompt
 
     def give_back(self, done: Stats) -> None:
@@ -180,7 +172,7 @@ class Budget:
         unused = self._held - done.prompt_tokens - done.completion_tokens
         if self._limited_by is not None and unused > 0:
             self._held -= unused
-            self._limits.settle_tokens(self._limited_by, unused, 0)
+            self.meter.limits.settle_tokens(self._limited_by, unused, 0)
 
     async def _reserve(self, key: ApiKey, context: int, prompt: int, work: Work) -> int:
         """Hold the tokens of all prompts and answers.
@@ -189,14 +181,15 @@ class Budget:
         is left, and get that as their limit.
         """
         answers = work.answers + len(work.prompts) - 1
+        reserve_tokens = self.meter.limits.reserve_tokens
         if work.max_tokens == NO_TOKENS:
-            return await self._limits.reserve_tokens(key, prompt, prompt)
+            return await reserve_tokens(key, prompt, prompt)
         room = max(1, context - prompt) if context else _ALL
         if work.max_tokens:
             needed = prompt + answers * min(work.max_tokens, room)
-            return await self._limits.reserve_tokens(key, needed, needed)
+            return await reserve_tokens(key, needed, needed)
         needed, wished = prompt + answers, prompt + answers * room
-        reserved = await self._limits.reserve_tokens(key, needed, wished)
+        reserved = await reserve_tokens(key, needed, wished)
         work.max_tokens = (reserved - prompt) // answers
         return reserved
 

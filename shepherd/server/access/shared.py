@@ -25,7 +25,7 @@ from shepherd.errors import ShepherdError
 from shepherd.server.access import shared_keys, usage
 from shepherd.server.access.key import ApiKey, KeyLimits
 from shepherd.server.access.keys import KeyStoreError
-from shepherd.server.access.limits import PERIODS, Limiter, ProcessClock, Resource
+from shepherd.server.access.limits import PERIODS, Limiter, Resource, steady_clock
 from shepherd.server.access.meter import Meter
 from shepherd.server.access.shared_keys import DatabaseKeys, repeat
 from shepherd.server.access.usage import UsageError, UsageStore
@@ -82,7 +82,7 @@ class KeyWindows:
             for server, (amount, until) in state.get("held", {}).items()
             if until > self._now
         }
-        self.limiter = Limiter(ProcessClock(self._now))
+        self.limiter = Limiter(steady_clock(self._now))
         for place, amounts in state.get("windows", {}).items():
             resource, _, seconds = place.partition(":")
             window = self.limiter.window(key, Resource(resource), int(seconds))
@@ -307,9 +307,6 @@ def meter_in(server: PostgresServer, days: int) -> Meter:
 def meter_in_files(usage_file: Path, limits_file: Path, days: int) -> Meter:
     """As `meter_in` for the servers of one user on one machine, in two SQLite files."""
     store = UsageStore(usage_file, days)
-    database = DatabaseFile(limits_file, MIGRATIONS, _log_damage, LimitsError)
+    on_damage = partial(logger.error, "The file of limits was damaged (%s). The old file is %s")
+    database = DatabaseFile(limits_file, MIGRATIONS, on_damage, LimitsError)
     return Meter(store, SharedLimits(database, store, threads=1))
-
-
-def _log_damage(error: Exception, aside: Path) -> None:
-    logger.error("The file of limits was damaged (%s). The old file is %s", error, aside)

@@ -71,17 +71,15 @@ class DatabaseKeys(Keys):
         self._load()
 
     def _checked(self, max_age: float) -> list[ApiKey]:
-        self._follow()
-        snapshot = self._snapshot or self._load()
-        if time.monotonic() - snapshot.moment > max_age:
-            raise self._problem or KeyStoreError("The database with the keys does not answer.")
-        return snapshot.keys
-
-    def _follow(self) -> None:
+        """The keys if they are not too old; the first call starts the thread that reads them."""
         with self._lock:
             is_followed, self._is_followed = self._is_followed, True
         if not is_followed:
             repeat(self, DatabaseKeys.refresh, POLL_SECONDS)
+        snapshot = self._snapshot or self._load()
+        if time.monotonic() - snapshot.moment > max_age:
+            raise self._problem or KeyStoreError("The database with the keys does not answer.")
+        return snapshot.keys
 
     def refresh(self) -> None:
         """Read the keys if they have changed; a failure counts against their age."""
@@ -94,7 +92,8 @@ class DatabaseKeys(Keys):
         moment, seen = time.monotonic(), self._snapshot
 
         def read(rows: Rows) -> _Snapshot:
-            generation = _generation(rows)
+            statement = "SELECT number FROM api_keys_generation"
+            generation = int(rows.execute(statement).fetchone()[0])
             if seen is not None and seen.generation == generation:
                 return _Snapshot(seen.keys, generation, moment)
             return _Snapshot(_read(rows), generation, moment)
@@ -119,10 +118,6 @@ def repeat(owner: T, work: Callable[[T], None], seconds: float) -> None:
 
     weakref.finalize(owner, stop.set)
     threading.Thread(target=run, daemon=True).start()
-
-
-def _generation(rows: Rows) -> int:
-    return int(rows.execute("SELECT number FROM api_keys_generation").fetchone()[0])
 
 
 def _read(rows: Rows) -> list[ApiKey]:

@@ -94,6 +94,11 @@ class Usage(Struct, frozen=True):
     completion_tokens: int = 0
 
 
+def today() -> str:
+    """The day of a usage that begins now."""
+    return datetime.now(UTC).date().isoformat()
+
+
 class Charge(Struct, frozen=True):
     """What counts against a limit of a key, at a Unix time."""
 
@@ -185,7 +190,8 @@ class UsageStore:
 
 def open_usage(path: Path) -> Database:
     """The usage in the file at `path`."""
-    return DatabaseFile(path, MIGRATIONS, _log_damage, UsageError)
+    on_damage = partial(logger.error, "The usage file was damaged (%s). The old file is %s")
+    return DatabaseFile(path, MIGRATIONS, on_damage, UsageError)
 
 
 def _execute(writes: Sequence[Write], rows: Rows) -> None:
@@ -211,10 +217,6 @@ def _read(rows: Rows, oldest: str, key: str | None) -> list[Usage]:
         (oldest, key, key),
     )
     return [Usage(*row) for row in used]
-
-
-def _log_damage(error: Exception, aside: Path) -> None:
-    logger.error("The usage file was damaged (%s). The old file is %s", error, aside)
 
 
 USAGE_PATH = "/v1/usage"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from shepherd.conversation.shared.approvals import OpenQuestion, question_is_over
+from shepherd.conversation.shared.approvals import CANCELLED, OpenQuestion, question_is_over
 from shepherd.conversation.shared.updates import UpdateKind, UpdateLog
 from shepherd.messages import JsonObject
 from shepherd.server.record import CallOrigin, current_origin
@@ -22,7 +22,6 @@ CHECK_SECONDS = 0.5
 NOBODY = "denied: approval needed, and nobody who may approve is connected"
 TOO_LATE = "denied: approval needed, and nobody has answered within {seconds:g} seconds"
 ENDING = "denied: approval needed, and the server is ending"
-CANCELLED = "cancelled"
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -103,7 +103,7 @@ class TaskRounds:
         key = current_key()
         if key is not None:
             try:
-                await self._accounts.meter.count_request(key)
+                await self._accounts.meter.limits.count_request(key)
             except ApiError as error:
                 raise ToolError(error.message) from error
         return backend
@@ -160,7 +160,7 @@ class _TaskObserver(Observer):
     async def prefilled(
         self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
     ) -> AsyncGenerator[Sequence[Prefilled]]:
-        work = Work([session], 1, 0, requests=self._requests)
+        work = Work([session], answers=1, max_tokens=0, requests=self._requests)
         async with self._rounds.measured(backend, work):
             self._requests = 0
             async with super().prefilled(backend, session, callback, count) as prompts:
