@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import shepherd.images
 from shepherd.conversation.export import as_json, as_markdown
 from shepherd.errors import ImageError
 from shepherd.images import (
@@ -157,22 +156,31 @@ async def test_a_file_over_the_limit_is_refused_and_never_cut(
         load_image(path, "a.png")
 
 
-@given(st.sampled_from(list(MAKERS)), st.integers(1, 40), st.integers(0, 3), st.data())
+@given(st.sampled_from(list(MAKERS)), st.integers(1, 2), st.integers(-9, 9), st.data())
 def test_base64_is_decoded_in_slices_as_in_one_go(
-    make: Callable[[int, int], bytes], size: int, extra: int, data: st.DataObject
+    make: Callable[[int, int], bytes], slices: int, more: int, data: st.DataObject
 ) -> None:
-    image = make(7, 9) + bytes(extra)
+    """Slices have 64 KiB of text; the text ends near the end of one, and so does what is put in."""
+    end = slices * 64 * 1024
+    image = make(7, 9).ljust(end * 3 // 4 + more, b"\1")
     text = base64.b64encode(image).decode()
-    place = data.draw(st.integers(0, len(text)))
+    near = st.integers(end - 16, end + 16).map(lambda place: min(place, len(text)))
+    place = data.draw(near | st.integers(0, len(text)))
     put = data.draw(st.sampled_from(["", " ", "\n\t", "=", "A", "*", "é", "=QQ="]))
     changed = text[:place] + put + text[place:]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shepherd.images, "_SLICE", size)
-        if not put.strip():
-            assert decode_image(changed).data == image
-        else:
-            with pytest.raises(ImageError):
-                decode_image(changed)
+    if not put.strip():
+        assert decode_image(changed).data == image
+    else:
+        with pytest.raises(ImageError):
+            decode_image(changed)
+
+
+def test_text_in_the_slice_after_the_padding_is_refused() -> None:
+    text = base64.b64encode(png().ljust(64 * 1024 * 3 // 4 - 1, b"\1")).decode()
+    assert text.endswith("=")
+    assert len(text) == 64 * 1024
+    with pytest.raises(ImageError, match="text after its end"):
+        decode_image(text + "AAAA")
 
 
 def test_what_is_no_image_is_not_decoded_to_its_end() -> None:
