@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -160,14 +161,9 @@ def published(request: pytest.FixtureRequest) -> PublishedFile:
 def answers() -> Iterator[list[Answer]]:
     """The answers of all servers that the harness starts."""
     answers: list[Answer] = []
-    create_app: Any = harness.create_app
-
-    def create(*positional: Any, **named: Any) -> Recorder:
-        return Recorder(create_app(*positional, **named), answers)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(harness, "create_app", create)
-        yield answers
+    harness.observers.append(partial(Recorder, answers=answers))
+    yield answers
+    harness.observers.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.access.keys import Keys
 from shepherd.server.agent.agent import Agent
 from shepherd.server.api import Api
-from shepherd.server.app import APIS, Offer, create_app
+from shepherd.server.app import APIS, Offer, ServerApp, create_app
 from shepherd.server.listen import bind
 from shepherd.server.operation.traces import Traces
 from shepherd.server.pool.pool import ModelPool
@@ -31,6 +31,9 @@ from tests.patience import PATIENCE
 
 T = TypeVar("T")
 B = TypeVar("B", bound=Backend | ModelPool)
+
+observers: list[Callable[[ServerApp], Any]] = []
+"""Each gets the application of every server that starts, and returns the one to serve instead."""
 
 HI: list[Any] = [{"role": "user", "content": "hi"}]
 CHAT = "/v1/chat/completions"
@@ -66,7 +69,9 @@ class RunningServer(Generic[B]):
         self._sock = bind(self._settings)
         self.port: int = self._sock.getsockname()[1]
         offer = Offer(tools, agent, apis)
-        self.app = create_app(backend, self._settings, keys, offer, traces=traces)
+        self.app: ServerApp = create_app(backend, self._settings, keys, offer, traces=traces)
+        for observed in observers:
+            self.app = observed(self.app)
         tls = None if self._settings.tls is None else ServerTls(self._settings.tls)
         self._server = DrainingServer(self.app, settings=self._settings, tls=tls)
         self._loop = loop or asyncio.new_event_loop()
