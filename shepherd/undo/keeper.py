@@ -131,13 +131,19 @@ class UndoKeeper:
     def _opened(self) -> Recorder:
         if self._recorder is None:
             limits = self._limits
-            store = UndoStore(self._path, limits, self._warnings.append)
-            most = min(limits.file_bytes, limits.max_bytes)
-            files = KeptFiles(store, self._session, self._protects, most)
+            store = self._open_store()
+            files = self._kept_files(store)
             budget = min(limits.command_bytes, limits.max_bytes // 2)
             scanner = Scanner(self._cwd, files, budget, limits.command_entries) if budget else None
             self._recorder = Recorder(store, files, self._cwd, scanner)
         return self._recorder
+
+    def _open_store(self) -> UndoStore:
+        return UndoStore(self._path, self._limits, self._warnings.append)
+
+    def _kept_files(self, store: UndoStore) -> KeptFiles:
+        most = min(self._limits.file_bytes, self._limits.max_bytes)
+        return KeptFiles(store, self._session, self._protects, most)
 
     def _close(self) -> None:
         """Close the store in its thread, after all work that was submitted before."""

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,7 +53,10 @@ class Project:
 
 @asynccontextmanager
 async def open_project(
-    base: Path, limits: UndoLimits | None = None, session: str = "one"
+    base: Path,
+    limits: UndoLimits | None = None,
+    session: str = "one",
+    keeper_class: Callable[..., UndoKeeper] = UndoKeeper,
 ) -> AsyncGenerator[Project]:
     """A project below `base`; the same session is found again."""
     workshop = open_workshop(base, mode=ApproveMode.ALL)
@@ -64,7 +67,7 @@ async def open_project(
         return policy.denies("read_file", Access(AccessKind.READ, str(path)))
 
     store = base / "state" / "undo.db"
-    keeper = UndoKeeper(store, workshop.root, limits or UndoLimits(), protects, warnings.append)
+    keeper = keeper_class(store, workshop.root, limits or UndoLimits(), protects, warnings.append)
     project = Project(workshop, keeper, warnings)
     keeper.begin(session, lambda: project.place)
     workshop.runner.steps = (keeper,)

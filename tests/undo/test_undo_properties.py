@@ -5,6 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from shepherd.errors import UndoError
 from shepherd.undo.files import KeptFiles
+from shepherd.undo.keeper import UndoKeeper
 from shepherd.undo.store import Change, FileState, UndoStore
 from tests.examples import examples
 from tests.undo.project import Project, Tree, open_project, view
@@ -93,39 +95,75 @@ class KilledError(BaseException):
     """The program ends here."""
 
 
-@contextmanager
-def killed_after(steps: int) -> Generator[None]:
-    """End the program before its step number `steps`: a file, or a line of the log."""
-    remaining = [steps]
+class Kill:
+    """Ends the program before its step number `steps`: a file, or a line of the log."""
 
-    def count_down() -> None:
-        remaining[0] -= 1
-        if remaining[0] < 0:
+    def __init__(self) -> None:
+        self._remaining: int | None = None
+
+    @contextmanager
+    def after(self, steps: int) -> Generator[None]:
+        """Count the steps from now on, and survive the end."""
+        self._remaining = steps
+        try:
+            with suppress(KilledError):
+                yield
+        finally:
+            self._remaining = None
+
+    def step(self) -> None:
+        if self._remaining is None:
+            return
+        self._remaining -= 1
+        if self._remaining < 0:
             raise KilledError
 
-    def restore(self: KeptFiles, path: str, state: FileState) -> str:
-        count_down()
-        return whole_restore(self, path, state)
+    def keeper(self, *arguments: Any) -> UndoKeeper:
+        """A keeper that this ends."""
+        return MortalKeeper(self, *arguments)
 
-    def write(self: UndoStore, session: str, change: Change) -> None:
-        count_down()
-        whole_write(self, session, change)
 
-    whole_restore, whole_write = KeptFiles.restore, UndoStore.write
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KeptFiles, "restore", restore)
-        patch.setattr(UndoStore, "write", write)
-        yield
+class MortalFiles(KeptFiles):
+    def __init__(self, kill: Kill, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._kill = kill
+
+    def restore(self, path: str, state: FileState) -> str:
+        self._kill.step()
+        return super().restore(path, state)
+
+
+class MortalStore(UndoStore):
+    def __init__(self, kill: Kill, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._kill = kill
+
+    def write(self, session: str, change: Change) -> None:
+        self._kill.step()
+        super().write(session, change)
+
+
+class MortalKeeper(UndoKeeper):
+    def __init__(self, kill: Kill, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._kill = kill
+
+    def _open_store(self) -> UndoStore:
+        return MortalStore(self._kill, self._path, self._limits, self._warnings.append)
+
+    def _kept_files(self, store: UndoStore) -> KeptFiles:
+        return MortalFiles(self._kill, store, self._session, self._protects, 1 << 20)
 
 
 async def check_kill(base: Path, calls: list[Call], steps: int) -> None:
-    async with open_project(base) as project:
+    kill = Kill()
+    async with open_project(base, keeper_class=kill.keeper) as project:
         (project.root / "a").write_text("one\n")
         trees = await make(project, calls)
         number = len(trees) - 1
         if not number:
             return
-        with killed_after(steps), suppress(KilledError):
+        with kill.after(steps):
             await project.keeper.undo(number)
     halfway = view(base / "project")
     paths = {path for tree in trees for path in tree}
@@ -147,10 +185,11 @@ def test_a_killed_undo_is_finished_by_the_next(calls: list[Call], steps: int) ->
 
 
 async def test_a_killed_call_is_not_undone_blindly(tmp_path: Path) -> None:
-    async with open_project(tmp_path) as project:
+    kill = Kill()
+    async with open_project(tmp_path, keeper_class=kill.keeper) as project:
         (project.root / "a").write_text("one\n")
         await project.call("write_file", path="b", content="b\n")
-        with killed_after(1), suppress(KilledError):
+        with kill.after(1):
             await project.call("write_file", path="a", content="two\n")
     async with open_project(tmp_path) as project:
         with pytest.raises(UndoError, match="a: it was changed since"):
@@ -162,9 +201,10 @@ async def test_a_killed_call_is_not_undone_blindly(tmp_path: Path) -> None:
 
 
 async def test_a_command_of_a_killed_program_is_said(tmp_path: Path) -> None:
-    async with open_project(tmp_path) as project:
+    kill = Kill()
+    async with open_project(tmp_path, keeper_class=kill.keeper) as project:
         await project.call("write_file", path="b", content="b\n")
-        with killed_after(1), suppress(KilledError):
+        with kill.after(1):
             await project.call("execute_command", command="touch $(echo c)")
     async with open_project(tmp_path) as project:
         moved = await project.keeper.undo()
