@@ -186,7 +186,7 @@ def _last_uses(context: typer.Context) -> Mapping[str, int]:
 
 
 def _keys(context: typer.Context) -> "Keys":
-    from shepherd.cli.serve.database import key_store  # not needed for other commands
+    from shepherd.cli.serve.database import key_store
 
     return key_store(_database(context), Paths.from_env(os.environ))
 
@@ -220,8 +220,12 @@ def details(key: ApiKey, now: datetime, used: Mapping[str, int]) -> Iterator[str
     yield f"expires    {'never' if key.expires is None else format_time(key.expires)}"
     yield f"scopes     {', '.join(scope for scope in KeyScope if scope in key.scopes)}"
     yield f"models     {', '.join(key.models) or 'all'}"
-    limits = {name: value for name, value in asdict(key.limits).items() if value is not None}
-    yield f"limits     {', '.join(_limit(*item) for item in limits.items()) or 'none'}"
+    limits = [
+        f"{value} {name.replace('_', ' ')}"
+        for name, value in asdict(key.limits).items()
+        if value is not None
+    ]
+    yield f"limits     {', '.join(limits) or 'none'}"
     old = key.old_secret
     if old is not None and now < old.until:
         yield f"rotated    the old secret is valid until {format_time(old.until)}"
@@ -234,7 +238,7 @@ def _last_use(key: ApiKey, used: Mapping[str, int]) -> str:
 
 
 def _scopes(key: ApiKey) -> str:
-    if key.scopes == USER_SCOPES:
+    if key.scopes == USER_SCOPES:  # those of most keys, so they say nothing
         return ""
     return ",".join(scope for scope in KeyScope if scope in key.scopes)
 
@@ -243,10 +247,6 @@ def _end(key: ApiKey, now: datetime) -> str:
     if key.expires is None:
         return ""
     return f"{'expired' if key.is_expired(now) else 'until'} {format_time(key.expires)}"
-
-
-def _limit(name: str, value: int) -> str:
-    return f"{value} {name.replace('_', ' ')}"
 
 
 def parse_duration(text: str) -> timedelta:

@@ -24,6 +24,8 @@ from shepherd.validation import describe_problem
 R = TypeVar("R")
 T = TypeVar("T")
 
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
 _NOUNS = {"int_parsing": "a whole number", "float_parsing": "a number"}
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d.*|-(inf|infinity|nan)", re.IGNORECASE)
 

@@ -1,15 +1,14 @@
 """`shepherd config`: shows settings with their sources, and changes them."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shepherd.cli.commands.arguments import ValueCommand
+from shepherd.cli.commands.output import note, warn
 from shepherd.cli.request import loaded_config
-from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.layers import flag_layer
 from shepherd.config.load import default_of, show_config, show_value
 from shepherd.config.paths import Paths, project_file
@@ -96,12 +95,13 @@ def path() -> None:
 
 
 def _report(result: str, problems: str) -> None:
-    sys.stderr.write(f"{sanitize(result)}\n")
+    note(result)
     if problems:
-        sys.stderr.write(f"shepherd: the file has other problems:\n{sanitize(problems)}\n")
+        warn(f"the file has other problems:\n{problems}")
 
 
 def _setting_name(name: str) -> str:
+    """The current name of a setting, which may have an old one; raises UsageError."""
     key = first_name(name)
     if find_field(key) is None:
         raise UsageError(unknown_key(name))

@@ -46,10 +46,10 @@ def copy(
     server = required_database(loaded_config(context), os.environ)
     paths = Paths.from_env(os.environ)
     for sentence in copy_state(paths, server):
-        note(f"{sentence}")
+        note(sentence)
     if sessions:
         for sentence in copy_sessions(paths, server):
-            note(f"{sentence}")
+            note(sentence)
 
 
 @database.command("password")

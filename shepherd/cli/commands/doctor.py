@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from shepherd.backends.opening import SCRIPT_PREFIX
+from shepherd.cli.commands.output import GIB
 from shepherd.cli.request import overrides_of
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.config.load import load_config
@@ -36,7 +37,6 @@ from shepherd.tools.sandbox.sandbox import Finding, find_box
 from shepherd.version import __version__
 
 _WIDTH = 12
-_GIB = 2**30
 _ANSWER_SECONDS = 5.0
 """The longest wait for a server."""
 
@@ -96,14 +96,17 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
         config = load_config(cwd, env, overrides)
     except ConfigError as error:
         config, problem = Config(), str(error)
+    # with a provider, the settings work without a model in this process
+    model_state = State.NOTE if config.model.provider else State.BROKEN
     return [
         Check("shepherd", State.OK, f"{__version__} on {platform.platform(terse=True)}"),
         Check("python", State.OK, f"{platform.python_version()} at {sys.executable}"),
         _settings(config, paths, cwd, problem),
         _directories(paths),
         check_sandbox(config.tools.sandbox, find_box()),
-        *_model(config),
-        *_workers(config),
+        _tried("llama.cpp", _llamacpp, model_state),
+        _tried("model", partial(_model_file, config), model_state),
+        *_workers(config, model_state),
         *_database(config, env),
         *_providers(paths, env),
         *_servers(config, paths, cwd),
@@ -159,13 +162,6 @@ def check_sandbox(mode: SandboxMode, finding: Finding) -> Check:
     return Check("sandbox", State.OK, f"{finding.box.name}, tried and held", advice)
 
 
-def _model(config: Config) -> Iterator[Check]:
-    in_process = not config.model.provider
-    broken = State.BROKEN if in_process else State.NOTE
-    yield _tried("llama.cpp", _llamacpp, broken)
-    yield _tried("model", partial(_model_file, config), broken)
-
-
 def _tried(name: str, check: Callable[[], str], otherwise: State) -> Check:
     """The text that `check` returns, or its error as a problem of the state `otherwise`."""
     try:
@@ -183,21 +179,20 @@ def _llamacpp() -> str:
     if not has_gpu():
         return f"llama-cpp-python {version}, built for the CPU only"
     devices = [
-        f"{device.name} ({device.description}, {device.free / _GIB:.1f} of "
-        f"{device.total / _GIB:.1f} GiB free)"
+        f"{device.name} ({device.description}, {device.free / GIB:.1f} of "
+        f"{device.total / GIB:.1f} GiB free)"
         for device in gpus()
     ]
     return f"llama-cpp-python {version}, built with a GPU: {', '.join(devices) or 'unknown'}"
 
 
-def _workers(config: Config) -> Iterator[Check]:
+def _workers(config: Config, broken: State) -> Iterator[Check]:
     """Each RPC worker of the settings, asked for its devices."""
     if not config.llamacpp.rpc_servers:
         return
     from shepherd.backends.llamacpp.rpc.protocol import Address, parse_addresses, probe
     from shepherd.backends.llamacpp.rpc.workers import rpc_library
 
-    broken = State.NOTE if config.model.provider else State.BROKEN
     try:
         rpc_library()
         addresses = parse_addresses(config.llamacpp.rpc_servers)
@@ -206,7 +201,7 @@ def _workers(config: Config) -> Iterator[Check]:
         return
 
     def devices(address: Address) -> str:
-        sizes = (f"{d.free / _GIB:.1f} of {d.total / _GIB:.1f}" for d in probe(address).devices)
+        sizes = (f"{d.free / GIB:.1f} of {d.total / GIB:.1f}" for d in probe(address).devices)
         return f"{address} ({', '.join(f'{size} GiB free' for size in sizes)})"
 
     for address in addresses:

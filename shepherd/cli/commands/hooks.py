@@ -2,10 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from shepherd.cli.commands.arguments import Yes
 from shepherd.cli.commands.output import note, show
 from shepherd.config.acceptance import AcceptanceStore
 from shepherd.config.load import load_config
@@ -33,9 +33,7 @@ def list_hooks() -> None:
 
 
 @hooks.command("accept")
-def accept_hooks(
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> None:
+def accept_hooks(yes: Yes = False) -> None:
     """Let the hooks of this project run, exactly as its file has them now."""
     project = _project_hooks()
     show(f"{project.file}:\n{description(project.section)}")

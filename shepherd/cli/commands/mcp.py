@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from shepherd.cli.commands.arguments import pairs, with_option_groups
+from shepherd.cli.commands.arguments import Yes, pairs, with_option_groups
 from shepherd.cli.commands.output import note, show, show_rows
 from shepherd.cli.launch import ended_by_signals
 from shepherd.cli.request import load_settings, overrides_of
@@ -159,10 +159,7 @@ def secret(
 
 
 @mcp.command("accept")
-def accept(
-    name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> None:
+def accept(name: Name, yes: Yes = False) -> None:
     """Accept a server of this project, exactly as its file defines it now."""
     paths = Paths.from_env(os.environ)
     server = find_server(paths, Path.cwd(), name)

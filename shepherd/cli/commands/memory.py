@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from shepherd.cli.commands.arguments import ValueCommand
+from shepherd.cli.commands.arguments import ValueCommand, Yes
 from shepherd.cli.commands.memory_view import counts_line, fact_lines, hit_lines
 from shepherd.cli.commands.output import note, warn
 from shepherd.config.paths import Paths
@@ -26,7 +26,7 @@ def search(
     words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="What to look for.")],
 ) -> None:
     """Search like the model's `search_memory` in this project, the best hits first."""
-    project = _place().project
+    project = Place.of(Path.cwd()).project
     for line in _with_memory(lambda memory: hit_lines(memory, " ".join(words), project)):
         typer.echo(line)
 
@@ -34,25 +34,19 @@ def search(
 @memory.command("facts")
 def facts() -> None:
     """Show the facts for this project."""
-    project = _place().project
+    project = Place.of(Path.cwd()).project
     for line in fact_lines(_with_memory(lambda memory: memory.facts(project))):
         typer.echo(line)
 
 
 @memory.command("clear")
-def clear(
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> None:
+def clear(yes: Yes = False) -> None:
     """Delete all messages and facts, of all projects, permanently."""
     if not yes:
         typer.echo(counts_line(_with_memory(lambda memory: memory.counts())))
         typer.confirm("Forget all of it?", abort=True)
     _with_memory(lambda memory: memory.clear())
     note("The memory is empty.")
-
-
-def _place() -> Place:
-    return Place.of(Path.cwd())
 
 
 def _with_memory(work: Callable[[Memory], Awaitable[T]]) -> T:

@@ -90,7 +90,7 @@ def info(
         "context": f"{result.context:,} tokens" if result.context else "",
         "template": result.family,
         "images": choice.text,
-        "memory": _memory_text(result, size, fitted=fit.context),
+        "memory": _memory_text(result, size, fit.context),
         "gpu": fit.text if fit.demand.gpus else "",
     }
     show_rows(rows)
@@ -165,7 +165,7 @@ def _file_line(summary: "ModelSummary") -> str:
     return "  ".join(parts).rstrip()
 
 
-def _memory_text(summary: "ModelSummary", context: int, *, fitted: int = 0) -> str:
+def _memory_text(summary: "ModelSummary", context: int, fitted: int) -> str:
     """The memory that a model file needs with this context, and whether it is available.
 
     `fitted` is the context in tokens with which it is loaded if the settings leave that open.

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ import typer
 from msgspec import Struct
 
 from shepherd.cli.commands.arguments import with_option_groups
-from shepherd.cli.commands.output import note
+from shepherd.cli.commands.output import GIB, note
 from shepherd.config.paths import Paths
 from shepherd.errors import ConfigError, UsageError
 from shepherd.tools.program import Program
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.1
-_GIB = 1024**3
 _LIBRARIES = ("site-packages", "dist-packages")
 _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "GGML_RPC_DEBUG")
 
@@ -174,7 +173,7 @@ def _watch(process: subprocess.Popen[bytes], service: "Service", box: str) -> in
     for stream in filter(None, (process.stdout, process.stderr)):
         threading.Thread(target=_forward, args=(stream,), daemon=True).start()
     if (devices := _offer(process, service)) is not None:
-        sizes = ", ".join(f"{device / _GIB:.1f} GiB" for device in devices)
+        sizes = ", ".join(f"{device / GIB:.1f} GiB" for device in devices)
         place = f"{service.host}:{service.port}"
         note(f"RPC worker on {place} offers {sizes}, in the {box} sandbox. Ctrl+C ends it.")
     return process.wait()
@@ -194,15 +193,7 @@ def _offer(process: subprocess.Popen[bytes], service: "Service") -> list[int] | 
 
 
 def _forward(stream: IO[bytes]) -> None:
+    """Repeat what the worker writes, in a thread of its own, until it ends."""
     with contextlib.suppress(ValueError):  # the stream is closed at the end
-        for line in _lines(stream):
-            note(line)
-
-
-def _lines(stream: IO[bytes]) -> Iterator[str]:
-    buffer = b""
-    while data := stream.read(4096):
-        *lines, buffer = (buffer + data).split(b"\n")
-        yield from (line.decode("utf-8", "replace").rstrip() for line in lines)
-    if buffer:
-        yield buffer.decode("utf-8", "replace")
+        for line in stream:
+            note(line.decode("utf-8", "replace").rstrip())

@@ -129,7 +129,7 @@ def show_log(
 ) -> None:
     """Show the last runs of a job with their answers."""
     store = _store()
-    store.load(name)
+    store.load(name)  # raises for an unknown job, whose log would look empty
     for run in store.runs(name)[-last:]:
         typer.echo(_summary(run))
         if run.output:

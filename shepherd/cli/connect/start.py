@@ -60,7 +60,9 @@ async def run_connected(config: Config, cwd: Path, request: Launch) -> int:
     key = request.api_key or os.environ.get(KEY_VARIABLE, "")
     if key == STDIN:
         key = read_key("Key: ")
-    async with SharedSessionClient(_base_url(request.connect), key) as client:
+    address = request.connect
+    url = address if "://" in address else f"http://{address}"
+    async with SharedSessionClient(url, key) as client:
         if request.prompt is not None or not sys.stdin.isatty():
             images = load_images(request.images)
             if request.prompt and not images and find_command(request.prompt) is not None:
@@ -83,12 +85,8 @@ async def _terminal(client: SharedSessionClient, config: Config, cwd: Path) -> i
 
         try:
             return await ApprovalDesk(client, config, cwd, paths).run()
-        except NoSessionError:
+        except NoSessionError:  # neither of both: the first refusal tells more
             raise error from None
     from shepherd.cli.connect.repl import RemoteRepl
 
     return await RemoteRepl(client, config, cwd, paths).run()
-
-
-def _base_url(address: str) -> str:
-    return address if "://" in address else f"http://{address}"

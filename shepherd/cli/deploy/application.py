@@ -93,20 +93,16 @@ class _RayReplicas:
     async def send(self, request: ReplicaRequest) -> AsyncGenerator[Sequence[Message]]:
         """Ray cancels the work of the replica if this generator is cancelled."""
         batches: Any = self._serve.remote(request)
-        ended = False
         try:
             async for messages in batches:
                 yield messages
-            ended = True
         except self._errors.RayActorError as error:
-            ended = True
             raise ReplicaLostError(_first_line(error)) from error
         except self._serve_errors.RayServeException as error:
-            ended = True
             raise ReplicasBusyError(_first_line(error)) from error
-        finally:
-            if not ended:
-                batches.cancel()
+        except BaseException:  # also the close of this generator, when the client has left
+            batches.cancel()
+            raise
 
     async def send_to_all(self, request: ReplicaRequest) -> Sequence[ReplicaReply]:
         """Replicas that die meanwhile are left out."""

@@ -38,6 +38,7 @@ class ReplicaChooser:
         `lengths` has the known length of each replica's queue. A request may be ranked again.
         """
         coming = self._coming(request)
+        # Ray's length lags behind what was sent from here, and other routers send requests too
         loads = {
             name: float(coming[name] + max(self._running[name], length))
             for name, length in lengths.items()
@@ -55,6 +56,7 @@ class ReplicaChooser:
 
     def note_end(self, replica: str) -> None:
         """A request that was sent has ended."""
+        # a replica that was forgotten may still report the end of a request
         self._running[replica] = max(0, self._running[replica] - 1)
 
     def forget(self, replica: str) -> None:

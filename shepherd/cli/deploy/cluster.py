@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from shepherd.cli.deploy.arguments import DeployArguments
@@ -27,7 +26,7 @@ def check_installed() -> None:
         raise ConfigError(f"Ray Serve is not installed here; run: {INSTALL}")
 
 
-def ray_module(name: str) -> Any:
+def ray_module(name: str = "") -> Any:
     """The module `ray.NAME`, or `ray` itself; raises ConfigError if it can't be used."""
     check_installed()
     try:
@@ -71,7 +70,7 @@ def local_cluster(arguments: DeployArguments, *, dashboard: bool = False) -> Gen
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
     os.environ.update(private_environment(home))
-    ray = ray_module("")
+    ray = ray_module()
     cpus = arguments.replica_range.maximum * arguments.cpus + arguments.routers + _SPARE_CPUS
     try:
         _start(
@@ -112,7 +111,7 @@ def _start(ray: Any, **options: Any) -> None:
 def joined_cluster(address: str) -> Generator[None]:
     """Connect to a running cluster; raises ConfigError if there is none."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray = ray_module("")
+    ray = ray_module()
     try:
         ray.init(address=address, logging_level=_LOG_LEVEL)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -134,11 +133,8 @@ def free_port(host: str) -> int:
 def wait_for_signal() -> None:
     """Return at SIGINT or SIGTERM."""
     ended = threading.Event()
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        ended.set()
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
+        signal.signal(number, lambda _number, _frame: ended.set())
+    # Python handles a signal in this thread, which sleeps on if another thread of Ray received it
     while not ended.wait(1.0):
         pass

@@ -106,8 +106,9 @@ class Ingress:
                     logger.warning("%s is tried again: %s", request.path, error)
                     continue
                 logger.error("%s ends: %s", request.path, error)
-                both = "before it answered, and so did the next one"
-                moment = "while it answered" if reply.has_content else both
+                moment = "before it answered, and so did the next one"
+                if reply.has_content:
+                    moment = "while it answered"
                 message = f"The replica of this request ended {moment}. Try again."
                 await reply.fail(_unavailable(message, "replica_lost"))
             return
@@ -179,7 +180,7 @@ class ReplyWriter:
             self._start = message
             return
         body, more = message.get("body", b""), message.get("more_body", False)
-        if not body and more:
+        if not body and more:  # it would begin the answer, which another replica may have to give
             return
         if not await self._send_start():
             return

@@ -35,7 +35,7 @@ _LIVE_STATES = ("ready", "draining", "stopping")
 
 def read_settings(arguments: DeployArguments) -> Config:
     """The settings of this machine, with those of the deployment on top; raises ConfigError."""
-    directory = Path(arguments.directory) if arguments.directory else Path.cwd()
+    directory = Path(arguments.directory or Path.cwd())
     return model_of_flags(load_settings(directory, os.environ, dict(arguments.settings)))
 
 
@@ -74,16 +74,15 @@ class Replica:
         await self._parts.aclose()
 
     async def _opened(self) -> ServerApp:
-        if self.app is None:
-            async with self._opening:
-                if self.app is None:
-                    self.app = await self._open()
-        return self.app
+        async with self._opening:  # the first request and Ray's health check may come together
+            if self.app is None:
+                self.app = await self._open()
+            return self.app
 
     async def _open(self) -> ServerApp:
         read = partial(read_settings, self._arguments)
         config = read()
-        cwd = Path(self._arguments.directory) if self._arguments.directory else Path.cwd()
+        cwd = Path(self._arguments.directory or Path.cwd())
         providers = ProviderBook.from_env(os.environ, None)
         enter = self._parts.enter_async_context
         insecure = self._arguments.insecure
@@ -105,7 +104,7 @@ async def run_app(app: ASGIApp, request: ReplicaRequest) -> AsyncGenerator[list[
     """
     exchange = _Exchange(request.body)
     work = asyncio.ensure_future(app(request.scope(), exchange.receive, exchange.send))
-    work.add_done_callback(lambda _: exchange.news.set())
+    work.add_done_callback(lambda _: exchange.news.set())  # it may end without a last message
     try:
         while not work.done() or exchange.messages:
             await exchange.news.wait()

@@ -90,7 +90,9 @@ async def _open_service(
 
         async def load() -> str:
             shared.backend = await conversation.backend()
-            _remember(paths, conversation.cwd, conversation)
+            if conversation.transcript is not None:  # what is not saved can't be continued
+                served = _pointer(paths, conversation.cwd)
+                write_private(served, f"{conversation.session.id}\n")
             await opened.enter_async_context(shared)
             return f"session {conversation.session.id} with {shared.backend.info.id}"
 
@@ -108,12 +110,8 @@ def last_served(sessions: SessionStore, paths: Paths, cwd: Path) -> str:
         return ""
 
 
-def _remember(paths: Paths, cwd: Path, conversation: Conversation) -> None:
-    if conversation.transcript is not None:
-        write_private(_pointer(paths, cwd), f"{conversation.session.id}\n")
-
-
 def _pointer(paths: Paths, cwd: Path) -> Path:
+    """The file with the id of the session that was served last in `cwd`."""
     digest = hashlib.sha256(os.fsencode(cwd)).hexdigest()[:32]
     return paths.served / digest
 
