@@ -330,18 +330,9 @@ class CallRunner(Protocol):
 
 
 _NOISE = frozenset(
-    {
-        "title",
-        "default",
-        "additionalProperties",
-        "$defs",
-        "minLength",
-        "maxLength",
-        "minimum",
-        "maximum",
-    }
+    {"title", "default", "additionalProperties", "$defs"}
+    | {"minLength", "maxLength", "minimum", "maximum"}
 )
-_NAMED_PARTS = frozenset({"properties"})
 
 
 def compact_schema(kind: type[BaseModel]) -> JsonObject:
@@ -372,7 +363,7 @@ def _compact(node: object, definitions: JsonObject) -> object:
         return _compact(definitions[str(mapping["$ref"]).rsplit("/", 1)[-1]], definitions)
     result: dict[str, Any] = {}
     for key, value in mapping.items():
-        if key in _NAMED_PARTS:
+        if key == "properties":  # its keys are names of arguments, such as `title`
             parts = cast(dict[str, Any], value)
             result[key] = {name: _compact(part, definitions) for name, part in parts.items()}
         elif key not in _NOISE:

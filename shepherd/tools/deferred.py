@@ -292,6 +292,7 @@ class ToolIndex(Struct):
         """The best tools, best first; a tool that the query names comes first."""
         terms = self._terms(query)
         named = query.casefold().split()
+        # far more than the words of a usual query score, so that a name comes first
         scores = {
             i: self._score(document, terms) + (100 if self.tools[i].name.casefold() in named else 0)
             for i, document in enumerate(self._documents)

@@ -44,6 +44,7 @@ def replace_text(text: str, old: str, new: str, newline: str, *, every: bool) ->
     """
     for needle in (old, _with(old, newline)):
         if count := _count(text, needle):
+            # a text of several lines keeps the line ends that it was matched with
             put = _with(new, _newline_of(needle) or newline)
             if every:
                 return Replacement(text.replace(needle, put), text.count(needle))
@@ -52,6 +53,7 @@ def replace_text(text: str, old: str, new: str, newline: str, *, every: bool) ->
 
 
 def _with(text: str, newline: str) -> str:
+    """The text with these line ends."""
     plain = text.replace("\r\n", "\n")
     return plain.replace("\n", newline) if newline != "\n" else plain
 
@@ -271,7 +273,8 @@ class DeleteFile(Tool[DeleteArguments]):
 
     async def run(self, arguments: DeleteArguments, context: ToolContext) -> ToolResult:
         path = _delete_target(arguments, context)
-        await asyncio.to_thread(_delete, path, arguments.path, context)
+        with file_errors(arguments.path):
+            await asyncio.to_thread(FileAccess(context).delete, path)
         return ToolResult(f"Deleted {arguments.path}")
 
 
@@ -280,8 +283,3 @@ def _delete_target(arguments: DeleteArguments, context: ToolContext) -> Path:
     if name in ("", ".", "..", "~"):
         raise PlaceError(f"is a directory: {arguments.path}")
     return resolve_path(head or ".", context.cwd) / name
-
-
-def _delete(path: Path, path_text: str, context: ToolContext) -> None:
-    with file_errors(path_text):
-        FileAccess(context).delete(path)

@@ -3,7 +3,7 @@
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -64,7 +64,8 @@ class FileRules:
         """The existing paths that the patterns name: known places of secrets."""
         for place in self._places:
             if has_magic(place):
-                yield from islice(_matches(place), MAX_EXPANDED)
+                matches = glob.iglob(place, include_hidden=True)  # noqa: PTH207 - quicker
+                yield from islice(matches, MAX_EXPANDED)
             elif os.path.lexists(place):
                 yield place
 
@@ -86,10 +87,6 @@ def _counts(rule: Rule) -> bool:
         fnmatchcase(t, rule.tool) for t in (EXECUTE_COMMAND, WRITE_FILE)
     )
     return about and rule.decision is not Decision.ALLOW
-
-
-def _matches(pattern: str) -> Iterable[str]:
-    return glob.iglob(pattern, include_hidden=True)  # noqa: PTH207 - strings are quicker here
 
 
 def _last_name(pattern: str) -> str:

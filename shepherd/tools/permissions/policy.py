@@ -23,7 +23,6 @@ from shepherd.tools.text import one_line
 _HELD_BY_SANDBOX = frozenset(
     {AccessKind.SHELL, AccessKind.READ, AccessKind.WRITE, AccessKind.REPOSITORY}
 )
-_DENY = Decision.DENY
 _ALWAYS_ASK = OPENS_SANDBOX | {AccessKind.HOOK}
 """Kinds that ask in the mode `all` too."""
 
@@ -249,17 +248,19 @@ class PermissionPolicy:
     def _tree_verdict(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
         """The verdict on a command that reads a whole tree: it asks if a file there is denied."""
 
+        def is_denied(one: Access) -> bool:
+            return self._by_rule(tool, one, own).decision is Decision.DENY
+
         def denies(path: str) -> bool:
-            one = Access(AccessKind.READ, path)
-            if self._by_rule(tool, one, own).decision is Decision.DENY:
+            read = Access(AccessKind.READ, path)
+            if is_denied(read):
                 return True
-            status = file_status(one)
+            status = file_status(read)
             return status is not None and bool(
-                links.denied_name(status, one.kind) or links.may_be_incomplete(status)
+                links.denied_name(status, read.kind) or links.may_be_incomplete(status)
             )
 
-        links = HardLinks(self._cwd, lambda a: self._by_rule(tool, a, own).decision is _DENY)
-
+        links = HardLinks(self._cwd, is_denied)
         try:
             denied = first_denied(Path(access.target), access.claim, denies)
         except OverflowError as error:
@@ -333,14 +334,9 @@ def _own_output(spill_dir: Path | None) -> list[Rule]:
 
 PLAN_MODE = "plan mode allows no changes; present the plan first, and the user decides"
 
-_READERS = frozenset(
-    {
-        AccessKind.READ,
-        AccessKind.ENVIRONMENT,
-        AccessKind.REPOSITORY,
-        AccessKind.HOOK,
-        AccessKind.PLAN,
-    }
+_CHANGES_NOTHING = frozenset(
+    {AccessKind.READ, AccessKind.ENVIRONMENT, AccessKind.REPOSITORY}
+    | {AccessKind.HOOK, AccessKind.PLAN, AccessKind.NONE}
 )
 
 _PROGRAM_NAMES = """
@@ -356,9 +352,7 @@ def plan_decision(tool: str, access: Access, *, contained: bool) -> Decision:
     `contained` means that the call runs in a read-only sandbox without network.
     """
     match access.kind:
-        case AccessKind.NONE:
-            return Decision.ALLOW
-        case kind if kind in _READERS:
+        case kind if kind in _CHANGES_NOTHING:
             return Decision.ALLOW
         case AccessKind.SHELL:
             reads = contained or is_reading_command(access)

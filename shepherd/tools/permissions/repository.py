@@ -156,6 +156,7 @@ def _with_included(configs: list[Path]) -> Iterator[Path]:
 
 def _hook_directories(config: Path, top: Path) -> list[Path]:
     directories = [_beside(top, name) for name in _HOOKS_PATH.findall(_text(config))]
+    # husky sets `.husky/_`, whose scripts run those in `.husky`
     return [*directories, *(directory.parent for directory in directories if directory.name == "_")]
 
 

@@ -91,11 +91,10 @@ def parse_rule(text: str) -> Rule:
 _HEADER = '# Rules that were answered with "always". The last match wins; delete what you regret.\n'
 
 
-class PermissionStore:
+class PermissionStore(Struct, frozen=True):
     """A file of rules; `path` need not exist yet."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def load(self) -> list[Rule]:
         """The stored rules in order.

@@ -30,12 +30,8 @@ def first_denied(root: Path, claim: Claim, denies: Callable[[str], bool]) -> str
                 return path
         if len(denied_paths) > _MAX_DENIED:
             raise OverflowError("too many denied files")
-    remaining = (
-        [path for path in denied_paths if path not in _ignored(root, denied_paths)]
-        if denied_paths
-        else []
-    )
-    return remaining[0] if remaining else ""
+    ignored = _ignored(root, denied_paths) if denied_paths else set[str]()
+    return next((path for path in denied_paths if path not in ignored), "")
 
 
 def _walk(root: Path, claim: Claim) -> Iterator[str]:

@@ -326,6 +326,7 @@ def _unified(own: Path) -> Iterator[_Place]:
 
 def _make(place: _Place, limits: Limits) -> Path | None:
     group = place.parent / f"shepherd-{os.getpid()}-{secrets.token_hex(4)}"
+    # without a limit of swap, the kernel would only move the memory there
     numbers = {place.pids: limits.processes, place.swap: None if limits.memory is None else 0}
     if limits.memory is not None:
         numbers[place.memory] = memory_bound(limits.memory)

@@ -154,6 +154,7 @@ class MatchCollector:
     def confirm(self, files: FileAccess, stopped: Stopped) -> None:
         """Keep only the matches that are in files that the call may read."""
         confirmed: list[Match] = []
+        # of a single file, the directory is not approved
         root = None if self._query.single else files.open_directory(self._query.root)
         try:
             for path, matches in groupby(self._matches, lambda match: match.path):
@@ -194,7 +195,7 @@ class MatchCollector:
                 if match is not None and match.is_at(start):
                     confirmed.append(match)
                 if not by_number:
-                    break  # the file may be huge
+                    break  # the rest of the file may be huge
         return confirmed
 
     def _take(self, record: bytes) -> bool:
@@ -234,6 +235,7 @@ def _line_starts(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _line_text(match: Match) -> str:
+    """The line for the model, cut if it is long."""
     text = plain_text(match.start.decode("utf-8", "replace"))
     return text[:_MAX_LINE] + "…" if match.cut or len(text) > _MAX_LINE else text
 
@@ -256,7 +258,7 @@ async def search_ripgrep(program: str, query: Query, matches: MatchCollector) ->
         argv.append(f"--glob={query.glob}")
     argv += [f"--glob=!{name}" for name in sorted(SKIPPED) if not query.single]
     argv += ["--", query.pattern, f"./{query.single}" if query.single else "./"]
-    exit_ = await run_program(Program(argv, query.root), matches.feed, _ignore, _NO_TIMEOUT)
+    exit_ = await run_program(Program(argv, query.root), matches.feed, lambda _: True, _NO_TIMEOUT)
     return exit_.stopped or exit_.code in (0, 1)
 
 
@@ -277,10 +279,6 @@ async def search_python(query: Query, context: ToolContext, matches: MatchCollec
 
 
 _NO_TIMEOUT = 86_400.0  # seconds; the runner's deadline cancels the call much earlier
-
-
-def _ignore(data: bytes) -> bool:
-    return bool(data)
 
 
 def _files(query: Query, context: ToolContext, files: FileAccess, stopped: Stopped) -> list[str]:

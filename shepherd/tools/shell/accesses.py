@@ -83,7 +83,7 @@ def line_accesses(line: str, cwd: Path, depth: int = 0) -> list[Access]:
         return _limited([Access(AccessKind.SHELL, line, Claim.OPAQUE), *_rough(line, cwd)], line)
     if not commands:
         return [Access(AccessKind.SHELL, shlex.join([line]))]
-    return _limited(_all(commands, cwd, depth), line)
+    return _limited(_accesses_of(commands, cwd, depth), line)
 
 
 def argv_accesses(argv: Sequence[str], cwd: Path) -> list[Access]:
@@ -92,7 +92,7 @@ def argv_accesses(argv: Sequence[str], cwd: Path) -> list[Access]:
     return _limited(_command(command, Places(cwd), 0), shlex.join(argv))
 
 
-def _all(commands: Sequence[syntax.Command], cwd: Path, depth: int) -> Iterator[Access]:
+def _accesses_of(commands: Sequence[syntax.Command], cwd: Path, depth: int) -> Iterator[Access]:
     places = Places(cwd, commands)
     for command in commands:
         yield from _command(command, places, depth)

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -15,11 +14,8 @@ from shepherd.errors import ToolError
 from shepherd.tasks import end_tasks
 from shepherd.tools.permissions.content import private_key_sign
 from shepherd.tools.shell.output import Redactor
+from shepherd.tools.shell.process import ConfinedProgram, Exit
 from shepherd.tools.text import new_spill_file, plain_text
-
-if TYPE_CHECKING:
-    from shepherd.tools.shell.process import ConfinedProgram, Exit
-
 
 _log = logging.getLogger(__name__)
 MAX_RUNNING = 8
@@ -48,7 +44,7 @@ class BackgroundCommand(Struct):
     timeout: float
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
-    exit: "Exit | None" = None
+    exit: Exit | None = None
     error: str = ""
     note: str = ""
     read_to: int = 0
@@ -112,10 +108,9 @@ class BackgroundCommands:
         return command
 
     async def start(
-        self, program: "ConfinedProgram", line: str, folder: Path, secrets: Mapping[str, str]
+        self, program: ConfinedProgram, line: str, folder: Path, secrets: Mapping[str, str]
     ) -> BackgroundCommand:
         """Start a program, and wait a moment for the first output; raises ToolError."""
-
         if self._closed:
             raise ToolError("not started: the conversation is ending")
         running = [command for command in self.all if command.is_running]
@@ -159,7 +154,7 @@ class BackgroundCommands:
         for command in self.all:
             command.log.close()
 
-    async def _run(self, command: BackgroundCommand, program: "ConfinedProgram") -> None:
+    async def _run(self, command: BackgroundCommand, program: ConfinedProgram) -> None:
         try:
             command.exit = await program.run(command.log.feed, command.log.feed)
             end = command.log.tail(NOTE_BYTES).text
@@ -224,6 +219,7 @@ class CommandLog:
 
     Secrets are replaced by their names before anything is stored. `problem` says why output was
     lost, "" if none was. `key_sign` is the first sign of a private key in it, "" if there is none.
+    `end` is the position after the last byte.
     """
 
     def __init__(
@@ -236,18 +232,13 @@ class CommandLog:
         self._segment_bytes = segment_bytes
         self._redactor = Redactor(secrets)
         self._segments: list[_Segment] = []
-        self._end = 0
+        self.end = 0
         self._closed = False
 
     @property
     def begin(self) -> int:
         """The position of the first byte that is kept."""
-        return self._segments[0].begin if self._segments else self._end
-
-    @property
-    def end(self) -> int:
-        """The position after the last byte."""
-        return self._end
+        return self._segments[0].begin if self._segments else self.end
 
     def feed(self, data: bytes) -> bool:
         """Take more output; returns True, because a `Sink` must say whether to go on."""
@@ -260,9 +251,9 @@ class CommandLog:
 
     def read(self, begin: int, limit: int) -> Excerpt:
         """At most `limit` bytes from `begin` on, up to the end of a line if one is among them."""
-        begin = min(max(begin, self.begin), self._end)
+        begin = min(max(begin, self.begin), self.end)
         data = b"".join(self._read(segment, begin, limit) for segment in self._segments)[:limit]
-        if begin + len(data) < self._end:
+        if begin + len(data) < self.end:
             cut = data.rfind(b"\n") + 1
             data = data[: cut or len(data)]
         text = plain_text(data.decode("utf-8", "replace"))
@@ -270,7 +261,7 @@ class CommandLog:
 
     def tail(self, limit: int) -> Excerpt:
         """The last whole lines within `limit` bytes; the end of a longer line."""
-        excerpt = self.read(self._end - limit, limit)
+        excerpt = self.read(self.end - limit, limit)
         if excerpt.begin <= self.begin:
             return excerpt
         cut = excerpt.text.find("\n") + 1
@@ -306,7 +297,7 @@ class CommandLog:
                 self.problem = f"output not kept: {error}"
                 return
             segment.size += written
-            self._end += written
+            self.end += written
             data = data[written:]
 
     def _open_segment(self) -> _Segment:
@@ -315,7 +306,7 @@ class CommandLog:
             descriptor, path = new_spill_file(self._folder)
             os.close(descriptor)
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-            self._segments.append(_Segment(descriptor, path, self._end))
+            self._segments.append(_Segment(descriptor, path, self.end))
             while len(self._segments) > 2:
                 self._segments.pop(0).remove()
         return self._segments[-1]

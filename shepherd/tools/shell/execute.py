@@ -3,7 +3,7 @@
 import asyncio
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec.structs import replace
 from pydantic import AfterValidator, Field, WithJsonSchema
@@ -28,20 +28,16 @@ from shepherd.tools.program import Program, safe_environment
 from shepherd.tools.shell.accesses import argv_accesses, line_accesses
 from shepherd.tools.shell.background import BackgroundCommand, BackgroundCommands
 from shepherd.tools.shell.output import LINES, CappedOutput, LiveTail
-from shepherd.tools.shell.process import ConfinedProgram, merged
-
-if TYPE_CHECKING:
-    from shepherd.tools.shell.process import Exit
-
+from shepherd.tools.shell.process import ConfinedProgram, Exit, merged
 
 MAX_TIMEOUT = 3600.0
 
 
 def _check_command(command: str | list[str]) -> str | list[str]:
-    program = command if isinstance(command, str) else (command or [""])[0]
-    if not program.strip():
+    words = [command] if isinstance(command, str) else command
+    if not words or not words[0].strip():
         raise ValueError("empty")
-    if any("\0" in part for part in ([command] if isinstance(command, str) else command)):
+    if any("\0" in word for word in words):
         raise ValueError("has a NUL character")
     return command
 
@@ -58,6 +54,11 @@ class ExecuteArguments(Arguments):
         False
     )
 
+    @property
+    def line(self) -> str:
+        """The command as a user reads it."""
+        return self.command if isinstance(self.command, str) else shlex.join(self.command)
+
 
 class ExecuteCommand(Tool[ExecuteArguments]):
     """Runs a shell line, or a program with its arguments."""
@@ -70,8 +71,6 @@ class ExecuteCommand(Tool[ExecuteArguments]):
     later_arguments = frozenset({"background"})
 
     def accesses(self, arguments: ExecuteArguments, context: ToolContext) -> list[Access]:
-        # the reader of command lines is large, and most conversations begin without a command
-
         cwd = resolve_path(arguments.cwd or ".", context.cwd)
         command = arguments.command
         if isinstance(command, str):
@@ -84,10 +83,8 @@ class ExecuteCommand(Tool[ExecuteArguments]):
         return [Access(AccessKind.READ, str(cwd)), *map(_doubted, accesses)]
 
     def preview(self, arguments: ExecuteArguments, context: ToolContext) -> str:
-        command = arguments.command
-        line = command if isinstance(command, str) else shlex.join(command)
         cwd = resolve_path(arguments.cwd or ".", context.cwd)
-        text = line if cwd == context.cwd else f"{line}\n(in {cwd})"
+        text = arguments.line if cwd == context.cwd else f"{arguments.line}\n(in {cwd})"
         return f"{text}\n(in the background)" if arguments.background else text
 
     def deadline(self, arguments: ExecuteArguments, context: ToolContext) -> float | None:
@@ -131,9 +128,9 @@ async def _start(arguments: ExecuteArguments, context: ToolContext, program: Pro
         arguments.timeout or context.background.max_seconds,
         arguments.cwd,
     )
-    command = arguments.command
-    line = command if isinstance(command, str) else shlex.join(command)
-    started = await context.background.start(confined, line, context.spill_dir, context.secrets)
+    started = await context.background.start(
+        confined, arguments.line, context.spill_dir, context.secrets
+    )
     return command_result(started, context.output_bytes)
 
 
@@ -144,6 +141,7 @@ def _environment(context: ToolContext, cwd: Path) -> dict[str, str]:
 
 
 def _doubted(access: Access) -> Access:
+    """The access, without certainty if it is a command that a rule could cover."""
     exact_command = access.kind is AccessKind.SHELL and access.claim is Claim.EXACT
     return replace(access, claim=Claim.OPAQUE) if exact_command else access
 
@@ -155,7 +153,7 @@ def _argv(command: str | list[str]) -> list[str]:
     return [shell, "-c", command]
 
 
-def _result(out: str, err: str, exit_: "Exit", timeout: float) -> str:
+def _result(out: str, err: str, exit_: Exit, timeout: float) -> str:
     parts: list[str] = []
     if out.strip("\n"):
         parts.append(out.rstrip("\n"))

@@ -102,15 +102,15 @@ class _Running:
         self._drains: list[_Drain] = []
 
     async def finish(self, out: Sink, err: Sink, timeout: float) -> Exit:
-        done = False
+        # the guard stays until the program has ended, also if the call is cancelled
         with contextlib.ExitStack() as resources:
             try:
                 resources.enter_context(guarded(self._process.pid))
                 in_time = await self._attend(out, err, timeout)
-                done = True
+            except BaseException:
+                await self._abandon()
+                raise
             finally:
-                if not done:
-                    await self._abandon()
                 self._close()
         code = self._process.returncode
         return Exit(

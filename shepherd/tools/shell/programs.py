@@ -149,7 +149,7 @@ def trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:
 
 
 def name_of(program: str) -> str:
-    """The name of a program without its directory and version."""
+    """The name of a program without its directory."""
     return program.rpartition("/")[2]
 
 
@@ -349,4 +349,5 @@ def _script(words: Sequence[str]) -> Iterator[str]:
 
 
 def _name(program: str) -> str:
+    """`python` for `/usr/bin/python3.11`."""
     return program.rpartition("/")[2].rstrip("0123456789.")

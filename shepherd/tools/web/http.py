@@ -88,7 +88,7 @@ class HttpGet(Tool[GetArguments]):
         return _first_line("GET", arguments.url)
 
     async def run(self, arguments: GetArguments, context: ToolContext) -> ToolResult:
-        return await _exchanged(context, "GET", arguments.url)
+        return _result(await exchange(Request("GET", arguments.url), context))
 
 
 class HttpRequest(Tool[RequestArguments]):
@@ -111,18 +111,8 @@ class HttpRequest(Tool[RequestArguments]):
         headers, body = {k.lower(): v for k, v in arguments.headers.items()}, arguments.body
         if body and "content-type" not in headers:
             headers["content-type"] = "application/json" if _is_json(body) else "text/plain"
-        return await _exchanged(context, arguments.method, arguments.url, headers, body.encode())
-
-
-async def _exchanged(
-    context: ToolContext,
-    method: str,
-    url: str,
-    headers: dict[str, str] | None = None,
-    body: bytes = b"",
-) -> ToolResult:
-
-    return _result(await exchange(Request(method, url, headers or {}, body), context))
+        request = Request(arguments.method, arguments.url, headers, body.encode())
+        return _result(await exchange(request, context))
 
 
 def _first_line(method: str, url: str) -> str:
@@ -176,8 +166,7 @@ def _codec(charset: str | None) -> str:
         name = codecs.lookup(charset or "utf-8").name
     except (LookupError, ValueError):
         return "utf-8"
-    is_charset = _CHARSET.fullmatch(name) is not None
-    return name if is_charset else "utf-8"
+    return name if _CHARSET.fullmatch(name) else "utf-8"
 
 
 _GZIP_OR_ZLIB = zlib.MAX_WBITS + 32
@@ -377,12 +366,10 @@ async def permit(request: Request, origin_url: str, context: ToolContext) -> Non
 
 
 def _is_covered(here: "httpx.URL", there: "httpx.URL") -> bool:
-    upgrade = urls.origin(here) == ("http", here.host, 80) and urls.origin(there) == (
-        "https",
-        here.host,
-        443,
-    )
-    return upgrade or urls.origin(here) == urls.origin(there)
+    """Whether the approval of `here` holds for `there`."""
+    before, after = urls.origin(here), urls.origin(there)
+    is_upgrade = before == ("http", here.host, 80) and after == ("https", here.host, 443)
+    return is_upgrade or before == after
 
 
 def _joined(here: "httpx.URL", location: str) -> "httpx.URL":

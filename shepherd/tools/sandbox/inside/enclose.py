@@ -40,7 +40,7 @@ def _run_separate(channel: int, *, network: bool) -> None:
     surroundings = receive_surroundings(channel)
     child = os.fork()
     if child:
-        native.control_process(native.PR_SET_DUMPABLE, 0)
+        native.control_process(native.PR_SET_DUMPABLE, 0)  # the command can't trace this process
         report_process(channel, child)
         close_others()
         exit_like(wait_for(child))

@@ -76,11 +76,11 @@ def visible_mounts(
     profile: Profile, private: PrivateFiles, environment: Mapping[str, str]
 ) -> list[Mount]:
     """The visible paths, before some of them are protected or hidden."""
-    home, temp = real(profile.home), MountKind.WRITE
+    home = real(profile.home)
     base = [*_system(profile)]
-    base += [Mount(temp, Path(place), private.temp) for place in ("/tmp", "/var/tmp")]
-    if len(home.parts) > 1:
-        base.append(Mount(temp, home, private.home))
+    base += [Mount(MountKind.WRITE, Path(place), private.temp) for place in ("/tmp", "/var/tmp")]
+    if len(home.parts) > 1:  # nothing is mounted on `/`, the home of some system users
+        base.append(Mount(MountKind.WRITE, home, private.home))
     return [*base, *_visible(profile, environment)]
 
 
@@ -137,7 +137,7 @@ def _system(profile: Profile) -> Iterator[Mount]:
 def _visible(profile: Profile, environment: Mapping[str, str]) -> list[Mount]:
     """Outer paths before inner ones, and readable before writable ones."""
     read = [*tool_paths(profile, environment), *map(real, profile.readable)]
-    write = [real(profile.root), *map(real, profile.writable)]
+    write = writable_tops(profile)
     visible = [Mount.read(path) for path in read if path.exists() and path not in write]
     mount = Mount.read if profile.read_only else Mount.write
     visible += [mount(path) for path in write if path.exists()]

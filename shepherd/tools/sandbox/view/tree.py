@@ -123,21 +123,22 @@ def other_names(tops: Iterable[Path], paths: Iterable[Path]) -> list[Path]:
     Walks through them only if there is a file with several names. Raises ToolError if that takes
     too long, because a name could be missed.
     """
-    link_counts: dict[tuple[int, int], int] = {}
+    linked: set[tuple[int, int]] = set()
     known = list(paths)
     for path in known:
         for file in _files(path):
             status = file.lstat()
             if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-                link_counts[status.st_dev, status.st_ino] = status.st_nlink
-    if not link_counts:
+                linked.add((status.st_dev, status.st_ino))
+    if not linked:
         return []
-    inodes = {inode for _device, inode in link_counts}
+    inodes = {inode for _device, inode in linked}
+    # the number of an inode is known without a further call; only what matches is looked at again
     names = [Path(entry.path) for entry in _walk(tops) if entry.inode() in inodes]
     return [
         name
         for name in names
-        if not any(name.is_relative_to(path) for path in known) and _identity(name) in link_counts
+        if not any(name.is_relative_to(path) for path in known) and _identity(name) in linked
     ]
 
 
