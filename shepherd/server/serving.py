@@ -159,7 +159,7 @@ class Serving:
                         finally:
                             work.stats = choices.stats()
                 finally:
-                    self._context.monitor.note_usage(work.stats or (), exchange.count)
+                    self._context.monitor.note_tokens(*work.tokens())
         except ContextFullError as error:
             raise to_api_error(error, model.info.context_size) from error
 

@@ -338,7 +338,7 @@ class AuditedTools(Struct, frozen=True):
         origin = self.origin()
         if runner.caller:
             origin = replace(origin, model=runner.caller)
-        return _entry(name, short_arguments(call.arguments, runner.context.secrets), origin)
+        return _line_start(name, short_arguments(call.arguments, runner.context.secrets), origin)
 
 
 @contextmanager
@@ -351,7 +351,7 @@ def noted_command(audit: AuditLog, name: str, argument: str) -> Generator[None]:
     tool = name if name.startswith(SIGN) else f"/{name}"
     arguments = short_arguments({"argument": argument}, record.secrets)
     try:
-        with audit.noted(_entry(tool, arguments, current_origin()), record):
+        with audit.noted(_line_start(tool, arguments, current_origin()), record):
             try:
                 yield
                 record.outcome = "ok"
@@ -366,7 +366,7 @@ def noted_command(audit: AuditLog, name: str, argument: str) -> Generator[None]:
         raise ApiError(503, f"The command is not run: {error}", "audit_unavailable") from error
 
 
-def _entry(name: str, arguments: object, origin: CallOrigin) -> JsonObject:
+def _line_start(name: str, arguments: object, origin: CallOrigin) -> JsonObject:
     """The beginning of a line of the audit."""
     moment = datetime.now(UTC).isoformat(timespec="milliseconds")
     return {"time": moment, **asdict(origin), "tool": name, "arguments": arguments}

@@ -34,18 +34,14 @@ class Work(Struct):
     stats: Sequence[Stats] | None = None
     requests: int = 1
 
-    def used(self, model: str, key: str) -> Usage:
-        """The usage; the first prompt counts once."""
+    def tokens(self) -> tuple[int, int, int]:
+        """The tokens of prompts, those of them from a cache, and the generated ones."""
         stats = self.stats or ()
-        prompts = (*stats[:1], *stats[self.answers :])
-        return Usage(
-            today(),
-            key,
-            model,
-            self.requests,
-            prompt_tokens=sum(part.prompt_tokens for part in prompts),
-            cached_tokens=sum(part.cached_tokens for part in prompts),
-            completion_tokens=sum(part.completion_tokens for part in stats),
+        prompts = (*stats[:1], *stats[self.answers :])  # the answers share the first prompt
+        return (
+            sum(part.prompt_tokens for part in prompts),
+            sum(part.cached_tokens for part in prompts),
+            sum(part.completion_tokens for part in stats),
         )
 
 
@@ -141,7 +137,7 @@ class Budget(Struct, eq=False):
             cancelled = True
             raise
         finally:
-            used = work.used(backend.info.id, key.name)
+            used = Usage(today(), key.name, backend.info.id, work.requests, *work.tokens())
             tokens = used.prompt_tokens + used.completion_tokens
             if work.stats is None and cancelled:
                 tokens = prompt  # it may have been read before the client left

@@ -47,7 +47,8 @@ RENEW_SECONDS = 15.0
 FLUSH_SECONDS = 1.0
 """The interval of attempts to write what could not be written."""
 
-RETRY_AFTER = "2"
+_RETRY_LATER = {"Retry-After": "2"}
+_UNAVAILABLE = "The limits of this key can't be checked at the moment; the server's log says why."
 
 
 class LimitsError(ShepherdError):
@@ -219,7 +220,10 @@ class SharedLimits:
             running.add_done_callback(partial(self._release, key))
             raise
         except LimitsError as error:
-            raise _unavailable(error) from error
+            logger.error("Requests of keys with limits are refused: %s", error)
+            raise ApiError(
+                503, _UNAVAILABLE, "limits_unavailable", headers=dict(_RETRY_LATER)
+            ) from error
         self._seen[key.name] = limiter
         return amount
 
@@ -266,12 +270,6 @@ class SharedLimits:
             self._failed = True
         else:
             self._failed = False
-
-
-def _unavailable(error: LimitsError) -> ApiError:
-    logger.error("Requests of keys with limits are refused: %s", error)
-    message = "The limits of this key can't be checked at the moment; the server's log says why."
-    return ApiError(503, message, "limits_unavailable", headers={"Retry-After": RETRY_AFTER})
 
 
 def keys_in(server: PostgresServer) -> DatabaseKeys:

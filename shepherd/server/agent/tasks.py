@@ -119,7 +119,7 @@ class TaskRounds:
             try:
                 yield
             finally:
-                self._accounts.monitor.note_usage(work.stats or (), 1)
+                self._accounts.monitor.note_tokens(*work.tokens())
 
     async def _hold(self, held: AsyncExitStack, backend: Backend, work: Work) -> None:
         """Hold the tokens of a round until the stack is closed; raises ToolError."""

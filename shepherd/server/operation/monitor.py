@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from shepherd.backends.base import Backend, Generation, Observer, Prefilled
-from shepherd.events import Event, EventCallback, Stats, TextEvent
+from shepherd.events import Event, EventCallback, TextEvent
 from shepherd.server.models import Models
 from shepherd.server.operation.metrics import Metrics
 from shepherd.server.operation.traces import span
@@ -36,13 +36,6 @@ class Monitor:
     def watch(self) -> Observer:
         """Measures the prompts and answers of the request that is being served."""
         return _RequestWatch(self.metrics)
-
-    def note_usage(self, stats: Sequence[Stats], answers: int) -> None:
-        """Count the tokens of generations; the first `answers` share one prompt."""
-        prompts = (*stats[:1], *stats[answers:])
-        prompt = sum(part.prompt_tokens for part in prompts)
-        cached = sum(part.cached_tokens for part in prompts)
-        self.note_tokens(prompt, cached, sum(part.completion_tokens for part in stats))
 
     def note_tokens(self, prompt: int, cached: int = 0, generated: int = 0) -> None:
         """Count tokens for the request that is being served."""
