@@ -30,7 +30,7 @@ def render() -> str:
 def _rows() -> Iterator[str]:
     for name in _layers():
         folder = _PACKAGE / name
-        if folder.is_dir():
+        if (folder / "__init__.py").exists():  # an old folder may still hold compiled files
             for package in sorted(folder.rglob("__init__.py")):
                 yield _row(f"{package.parent.relative_to(_PACKAGE).as_posix()}/", package)
         else:
