@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd.backends.base import Generation
@@ -13,9 +14,9 @@ from shepherd.events import FinishReason, Stats
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.server.errors import CONTEXT_FULL, ApiError, ErrorReply
-from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.seal import Seal, SealError
+from shepherd.server.serving import Answer
 from shepherd.server.wire.answers import new_id, reasoning_tokens, texts_of
 from shepherd.server.wire.errors import JsonErrors
 
@@ -24,25 +25,24 @@ _HIDDEN = "anthropic hidden thinking"
 _EXTRA = "anthropic extra"
 
 
-class Thoughts:
+class Thoughts(Struct, frozen=True):
     """Signs reasoning when it leaves, and checks it when it comes back.
 
     A signature carries the reasoning itself where the answer leaves it out. A `redacted_thinking`
     block carries what a provider wants back unchanged with the message.
     """
 
-    def __init__(self, seal: Seal) -> None:
-        self._seal = seal
+    seal: Seal
 
     def signature(self, text: str, *, hidden: bool = False) -> str:
         """The signature of reasoning; `hidden`: it carries the text."""
-        return self._seal.wrap(_HIDDEN, text) if hidden else self._seal.sign(_VISIBLE, text)
+        return self.seal.wrap(_HIDDEN, text) if hidden else self.seal.sign(_VISIBLE, text)
 
     def text(self, text: str, signature: str) -> str:
         """The reasoning of a `thinking` block; raises ValueError if it is not ours."""
-        if self._seal.verify(_VISIBLE, text, signature):
+        if self.seal.verify(_VISIBLE, text, signature):
             return text
-        hidden = self._seal.unwrap(_HIDDEN, signature)
+        hidden = self.seal.unwrap(_HIDDEN, signature)
         if text not in ("", hidden):
             raise SealError("the text was changed")
         return hidden
@@ -56,11 +56,11 @@ class Thoughts:
         if not message.extra and not calls:
             return ""
         extras = {"message": dict(message.extra), "calls": calls}
-        return self._seal.wrap(_EXTRA, json.dumps(extras))
+        return self.seal.wrap(_EXTRA, json.dumps(extras))
 
     def with_extras(self, message: Message, data: str) -> Message:
         """The message with the extras in the data of its block; raises ValueError."""
-        extras = json.loads(self._seal.unwrap(_EXTRA, data))
+        extras = json.loads(self.seal.unwrap(_EXTRA, data))
         calls = (
             replace(call, extra=extras["calls"].get(call.id, {})) for call in message.tool_calls
         )

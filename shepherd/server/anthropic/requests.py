@@ -201,7 +201,7 @@ _PARSERS: Mapping[str, Callable[[JsonObject], Block]] = {
 
 
 def _without_empty(value: object) -> object:
-    """A list without empty strings."""
+    """A list without empty strings, and without null."""
     if isinstance(value, list):
         return [item for item in cast(list[object], value) if item]
     return value

@@ -15,11 +15,10 @@ from shepherd.server.anthropic.requests import CountRequest, MessagesRequest
 from shepherd.server.anthropic.to_session import session_of
 from shepherd.server.api import Api, routes_with
 from shepherd.server.errors import ApiError, invalid
-from shepherd.server.exchange import Exchange
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.models import find_model
 from shepherd.server.responses import JsonResponse, StreamFormat
-from shepherd.server.serving import Serving, serves
+from shepherd.server.serving import Exchange, Serving, serves
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.fields import MAX_TOKENS
 

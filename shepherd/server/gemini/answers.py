@@ -15,9 +15,9 @@ from shepherd.json_text import frame, to_json
 from shepherd.messages import JsonObject, Message
 from shepherd.sampling import TokenLogprob, TokenProbability
 from shepherd.server.errors import ApiError
-from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.seal import Seal, SealError
+from shepherd.server.serving import Answer
 from shepherd.server.wire.answers import IMPOSSIBLE, reasoning_tokens, texts_of
 from shepherd.server.wire.errors import JsonErrors
 

@@ -10,6 +10,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    StringConstraints,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
@@ -21,7 +22,15 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import unsupported
 from shepherd.server.wire.content import arguments_object
 from shepherd.server.wire.embedding import MAX_DIMENSIONS, MAX_INPUTS
-from shepherd.server.wire.fields import MAX_TOOLS, NUMBER, ListOrNull, OwnControls, in_range
+from shepherd.server.wire.fields import (
+    MAX_TOOLS,
+    NUMBER,
+    ListOrNull,
+    OwnControls,
+    in_range,
+    list_or_empty,
+    without_empty,
+)
 
 _FOREIGN_PARTS = (
     "file_data",
@@ -172,18 +181,10 @@ def images_of(parts: Sequence[DataPart]) -> tuple[Image, ...]:
 
 def _filled(value: object) -> object:
     """A list without empty strings; null is an empty one."""
-    if value is None:
-        return []
-    if isinstance(value, list):
-        return [item for item in cast(list[object], value) if item != ""]
-    return value
+    return without_empty(list_or_empty(value))
 
 
-def _upper(value: object) -> object:
-    return value.upper() if isinstance(value, str) else value
-
-
-Word: TypeAlias = Annotated[str | None, BeforeValidator(_upper)]
+Word: TypeAlias = Annotated[str, StringConstraints(to_upper=True)] | None
 
 
 class ThinkingConfig(GeminiModel):

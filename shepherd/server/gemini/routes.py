@@ -15,7 +15,6 @@ from shepherd.json_text import to_json
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api, routes_with
 from shepherd.server.errors import ApiError, invalid
-from shepherd.server.exchange import Exchange
 from shepherd.server.gemini.answers import GeminiAnswer, GeminiArrayErrors, GeminiErrors
 from shepherd.server.gemini.requests import (
     BatchEmbedBody,
@@ -28,7 +27,7 @@ from shepherd.server.gemini.to_session import session_from_request
 from shepherd.server.models import find_model
 from shepherd.server.record import record_of
 from shepherd.server.responses import JSON_ARRAY, JsonResponse, StreamFormat
-from shepherd.server.serving import Serving, serves
+from shepherd.server.serving import Exchange, Serving, serves
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.embedding import embedded, json_array
 from shepherd.server.wire.fields import choice_count, token_limit

@@ -11,8 +11,8 @@ from shepherd.events import FinishReason
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject, Message, ToolCall
 from shepherd.server.errors import ApiError
-from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece
+from shepherd.server.serving import Answer
 from shepherd.server.wire.answers import token_logprobs
 from shepherd.server.wire.errors import JsonErrors
 

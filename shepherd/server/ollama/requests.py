@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from pydantic import AliasChoices, BeforeValidator, Field, PlainValidator
 
 from shepherd.backends.base import ModelInfo
-from shepherd.durations import parse_duration
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolCall
 from shepherd.server.body import RequestModel
@@ -21,6 +20,7 @@ from shepherd.server.wire.fields import (
     ListOrNull,
     NotServed,
     OwnControls,
+    Seconds,
     Tools,
     check_images,
     effort_named,
@@ -38,15 +38,6 @@ _LEVELS = ("low", "medium", "high", "max")
 _INSTRUCTIONS = ("system", "developer")
 _SHOWING = ("user", "tool")
 """The roles whose messages may have images."""
-
-
-def _seconds(value: object) -> float | None:
-    return None if value is None else parse_duration(value)
-
-
-def _few(value: object) -> object:
-    """Count messages before each is looked at; null is none."""
-    return list_or_empty(few_messages(value))
 
 
 def _images(value: object) -> tuple[Image, ...]:
@@ -130,9 +121,7 @@ class OllamaRequest(OwnControls):
     """`num_predict` (tokens to generate at most), `stop`, `seed`, `temperature` and the other
     sampling parameters. Those that load a model, such as `num_ctx`, have no effect.
     """
-    keep_alive: Annotated[
-        float | None, PlainValidator(_seconds, json_schema_input_type=float | str | None)
-    ] = None
+    keep_alive: Seconds = None
     """How long the model stays loaded afterwards: seconds, or a text such as `5m`; 0 = it is
     unloaded, -1 = until its memory is needed.
     """
@@ -154,7 +143,7 @@ class OllamaRequest(OwnControls):
 class ChatRequest(OllamaRequest):
     """The body of `POST /api/chat`."""
 
-    messages: Annotated[list[WireMessage], Field(fail_fast=True), BeforeValidator(_few)] = Field(
+    messages: Annotated[ListOrNull[WireMessage], BeforeValidator(few_messages)] = Field(
         default_factory=list[WireMessage]
     )
     """The conversation; images are in base64. Without messages the model is only loaded."""

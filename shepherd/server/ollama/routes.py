@@ -15,7 +15,6 @@ from shepherd.json_text import to_json
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api
 from shepherd.server.errors import ApiError, unsupported
-from shepherd.server.exchange import Exchange
 from shepherd.server.models import ModelState, ServedModel, find_model
 from shepherd.server.ollama.answers import (
     ChatAnswer,
@@ -36,7 +35,7 @@ from shepherd.server.ollama.requests import (
     plain_name,
 )
 from shepherd.server.responses import JSON_LINES, JsonResponse, StreamFormat
-from shepherd.server.serving import Serving, serves
+from shepherd.server.serving import Exchange, Serving, serves
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.embedding import embedded, json_array
 

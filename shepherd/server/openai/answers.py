@@ -10,9 +10,9 @@ from shepherd.events import FinishReason
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.sampling import TokenLogprob
-from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece, PromptProgress
 from shepherd.server.openai.requests import ChatRequest
+from shepherd.server.serving import Answer
 from shepherd.server.wire.answers import (
     fingerprint,
     new_id,

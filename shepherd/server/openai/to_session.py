@@ -8,9 +8,9 @@ from shepherd.backends.base import ModelInfo
 from shepherd.json_text import to_json
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.server.errors import invalid, unsupported
-from shepherd.server.exchange import Exchange
 from shepherd.server.openai.answers import ChatAnswer
 from shepherd.server.openai.requests import ChatRequest, WireCustom, WireMessage, WireTool
+from shepherd.server.serving import Exchange
 from shepherd.server.settings import ServerSettings
 from shepherd.server.wire.fields import check_images, choice_count, effort_named, token_budget
 from shepherd.session import OutputFormat, Session, ToolChoice

@@ -14,11 +14,11 @@ from shepherd.json_text import frame
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.sampling import TokenLogprob
 from shepherd.server.errors import ApiError
-from shepherd.server.exchange import Answer
 from shepherd.server.generation import ChoicePiece, Choices
 from shepherd.server.openai_responses.requests import ResponseRecord, Status, usage_of
 from shepherd.server.openai_responses.tools import Toolset
 from shepherd.server.responses import Frames
+from shepherd.server.serving import Answer
 from shepherd.server.wire.answers import new_id, texts_of, token_logprobs
 from shepherd.server.wire.tools import custom_input
 

@@ -10,7 +10,6 @@ from shepherd.backends.base import Backend, ModelInfo
 from shepherd.errors import BusyError
 from shepherd.messages import JsonObject, Message
 from shepherd.server.access.keys import Admission
-from shepherd.server.exchange import Exchange
 from shepherd.server.guard import CHECK_SECONDS
 from shepherd.server.openai_responses.answers import (
     OPENING,
@@ -24,7 +23,7 @@ from shepherd.server.openai_responses.requests import ResponseRecord, ResponsesR
 from shepherd.server.openai_responses.store import ResponseStore, ResponseStoreError, StoredResponse
 from shepherd.server.openai_responses.to_session import Source, Translator
 from shepherd.server.responses import Frames
-from shepherd.server.serving import Serving
+from shepherd.server.serving import Exchange, Serving
 from shepherd.server.wire.fields import MAX_TOKENS
 from shepherd.tasks import end_tasks
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Struct, field
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from shepherd.backends.base import Generation
 from shepherd.messages import JsonObject
@@ -155,11 +155,13 @@ class ResponsesRequest(SamplingFields):
     user: str | None = None
     """Comes back."""
 
-    def check_supported(self) -> None:
+    @model_validator(mode="after")
+    def _only_served(self) -> "ResponsesRequest":
         """Raise ApiError for parameters that would change the answer and are not supported."""
         for name, message in _UNSUPPORTED.items():
             if getattr(self, name) not in (None, []):
                 raise unsupported(name, message)
+        return self
 
     def to_sampling(self) -> Sampling:
         """The parameters that the request sets; `include` says whether log probabilities come."""

@@ -56,7 +56,6 @@ class Creator(Struct, frozen=True):
     async def read(self, request: Request, body: ResponsesRequest) -> Creation:
         """The response that a request is for; raises ApiError."""
         settings = self.context.settings
-        body.check_supported()
         owner = record_of(request.scope).owner
         history = await self.reader.read(owner, body)
         store = self.reader.store

@@ -62,7 +62,6 @@ class Translator(Struct, frozen=True):
 
         Raises ApiError for what the model or the server can't do.
         """
-        request.check_supported()
         offered = toolset(request.tools, model)
         self._log_left_out(offered)
         single = request.parallel_tool_calls is False

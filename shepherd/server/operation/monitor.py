@@ -4,6 +4,8 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from msgspec import Struct
+
 from shepherd.backends.base import Backend, Generation, Observer, Prefilled
 from shepherd.events import Event, EventCallback, TextEvent
 from shepherd.server.models import Models
@@ -13,11 +15,10 @@ from shepherd.server.record import RequestRecord, current_record
 from shepherd.session import Session
 
 
-class Monitor:
+class Monitor(Struct, frozen=True):
     """Measures and traces what requests do with models."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        self.metrics = metrics
+    metrics: Metrics
 
     @asynccontextmanager
     async def leased(
@@ -96,6 +97,7 @@ class _RequestWatch(Observer):
                 if record.first_token is None:
                     record.first_token = now - record.started
                     metrics.observe_first_token(record.wire, model, record.first_token)
+                # a text in larger pieces would count the time of many tokens as that of one
                 elif last_text_at is not None and prefilled.wants_pieces:
                     metrics.observe_next_token(model, now - last_text_at)
                 last_text_at = now

@@ -120,6 +120,7 @@ class LoadedModels:
         """All slots with a backend that is not closed yet, also retired and closing ones."""
         self._turn = asyncio.Lock()
         self._changed = asyncio.Event()
+        """Something has become idle or closed since `_unload_for` last looked."""
         self._uses = count(1)
         self._waiting = 0
         self._closed = False

@@ -68,6 +68,7 @@ class Aliases:
         targets = self._table[alias]
         if not isinstance(targets, dict):
             return self.targets(alias)
+        # the largest of such draws wins as often as its weight says (Efraimidis and Spirakis)
         draws = {name: self._source.random() ** (1 / weight) for name, weight in targets.items()}
         return sorted(targets, key=lambda name: draws[name], reverse=True)
 

@@ -4,18 +4,14 @@ from typing import Annotated
 
 from fastapi import APIRouter
 from msgspec.structs import asdict
-from pydantic import Field, PlainValidator
+from pydantic import Field
 from starlette.requests import Request
 
-from shepherd.durations import parse_duration
 from shepherd.server.body import RequestModel
 from shepherd.server.models import ModelState
 from shepherd.server.responses import JsonResponse, while_connected
 from shepherd.server.settings import ServerContext
-
-
-def _seconds(value: object) -> float | None:
-    return None if value is None else parse_duration(value)
+from shepherd.server.wire.fields import Seconds
 
 
 class LoadRequest(RequestModel):
@@ -23,9 +19,7 @@ class LoadRequest(RequestModel):
 
     model: Annotated[str, Field(min_length=1)]
     """Its name, as in other requests."""
-    keep_alive: Annotated[
-        float | None, PlainValidator(_seconds, json_schema_input_type=float | str | None)
-    ] = None
+    keep_alive: Seconds = None
     """How long it stays without requests, as in `server.keep_alive`."""
 
 

@@ -12,8 +12,8 @@ from shepherd.events import FinishReason, Stats
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
 from shepherd.sampling import BIAS_RANGE, PARAMETERS, Sampling, TokenLogprob, TokenProbability
-from shepherd.server.exchange import Answer
 from shepherd.server.generation import NO_TOKENS, ChoicePiece, PromptProgress
+from shepherd.server.serving import Answer
 from shepherd.server.wire.answers import IMPOSSIBLE, new_id, progress_fields, timings
 
 

@@ -11,7 +11,6 @@ from shepherd.backends.base import ModelInfo
 from shepherd.sampling import choice_seed
 from shepherd.server.api import Api
 from shepherd.server.errors import unsupported
-from shepherd.server.exchange import Exchange
 from shepherd.server.raw import model_routes
 from shepherd.server.raw.answers import LlamaCompletion, OpenAiCompletion
 from shepherd.server.raw.requests import (
@@ -22,7 +21,7 @@ from shepherd.server.raw.requests import (
     raw_token_limit,
 )
 from shepherd.server.responses import SERVER_SENT_EVENTS
-from shepherd.server.serving import Serving, serves
+from shepherd.server.serving import Exchange, Serving, serves
 from shepherd.server.settings import ServerContext, ServerSettings
 from shepherd.server.wire.answers import fingerprint
 from shepherd.server.wire.content import IMAGES_FIELD

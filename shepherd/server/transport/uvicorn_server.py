@@ -146,10 +146,12 @@ class DrainingServer(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def _note_loaded(self, loading: "asyncio.Future[None]") -> None:
+        """End a server whose model could not be loaded; `run_while_loading` raises the error."""
         if not loading.cancelled() and loading.exception() is not None:
             self.end(force=True)
 
     def _on_signal(self) -> None:
+        """End after the running requests; at the second signal end them too."""
         if self.should_exit or self._lifecycle.stopping:
             self.end(force=True)
         else:

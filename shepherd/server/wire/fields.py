@@ -9,11 +9,19 @@ from collections.abc import Mapping, Sized
 from functools import cache
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from shepherd.backends.base import ModelInfo
 from shepherd.config.section import Effort
+from shepherd.durations import parse_duration
 from shepherd.messages import JsonObject
 from shepherd.sampling import PARAMETERS
 from shepherd.server.body import RequestModel
@@ -47,6 +55,18 @@ def no_boolean(value: object) -> object:
     return value
 
 
+def without_empty(value: object) -> object:
+    """A field's value; a list loses its empty strings, which several programs send for none."""
+    if isinstance(value, list):
+        return [item for item in cast(list[object], value) if item != ""]
+    return value
+
+
+def seconds_or_none(value: object) -> float | None:
+    """The seconds of a duration such as `5m`; raises ValueError."""
+    return None if value is None else parse_duration(value)
+
+
 ListOrNull: TypeAlias = Annotated[list[T], Field(fail_fast=True), BeforeValidator(list_or_empty)]
 Tools: TypeAlias = Annotated[
     list[T], Field(max_length=MAX_TOOLS, fail_fast=True), BeforeValidator(list_or_empty)
@@ -54,6 +74,10 @@ Tools: TypeAlias = Annotated[
 NUMBER = BeforeValidator(no_boolean)
 """For a field with a range it stands behind the range, which would refuse null otherwise."""
 
+Seconds: TypeAlias = Annotated[
+    float | None,
+    PlainValidator(seconds_or_none, json_schema_input_type=float | str | None),
+]
 Integer: TypeAlias = Annotated[int | None, NUMBER]
 NotServed: TypeAlias = Annotated[Any, Field(description="Not served.")]
 Events: TypeAlias = Annotated[bool | None, Field(description="Answer in server-sent events.")]

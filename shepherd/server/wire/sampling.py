@@ -16,7 +16,13 @@ from shepherd.sampling import (
     Sampling,
 )
 from shepherd.server.errors import invalid
-from shepherd.server.wire.fields import OwnControls, field_names, in_range, logprob_count
+from shepherd.server.wire.fields import (
+    OwnControls,
+    field_names,
+    in_range,
+    logprob_count,
+    without_empty,
+)
 
 _SAMPLER_ALIASES = {"typ_p": "typical_p", "typical": "typical_p", "temp": "temperature"}
 _TOO_MANY_BIASES = f"takes at most {MAX_BIASES} tokens"
@@ -56,12 +62,8 @@ def _number_names(model: type[BaseModel]) -> frozenset[str]:
 
 
 def _stop_strings(value: object) -> object:
-    """A list, without empty strings: several programs send "" for none."""
-    if isinstance(value, str):
-        value = [value]
-    if isinstance(value, list):
-        return [item for item in cast(list[object], value) if item != ""]
-    return value
+    """A list, without empty strings; a text stands for a list of one."""
+    return without_empty([value] if isinstance(value, str) else value)
 
 
 def _sampler_names(value: object) -> object:
