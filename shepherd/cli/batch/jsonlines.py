@@ -120,6 +120,7 @@ class _Answers:
         return outcome.finish_reason
 
     async def _named_command(self, text: str) -> None:
+        """Run the command of a line such as `/compact`; an unknown one gets an `error` object."""
         try:
             command, argument = named_command(text)
         except ShepherdError as error:
@@ -144,7 +145,7 @@ class _Answers:
             return await work
         self._own_command = work
         try:
-            await asyncio.wait([work])
+            await asyncio.wait([work])  # which does not raise if `interrupt` cancels the work
             return INTERRUPTED if work.cancelled() else work.result()
         finally:
             self._own_command = None

@@ -254,6 +254,7 @@ def print_text(text: str) -> None:
 
 
 def _stdin_holds_data() -> bool:
+    """Whether stdin is a pipe, a file or a socket; a terminal or /dev/null is none of them."""
     try:
         mode = os.fstat(STDIN).st_mode
     except OSError:  # closed

@@ -210,6 +210,7 @@ class SharedSessionClient:
             return errors.BusyError(message)
         if status in (400, 413, 415):
             return errors.InvalidRequestError(message)
+        # a server with a session names what it did not find, such as a request
         if status == HTTPStatus.NOT_FOUND and not fields.get("code", "").endswith("_not_found"):
             return NoSessionError(f"There is no shared session at {self.url}.")
         return errors.BackendError(message)

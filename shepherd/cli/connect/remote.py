@@ -118,7 +118,7 @@ class RemoteSession:
         """Send a prompt; updates are held until its request is known."""
         try:
             request = await self.client.send(prompt, images, steer=steer)
-            if request in self._mine:
+            if request in self._mine:  # the prompt has joined a request that runs
                 return request, self._mine[request]
             ended: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
             self._mine[request] = ended
@@ -168,6 +168,7 @@ class RemoteSession:
                     self._viewer.event(event, mine=mine)
 
     def _complete(self, request: str, reason: str) -> None:
+        """End the wait of `ask` for a request, if it is one of this client."""
         ended = self._mine.get(request)
         if ended is not None and not ended.done():
             ended.set_result(FinishReason(reason))

@@ -49,9 +49,7 @@ class ServedAgent(Struct, eq=False):
 
     def tools(self) -> list[ToolSpec]:
         """The offered tools, in order."""
-        registry = self.conversation.registry
-        tools = [tool for name in self.names if (tool := registry.get(name)) is not None]
-        specs = [tool.spec() for tool in tools]
+        specs = self.registry().specs()
         return [*specs, self._ask_spec()] if ASK in self.names else specs
 
     def registry(self) -> ToolRegistry:
@@ -63,7 +61,7 @@ class ServedAgent(Struct, eq=False):
         """The result of a call, under the rules of the conversation."""
         name, arguments = call.params.name, call.params.arguments or {}
         approver = ElicitingApprover(call.ask)
-        if name == ASK and ASK in self.names:
+        if name == ASK and ASK in self.names:  # no tool of the registry
             return await self._answer(call, arguments, approver)
         runner = self.conversation.tool_runner(approver, self.registry())
         tool_call = ToolCall(f"mcp_{call.context.request_id}", name, arguments)

@@ -60,6 +60,7 @@ def can_elicit(capabilities: types.ClientCapabilities | None) -> bool:
     elicitation = capabilities.elicitation if capabilities is not None else None
     if elicitation is None:
         return False
+    # clients of the older protocol name no mode, and show forms
     return elicitation.form is not None or elicitation.url is None
 
 
@@ -243,6 +244,7 @@ class Calls(Struct, eq=False):
         return work.call, work.task
 
     def _take(self, state: str) -> _Work:
+        """The work that waits under a state, which does not wait any more."""
         work = self._waiting.pop(state)
         work.expiry.cancel()
         return work

@@ -40,27 +40,22 @@ class AnswerView:
         self._has_text = False
 
     @property
-    def is_open(self) -> bool:
-        """Whether there was text since the last `finish`."""
-        return self._has_text
-
-    @property
     def held(self) -> str:
         """The text that can't be shown in its final form yet."""
         return self._stream.held
 
     def feed(self, text: str) -> list[paint.Ink]:
         """Read text; returns its finished parts, after a blank line at the beginning."""
-        return self._begun(self._stream.feed(sanitize_chunk(text)))
+        return self._after_blank_line(self._stream.feed(sanitize_chunk(text)))
 
     def finish(self) -> list[paint.Ink]:
         """Return the rest; the next text is a new one."""
-        ink = self._begun(self._stream.finish())
+        ink = self._after_blank_line(self._stream.finish())
         self._has_text = False
         return ink
 
-    def _begun(self, ink: list[paint.Ink]) -> list[paint.Ink]:
-        if not ink or self._has_text:
+    def _after_blank_line(self, ink: list[paint.Ink]) -> list[paint.Ink]:
+        if not ink or self._has_text:  # only the first part follows other output
             return ink
         self._has_text = True
         return [paint.BLANK_LINE, *ink]
@@ -69,7 +64,7 @@ class AnswerView:
 class ThinkingView:
     """Streams reasoning, dimmed; if hidden, it is only counted."""
 
-    def __init__(self, *, styled: bool = True) -> None:
+    def __init__(self, *, styled: bool) -> None:
         self._styled = styled
         self._lines = _PlainLines()
         self._words: InlineStream | None = None
@@ -103,7 +98,7 @@ class ThinkingView:
 
     def _flow(self, line: str) -> Sequence[paint.Ink]:
         ink = list[paint.Ink]()
-        if self._words is None:
+        if self._words is None:  # a new line begins, with its indent
             self._words = InlineStream()
             ink.append(paint.Row(Text(paint.INDENT), Text(paint.INDENT)))
         ink += map(_dimmed, self._words.feed(line.removesuffix("\n")))
@@ -192,18 +187,17 @@ class PlanView:
 
     def live(self) -> list[paint.Piece]:
         """The checklist so far."""
-        return [*self._pieces()]
-
-    def finish(self) -> list[paint.Piece]:
-        """The checklist at the end of a turn; the view is empty afterwards."""
-        pieces = [paint.BLANK_LINE, *self._pieces()] if self._steps else []
-        self._steps = ()
-        return pieces
-
-    def _pieces(self) -> Iterator[paint.Piece]:
+        pieces = list[paint.Piece]()
         for step in self._steps:
             sign, style = _LOOKS[step.status]
             if not self._unicode:
                 sign = ASCII_SIGNS[step.status]
             text = f"  {sign} {one_line(step.step, MAX_STEP)}"
-            yield paint.Piece(Text(text, style=style))
+            pieces.append(paint.Piece(Text(text, style=style)))
+        return pieces
+
+    def finish(self) -> list[paint.Piece]:
+        """The checklist at the end of a turn; the view is empty afterwards."""
+        pieces = [paint.BLANK_LINE, *self.live()] if self._steps else []
+        self._steps = ()
+        return pieces

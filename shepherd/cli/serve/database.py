@@ -100,7 +100,7 @@ def unchecked_keys(config: Config, paths: Paths) -> list[str]:
         return []
     try:
         has_keys = bool(KeyStore(paths.keys_file).keys())
-    except KeyStoreError:
+    except KeyStoreError:  # a file that can't be read may hold some
         has_keys = True
     if not has_keys:
         return []
@@ -204,6 +204,7 @@ def copy_sessions(paths: Paths, server: PostgresServer) -> Iterator[str]:
         except SessionError as error:
             yield f"{error}. It is not copied."
             continue
+        # an incomplete last line is cut off; a complete one may lack its line break
         lines = data[: saved.sound_bytes] + (b"" if saved.complete else b"\n")
         number += target.add(session_id, lines, source.modified(session_id))
     yield f"Sessions: {number} copied."

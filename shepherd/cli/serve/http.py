@@ -214,6 +214,7 @@ def _task(config: Config, providers: ProviderBook) -> RunTask:
 
 _LIVE_SECTIONS = ("llamacpp.", "sampling.")
 _UNUSED_SECTIONS = ("terminal.",)
+"""Sections that mean nothing for a server, so that a change of them needs no restart."""
 
 
 class Reloader(Struct):
