@@ -91,8 +91,9 @@ class Choices:
         self._characters: defaultdict[int, int] = defaultdict(int)
         self._begun = asyncio.Event()
         self._wants_pieces = True
-        self._count = len(handles) + len(later)
-        if self._count > 1:
+        self.count = len(handles) + len(later)
+        """How many choices there are."""
+        if self.count > 1:
             self.start()
         for index, session in enumerate(later, len(handles)):
             self._start(index, self._prefill(index, session))
@@ -113,14 +114,9 @@ class Choices:
         """The prompt of a choice that has begun."""
         return self._handles[index]
 
-    @property
-    def count(self) -> int:
-        """How many choices there are."""
-        return self._count
-
     async def __aiter__(self) -> AsyncIterator[ChoicePiece]:
         self.start()
-        running = self._count
+        running = self.count
         while running:
             pieces = [await self._queue.get()]
             while not self._queue.empty():  # the reader is slower than the model, so join more text
@@ -149,7 +145,7 @@ class Choices:
 
     def stats(self) -> list[events.Stats]:
         """The measures of all choices so far; those of a running answer are an estimate."""
-        return [self._stats(index) for index in range(self._count)]
+        return [self._stats(index) for index in range(self.count)]
 
     async def results(self) -> list[Generation]:
         """The results of all choices, whose text need not come before; re-raises a failure."""
