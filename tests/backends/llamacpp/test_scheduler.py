@@ -1,9 +1,9 @@
 """Who waits for whom: what each step decodes, for which requests."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shepherd.backends.inprocess.answer import Failed, Finished
 from shepherd.backends.llamacpp.native.devices import CPU_LIMITS

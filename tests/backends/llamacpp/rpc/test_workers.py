@@ -26,7 +26,11 @@ GIB = 1024**3
 WORKER = Device("RPC0", "10.0.0.2:50052", DeviceKind.GPU, 6 * GIB, 8 * GIB, remote=True)
 
 
-without_rpc = pytest.mark.skipif(has_rpc(), reason="this llama.cpp is built with RPC")
+@pytest.fixture
+def without_rpc() -> None:
+    """For a test of a build that lacks RPC; asked while it runs, because it loads llama.cpp."""
+    if has_rpc():
+        pytest.skip("this llama.cpp is built with RPC")
 
 
 def test_layers_are_divided_by_free_memory() -> None:
@@ -71,7 +75,7 @@ def test_a_worker_offers_at_most_its_limit() -> None:
     assert unlimited.offer(8 * GIB, 16 * GIB, 0) == (8 * GIB, 16 * GIB)
 
 
-@without_rpc
+@pytest.mark.usefixtures("without_rpc")
 def test_a_llamacpp_without_rpc_names_the_command_that_builds_it() -> None:
     with pytest.raises(ConfigError, match="make chat RPC=1"):
         open_workers(settings(rpc_servers=["127.0.0.1:1"]))
@@ -87,7 +91,7 @@ def test_workers_divide_the_model_alone(name: str) -> None:
         open_workers(settings(rpc_servers=["127.0.0.1:1"], **{name: 2}))
 
 
-@without_rpc
+@pytest.mark.usefixtures("without_rpc")
 def test_doctor_says_what_is_wrong_with_a_worker(tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path), "PATH": ""}
     overrides = {"llamacpp.rpc_servers": ["127.0.0.1:1"]}
