@@ -12,14 +12,9 @@ from shepherd.backends.base import Backend, Concurrency
 from shepherd.config.paths import Paths
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.settings import Config
+from shepherd.conversation import session_start
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.model_slot import BackendOpener, ModelSlot
-from shepherd.conversation.session_start import (
-    CurrentSession,
-    Notices,
-    SessionStart,
-    begin_session,
-)
 from shepherd.conversation.toolbox import archive_of, build_workspace, offered_tools
 from shepherd.memory import Place
 from shepherd.tools.deferred import SearchResults
@@ -34,7 +29,7 @@ async def open_conversation(
     config: Config,
     env: Mapping[str, str],
     cwd: Path,
-    start: SessionStart,
+    start: session_start.SessionStart,
     providers: ProviderBook | None = None,
 ) -> AsyncGenerator[Conversation]:
     """The conversation that `start` names, closed at the end; raises SessionError, ConfigError."""
@@ -61,7 +56,7 @@ def build_conversation(
     config: Config,
     env: Mapping[str, str],
     cwd: Path,
-    start: SessionStart,
+    start: session_start.SessionStart,
     open_backend: BackendOpener,
     providers: ProviderBook | None = None,
 ) -> Conversation:
@@ -77,7 +72,7 @@ async def open_borrowing(
     config: Config,
     env: Mapping[str, str],
     cwd: Path,
-    start: SessionStart,
+    start: session_start.SessionStart,
     providers: ProviderBook,
 ) -> AsyncGenerator[Conversation]:
     """`open_conversation` over backends that other conversations use too; they stay open.
@@ -99,15 +94,15 @@ def _build(
     config: Config,
     env: Mapping[str, str],
     cwd: Path,
-    start: SessionStart,
+    start: session_start.SessionStart,
     providers: ProviderBook,
     slot: Callable[[Conversation], ModelSlot],
 ) -> Conversation:
-    paths, notices = Paths.from_env(env), Notices()
+    paths, notices = Paths.from_env(env), session_start.Notices()
     sessions = start.store or SessionStore(paths.sessions)
     start = replace(start, store=sessions)
-    session, transcript = begin_session(config, paths, cwd, start, notices)
-    current = CurrentSession(session)
+    session, transcript = session_start.begin_session(config, paths, cwd, start, notices)
+    current = session_start.CurrentSession(session)
     workspace = build_workspace(config, paths, cwd, notices, current)
     for warning in (*config.warnings, *providers.warnings()):
         notices.tell(warning)

@@ -7,18 +7,9 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shepherd import events
 from shepherd.backends.base import Backend
 from shepherd.errors import ContextFullError, InvalidRequestError, MemoryStoreError
-from shepherd.events import (
-    Event,
-    EventCallback,
-    FinishReason,
-    Notice,
-    PrefillProgress,
-    Stats,
-    Topic,
-    ignore_events,
-)
 from shepherd.eviction import message_groups
 from shepherd.memory import Memory, Place
 from shepherd.memory.store import MAX_KEY, MAX_VALUE
@@ -102,7 +93,10 @@ def old_turns(messages: list[Message]) -> range:
 
 
 async def compact(
-    session: Session, backend: Backend, keep: str = "", callback: EventCallback = ignore_events
+    session: Session,
+    backend: Backend,
+    keep: str = "",
+    callback: events.EventCallback = events.ignore_events,
 ) -> Compaction:
     """Let the model write a summary in the place of the old turns, which the archive stores.
 
@@ -147,7 +141,7 @@ class _Summariser(Struct):
     session: Session
     backend: Backend
     keep: str
-    callback: EventCallback
+    callback: events.EventCallback
     cut: bool = False
 
     async def summary(self, span: range) -> str:
@@ -220,10 +214,10 @@ class _Summariser(Struct):
         """The text of the answer, "" if there is none. Raises InvalidRequestError if cancelled."""
         stopped = False
 
-        def receive(event: Event) -> bool:
+        def receive(event: events.Event) -> bool:
             nonlocal stopped
             # the text of a summary is no answer, so nobody sees it as it is written
-            is_progress = isinstance(event, Notice | PrefillProgress | Stats)
+            is_progress = isinstance(event, events.Notice | events.PrefillProgress | events.Stats)
             stopped = stopped or (is_progress and not self.callback(event))
             return not stopped
 
@@ -233,7 +227,7 @@ class _Summariser(Struct):
             )
         if stopped:
             raise InvalidRequestError("The summary was stopped; the conversation is as it was.")
-        self.cut = generation.finish_reason is FinishReason.LENGTH
+        self.cut = generation.finish_reason is events.FinishReason.LENGTH
         return generation.message.content.strip()
 
     def _request(self, text: str, before: str) -> Session:
@@ -258,7 +252,7 @@ class _Summariser(Struct):
         return max(MIN_PIECE, length // 2)
 
     def _send(self, text: str) -> None:
-        if not self.callback(Notice(text, Topic.PROGRESS)):
+        if not self.callback(events.Notice(text, events.Topic.PROGRESS)):
             raise InvalidRequestError("The summary was stopped; the conversation is as it was.")
 
 

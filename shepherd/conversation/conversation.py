@@ -11,19 +11,12 @@ from shepherd.backends.base import Backend
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.secrets import keys_in
 from shepherd.config.settings import Config
+from shepherd.conversation import session_start
 from shepherd.conversation.additions import Additions, PlanNotes
 from shepherd.conversation.delegates import Delegates
 from shepherd.conversation.history import SessionHistory
 from shepherd.conversation.model_slot import ModelSlot
 from shepherd.conversation.own_commands import OwnCommands
-from shepherd.conversation.session_start import (
-    CurrentSession,
-    Notices,
-    SessionStart,
-    SystemPrompt,
-    begin_session,
-    default_system_message,
-)
 from shepherd.conversation.toolbox import Workspace, archive_of, offered_tools
 from shepherd.errors import SessionError
 from shepherd.mcp.hub import hub_of
@@ -57,8 +50,8 @@ class Conversation:
         self,
         workspace: Workspace,
         slot: Callable[["Conversation"], ModelSlot],
-        notices: Notices,
-        session: CurrentSession,
+        notices: session_start.Notices,
+        session: session_start.CurrentSession,
         transcript: Transcript | None,
         sessions: SessionStore,
     ) -> None:
@@ -89,8 +82,10 @@ class Conversation:
         self.history = SessionHistory(session, self._undo, self.additions)
         self._keep_files()
         self.slot = slot(self)
-        self._prompt = SystemPrompt(self.knowledge, notices)
-        self._prompt.begin(self.session, default_system_message(self.config, self.cwd))
+        self._prompt = session_start.SystemPrompt(self.knowledge, notices)
+        self._prompt.begin(
+            self.session, session_start.default_system_message(self.config, self.cwd)
+        )
         self.delegates = Delegates(self.slot, self.registry, session, lambda: self.limits, notices)
         self._when_moved: Callable[[Backend], None] | None = None
         self._checking: asyncio.Task[None] | None = None
@@ -173,8 +168,10 @@ class Conversation:
         """
         if self.sessions.find(id) == self.session.id:
             raise SessionError("This session is the one you are in.")
-        start = SessionStart(id=id, store=self.sessions)
-        session, transcript = begin_session(self.config, self.paths, self.cwd, start, self.notices)
+        start = session_start.SessionStart(id=id, store=self.sessions)
+        session, transcript = session_start.begin_session(
+            self.config, self.paths, self.cwd, start, self.notices
+        )
         left = self.session
         session.tools, session.deferred = left.tools, left.deferred
         session.sampling, session.thinking = left.sampling, left.thinking

@@ -8,15 +8,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from shepherd.agents import (
-    TASK,
-    Asking,
-    AskProvider,
-    DelegateBackends,
-    RunTask,
-    Tasks,
-    tool_names,
-)
+from shepherd import agents
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.config.provider import Provider, missing_type, vendor_of
 from shepherd.config.provider_book import ProviderBook
@@ -54,15 +46,15 @@ class Delegates:
         self._registry = registry
         self._notices = notices
         self._answering: set[str] = set()
-        self._backends = DelegateBackends(self._open)
-        self._asking = Asking(
+        self._backends = agents.DelegateBackends(self._open)
+        self._asking = agents.Asking(
             backends=self._backends,
             session=session,
             limits=limits,
             offer=self._offer,
             address=self._address,
         )
-        self._tasks = Tasks(
+        self._tasks = agents.Tasks(
             session=session,
             limits=limits,
             backend=slot.backend,
@@ -71,7 +63,7 @@ class Delegates:
             slots=asyncio.Semaphore(max(1, slot.config.tools.tasks)),
         )
         tools = slot.config.tools
-        if slot.config.model.tools and tools.tasks and TASK not in tools.disabled:
+        if slot.config.model.tools and tools.tasks and agents.TASK not in tools.disabled:
             self._offer_tasks([])
 
     @property
@@ -90,7 +82,7 @@ class Delegates:
     def update(self, current: str) -> None:
         """Put the tools for all providers that can answer, except `current`, into the registry."""
         # a frontend or a program may have removed it
-        offers_tasks = self._registry.get(TASK) is not None
+        offers_tasks = self._registry.get(agents.TASK) is not None
         for tool in self._registry:
             if tool.calls_models:
                 self._registry.remove(tool.name)
@@ -100,7 +92,7 @@ class Delegates:
             self._notices.tell(str(error))
             tools = {}
         offered = (
-            AskProvider(name, provider, self._asking)
+            agents.AskProvider(name, provider, self._asking)
             for name, provider in tools.items()
             if provider.name in self._answering and provider.name != current
         )
@@ -112,8 +104,8 @@ class Delegates:
 
     def _offer_tasks(self, providers: Sequence[str]) -> None:
         """Put `task` into the registry; its model can be one of `providers`."""
-        if self._registry.get(TASK) is None:
-            self._registry.add(RunTask(lambda: self._tasks, self._address, providers))
+        if self._registry.get(agents.TASK) is None:
+            self._registry.add(agents.RunTask(lambda: self._tasks, self._address, providers))
 
     def _tools(self) -> dict[str, Provider]:
         """The providers that may be delegates, by the tool's name; raises ConfigError."""
@@ -121,7 +113,7 @@ class Delegates:
         if not (config.model.tools and config.tools.ask_providers):
             return {}
         providers = self._slot.providers.all()
-        names = tool_names(provider.name for provider in providers)
+        names = agents.tool_names(provider.name for provider in providers)
         return {
             names[provider.name]: provider
             for provider in providers

@@ -16,18 +16,12 @@ from starlette.responses import Response
 from shepherd.backends.output.repair import loads
 from shepherd.conversation.shared.updates import RESUME_HEADER
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
+from shepherd.server import responses
 from shepherd.server.access.audit import AuditedTools, AuditLog
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, to_api_error
 from shepherd.server.record import record_of
-from shepherd.server.responses import (
-    STREAMED,
-    EventStreamResponse,
-    Frames,
-    JsonResponse,
-    while_connected,
-)
 from shepherd.server.settings import ServerContext
 from shepherd.server.shared.follow import DecisionBody, watch_log
 from shepherd.tools.permissions.approval import Approval, Choice
@@ -77,22 +71,22 @@ def tools_router(tools: ToolRunner, context: ServerContext, audit: AuditLog) -> 
     audited = AuditedTools(tools, audit)
 
     async def run(request: Request, call: ToolCall) -> JsonObject:
-        result = await while_connected(request.receive, audited.run(call))
+        result = await responses.while_connected(request.receive, audited.run(call))
         return {"success": result.ok, "content": result.content}
 
     @router.get("")
-    async def list_tools() -> JsonResponse:
+    async def list_tools() -> responses.JsonResponse:
         """The tools, with a JSON schema of each one's arguments. Only with `--server-tools`."""
         specs = [
             {"name": s.name, "description": s.description, "parameters": s.parameters}
             for s in _direct_specs(tools.registry)
         ]
-        return JsonResponse({"tools": specs})
+        return responses.JsonResponse({"tools": specs})
 
     @router.post(f"/{_EXECUTE}")
     async def execute_tool(
         request: Request, body: Annotated[ExecuteRequest, bodies.of(ExecuteRequest)]
-    ) -> JsonResponse:
+    ) -> responses.JsonResponse:
         """Run a tool under the permission rules; calls that need approval are denied.
 
         A failed or refused call is an answer with `success` false, not an HTTP error. Only with
@@ -104,20 +98,20 @@ def tools_router(tools: ToolRunner, context: ServerContext, audit: AuditLog) -> 
             message = f"{body.name!r} calls a model, and only a model of the agent can use it."
             raise ApiError(400, message, "invalid_value", "name")
         call = ToolCall(call_id, body.name, body.arguments)
-        return JsonResponse({"tool_call_id": call.id, **await run(request, call)})
+        return responses.JsonResponse({"tool_call_id": call.id, **await run(request, call)})
 
     @router.get("/openapi.json")
-    async def describe_tools() -> JsonResponse:
+    async def describe_tools() -> responses.JsonResponse:
         """The tools as an OpenAPI document, for clients such as Open WebUI.
 
         Its paths are below `/v1/tools`. Only with `--server-tools`.
         """
-        return JsonResponse(openapi_document(_direct_specs(tools.registry)))
+        return responses.JsonResponse(openapi_document(_direct_specs(tools.registry)))
 
     @router.post("/{name}")
     async def execute_named_tool(
         request: Request, name: str, body: Annotated[ToolArguments, bodies.of(ToolArguments)]
-    ) -> JsonResponse:
+    ) -> responses.JsonResponse:
         """Run the tool of that name with the body as its arguments, under the permission rules.
 
         As with `execute`, a failed or refused call is an answer. Only with `--server-tools`.
@@ -126,7 +120,7 @@ def tools_router(tools: ToolRunner, context: ServerContext, audit: AuditLog) -> 
         if tool is None or tool.calls_models:
             raise ApiError(404, f"There is no tool {name!r}.", "not_found", "name")
         call = ToolCall(_new_id(), name, body.root)
-        return JsonResponse(await run(request, call))
+        return responses.JsonResponse(await run(request, call))
 
     return router
 
@@ -181,7 +175,7 @@ def approvals_router(approvals: ClientApprovals, context: ServerContext) -> APIR
     router = APIRouter(prefix="/approvals")
 
     @router.get("")
-    async def list_approvals() -> JsonResponse:
+    async def list_approvals() -> responses.JsonResponse:
         """The calls of the agent that wait for approval, with the update id of this state.
 
         Only with `--use-tools` and keys, for the scope `approve`. A client that reads the list at
@@ -190,9 +184,11 @@ def approvals_router(approvals: ClientApprovals, context: ServerContext) -> APIR
         approvals.note_reader()
         open_questions = [question.to_json() for question in approvals.questions()]
         log = approvals.log
-        return JsonResponse({"approvals": open_questions, "update_id": log.id_of(log.last)})
+        return responses.JsonResponse(
+            {"approvals": open_questions, "update_id": log.id_of(log.last)}
+        )
 
-    @router.get("/updates", response_class=Response, responses=STREAMED)
+    @router.get("/updates", response_class=Response, responses=responses.STREAMED)
     async def read_approval_updates(request: Request) -> Response:
         """The questions and decisions as events; `Last-Event-ID` or `?after=` resumes after an id.
 
@@ -201,16 +197,16 @@ def approvals_router(approvals: ClientApprovals, context: ServerContext) -> APIR
         after = request.headers.get(RESUME_HEADER) or request.query_params.get("after", "")
 
         @asynccontextmanager
-        async def open_frames() -> AsyncGenerator[Frames]:
+        async def open_frames() -> AsyncGenerator[responses.Frames]:
             with approvals.listening():
                 yield watch_log(approvals.log, {"version": __version__}, after)
 
-        return EventStreamResponse(open_frames, to_api_error, context.settings.keepalive)
+        return responses.EventStreamResponse(open_frames, to_api_error, context.settings.keepalive)
 
     @router.post("/{id}")
     async def decide_agent_approval(
         id: str, request: Request, body: Annotated[DecisionBody, context.bodies.of(DecisionBody)]
-    ) -> JsonResponse:
+    ) -> responses.JsonResponse:
         """Answer a question of the agent; 404 if it does not wait any more.
 
         Only with `--use-tools` and keys, for the scope `approve`. The first answer counts.
@@ -218,6 +214,6 @@ def approvals_router(approvals: ClientApprovals, context: ServerContext) -> APIR
         by = record_of(request.scope).owner
         approval = Approval(Choice(body.decision), body.reason, by=by)
         approvals.decide(id, approval)
-        return JsonResponse({"id": id, "decision": body.decision})
+        return responses.JsonResponse({"id": id, "decision": body.decision})
 
     return router

@@ -12,19 +12,9 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from shepherd import events
 from shepherd.backends.base import Backend, Generation
 from shepherd.errors import ContextFullError, InvalidRequestError, ShepherdError
-from shepherd.events import (
-    Event,
-    EventCallback,
-    Failure,
-    FinishReason,
-    Notice,
-    PrefillProgress,
-    Stats,
-    Topic,
-    UserPrompt,
-)
 from shepherd.messages import Message
 from shepherd.session import Session, SessionAdditions
 from shepherd.turn.calls import CallRounds
@@ -44,7 +34,7 @@ async def run_turn(
     prompt: str | Message,
     backend: Backend,
     tools: ToolExecutor,
-    callback: EventCallback,
+    callback: events.EventCallback,
     limits: TurnLimits | None = None,
 ) -> TurnOutcome:
     """Answer `prompt`, a text or a message of the user, running tools until the model is done.
@@ -63,7 +53,7 @@ async def continue_turn(
     session: Session,
     backend: Backend,
     tools: ToolExecutor,
-    callback: EventCallback,
+    callback: events.EventCallback,
     limits: TurnLimits,
     client_tools: Collection[str] = (),
 ) -> TurnOutcome:
@@ -85,7 +75,7 @@ class _Turn:
     stream: TurnStream
     limits: TurnLimits
     client_tools: Collection[str] = ()
-    stats: list[Stats] = field(default_factory=list[Stats])
+    stats: list[events.Stats] = field(default_factory=list[events.Stats])
     calls: CallRounds = field(init=False)
     hints_left: int = field(init=False)
 
@@ -99,10 +89,10 @@ class _Turn:
         """The whole turn, whose failure is reported; None if the session has the prompt already."""
         try:
             if prompt is not None and not await self._begin(prompt):
-                return self._outcome(FinishReason.CANCELLED)
+                return self._outcome(events.FinishReason.CANCELLED)
             return await self._rounds()
         except ShepherdError as error:
-            self.stream.send(Failure(str(error), type(error).__name__))
+            self.stream.send(events.Failure(str(error), type(error).__name__))
             raise
 
     async def _begin(self, prompt: Message) -> bool:
@@ -111,17 +101,17 @@ class _Turn:
         for message in () if additions is None else await additions.before_prompt():
             self.session.add(message)
         self.session.add(prompt if additions is None else await additions.opening(prompt))
-        return self.stream.send(UserPrompt(prompt.plain_text))
+        return self.stream.send(events.UserPrompt(prompt.plain_text))
 
     async def _rounds(self) -> TurnOutcome:
         """Generate and run tools until the turn ends."""
         for _ in range(self.limits.max_rounds):
             generation = await self._next_generation()
             if generation is None:  # no tokens are left, as for an answer that reached its limit
-                return self._outcome(FinishReason.LENGTH)
+                return self._outcome(events.FinishReason.LENGTH)
             if self.stream.cancelled:
                 self.calls.fill(generation.message.tool_calls)
-                return self._outcome(FinishReason.CANCELLED)
+                return self._outcome(events.FinishReason.CANCELLED)
             if self._needs_hint(generation):
                 end_reason = self._hint(generation)
             elif generation.message.tool_calls:
@@ -129,13 +119,16 @@ class _Turn:
             else:
                 end_reason = generation.finish_reason
             # messages would continue a turn; one that was cut, stopped or cancelled must end
-            if self.session.additions is not None and end_reason in (None, FinishReason.STOP):
+            if self.session.additions is not None and end_reason in (
+                None,
+                events.FinishReason.STOP,
+            ):
                 end_reason = await self._join_additions(self.session.additions, end_reason)
             if end_reason is not None:
                 return self._outcome(end_reason)
         text = f"Stopped after {self.limits.max_rounds} rounds of tool calls."
-        self.stream.send(Failure(text, "TurnStopped"))
-        return self._outcome(FinishReason.ERROR)
+        self.stream.send(events.Failure(text, "TurnStopped"))
+        return self._outcome(events.FinishReason.ERROR)
 
     async def _next_generation(self) -> Generation | None:
         """The next generation, None if the limits of tokens leave no room for another one."""
@@ -207,9 +200,9 @@ class _Turn:
             evicted = await room_for_answer(self.session, self.backend, tokens)
             fits = not self._report_evicted(evicted)
 
-    def _read(self, event: Event) -> bool:
+    def _read(self, event: events.Event) -> bool:
         """Forward an event of the prompt's reading; the ledger counts the tokens."""
-        if isinstance(event, PrefillProgress):
+        if isinstance(event, events.PrefillProgress):
             self.session.ledger.context_used = event.done
             self.session.ledger.context_size = self.backend.info.context_size
         return self.stream.send(event)
@@ -227,31 +220,31 @@ class _Turn:
         """Notify the user of evicted messages; False if there are none."""
         if evicted:
             text = eviction_notice(self.session, len(evicted))
-            self.stream.send(Notice(text, Topic.EVICTION))
+            self.stream.send(events.Notice(text, events.Topic.EVICTION))
         return bool(evicted)
 
     def _needs_hint(self, generation: Generation) -> bool:
         """Whether it tried to call a tool, but has no valid call."""
-        ended_well = generation.finish_reason is FinishReason.STOP
+        ended_well = generation.finish_reason is events.FinishReason.STOP
         tried = bool(self.session.tools and generation.problems)
         return tried and ended_well and not generation.message.tool_calls
 
-    def _hint(self, generation: Generation) -> FinishReason | None:
+    def _hint(self, generation: Generation) -> events.FinishReason | None:
         """Report the problem to user and model; the reason to end the turn, None to go on."""
         tries_again = self.hints_left > 0
         self.hints_left -= 1
         problems = " ".join(generation.problems)
         text = (RETRIED if tries_again else ABANDONED).format(problems=problems)
-        if not self.stream.send(Notice(text, Topic.HINT)):
-            return FinishReason.CANCELLED
+        if not self.stream.send(events.Notice(text, events.Topic.HINT)):
+            return events.FinishReason.CANCELLED
         if not tries_again:
             return generation.finish_reason
         self.session.add(Message.hint(HINT.format(problems=problems)))
         return None
 
     async def _join_additions(
-        self, additions: SessionAdditions, end_reason: FinishReason | None
-    ) -> FinishReason | None:
+        self, additions: SessionAdditions, end_reason: events.FinishReason | None
+    ) -> events.FinishReason | None:
         """Add the messages that wait; the reason to end the turn, None to go on."""
         messages = await additions.between_rounds(ending=end_reason is not None)
         if not messages and end_reason is not None:
@@ -260,12 +253,12 @@ class _Turn:
             self.session.add(message)
             if additions.was_displayed(message):
                 continue
-            topic = Topic.HINT if message.is_hint else Topic.STEERING
-            if not self.stream.send(Notice(message.plain_text, topic)):
+            topic = events.Topic.HINT if message.is_hint else events.Topic.STEERING
+            if not self.stream.send(events.Notice(message.plain_text, topic)):
                 for rest in messages[index + 1 :]:
                     self.session.add(rest)
-                return FinishReason.CANCELLED
+                return events.FinishReason.CANCELLED
         return None if messages else end_reason
 
-    def _outcome(self, reason: FinishReason) -> TurnOutcome:
+    def _outcome(self, reason: events.FinishReason) -> TurnOutcome:
         return TurnOutcome(reason, tuple(self.stats))

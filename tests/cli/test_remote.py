@@ -7,8 +7,7 @@ import pytest
 
 from shepherd.cli.connect.client import SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession
-from shepherd.conversation.shared.updates import Event
-from shepherd.events import FinishReason
+from shepherd.events import Event, FinishReason
 from shepherd.messages import JsonObject
 from shepherd.tools.permissions.approval import ScriptedApprover
 from tests.backends.api.upstream import Received, Reply, Upstream

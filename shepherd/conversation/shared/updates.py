@@ -10,15 +10,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from shepherd import events
 from shepherd.errors import ShepherdError
-from shepherd.events import (
-    CallbackEvent,
-    Event,
-    PrefillProgress,
-    UserPrompt,
-    event_from_json,
-    event_to_json,
-)
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject, Message, message_to_json
 from shepherd.session import Session, SessionJournal
@@ -60,37 +53,37 @@ class UpdateKind(StrEnum):
 
 
 _UPDATES = {
-    CallbackEvent.CONTENT: UpdateKind.DELTA,
-    CallbackEvent.THINKING: UpdateKind.THINKING,
-    CallbackEvent.CODEBLOCK: UpdateKind.CODEBLOCK,
-    CallbackEvent.TOOL_CALL: UpdateKind.TOOL_CALL,
-    CallbackEvent.TOOL_RESULT: UpdateKind.TOOL_RESULT,
-    CallbackEvent.SYSTEM: UpdateKind.NOTICE,
-    CallbackEvent.STATS: UpdateKind.STATS,
-    CallbackEvent.STOP: UpdateKind.STOP,
-    CallbackEvent.ERROR: UpdateKind.ERROR,
+    events.CallbackEvent.CONTENT: UpdateKind.DELTA,
+    events.CallbackEvent.THINKING: UpdateKind.THINKING,
+    events.CallbackEvent.CODEBLOCK: UpdateKind.CODEBLOCK,
+    events.CallbackEvent.TOOL_CALL: UpdateKind.TOOL_CALL,
+    events.CallbackEvent.TOOL_RESULT: UpdateKind.TOOL_RESULT,
+    events.CallbackEvent.SYSTEM: UpdateKind.NOTICE,
+    events.CallbackEvent.STATS: UpdateKind.STATS,
+    events.CallbackEvent.STOP: UpdateKind.STOP,
+    events.CallbackEvent.ERROR: UpdateKind.ERROR,
 }
 """The update that an event becomes; their data is the same."""
 _KINDS = {update: kind for kind, update in _UPDATES.items()}
 
 
-def from_event(event: Event) -> tuple[UpdateKind, JsonObject] | None:
+def from_event(event: events.Event) -> tuple[UpdateKind, JsonObject] | None:
     """An event as an update; None for events that other clients do not need.
 
     These are the prompt, which is sent as a message, and the progress of reading it.
     """
-    if isinstance(event, UserPrompt | PrefillProgress):
+    if isinstance(event, events.UserPrompt | events.PrefillProgress):
         return None
-    data = event_to_json(event)
+    data = events.event_to_json(event)
     return _UPDATES[data.pop("kind")], data
 
 
-def to_event(kind: UpdateKind, data: JsonObject) -> Event | None:
+def to_event(kind: UpdateKind, data: JsonObject) -> events.Event | None:
     """The original event of `from_event`; None for an update without an event.
 
     Raises KeyError for data of another kind.
     """
-    return event_from_json({**data, "kind": _KINDS[kind]}) if kind in _KINDS else None
+    return events.event_from_json({**data, "kind": _KINDS[kind]}) if kind in _KINDS else None
 
 
 class RefusalCode(StrEnum):

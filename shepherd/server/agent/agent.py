@@ -35,13 +35,7 @@ from shepherd.session import Session, TokenLedger
 from shepherd.tools.base import ToolResult
 from shepherd.tools.deferred import SearchResults
 from shepherd.tools.runner import ToolRunner
-from shepherd.turn import (
-    OutOfTokensError,
-    ToolExecutor,
-    TurnLimits,
-    TurnOutcome,
-    continue_turn,
-)
+from shepherd.turn import OutOfTokensError, ToolExecutor, TurnLimits, TurnOutcome, continue_turn
 
 logger = logging.getLogger(__name__)
 
