@@ -13,7 +13,13 @@ from shepherd.session import Session
 from tests.backends.llamacpp.support import PUP, Recorder, loaded
 
 LONG, MEDIUM, SHORT = 115, 9, 5  # words of some three tokens
-on_cpu = pytest.mark.skipif(has_gpu(), reason="on a GPU measurements decide")
+
+
+@pytest.fixture
+def on_cpu() -> None:
+    """Decided while a test runs, because it loads llama.cpp."""
+    if has_gpu():
+        pytest.skip("on a GPU measurements decide")
 
 
 def talk(seed: int, words: int) -> Session:
@@ -35,7 +41,7 @@ def entries(backend: LlamaCppBackend) -> tuple[int, int]:
     return held["memory"], held["host"]
 
 
-@on_cpu
+@pytest.mark.usefixtures("on_cpu")
 async def test_a_long_conversation_makes_way_and_comes_back_warm() -> None:
     async with loaded(PUP, parallel=3, context_size=2048) as backend:
         first = talk(1, LONG)
@@ -48,7 +54,7 @@ async def test_a_long_conversation_makes_way_and_comes_back_warm() -> None:
         assert cached >= tokens - 1
 
 
-@on_cpu
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize(
     ("words", "host_mib"), [((SHORT, MEDIUM), -1), ((MEDIUM, SHORT), -1), ((LONG, LONG), 0)]
 )
@@ -61,7 +67,7 @@ async def test_it_stays_where_that_costs_little_or_nothing_could_keep_it(
         assert entries(backend)[0] == 2
 
 
-@on_cpu
+@pytest.mark.usefixtures("on_cpu")
 async def test_what_is_shared_is_no_crowd() -> None:
     async with loaded(PUP, parallel=3, context_size=2048) as backend:
         shared = talk(1, LONG)
