@@ -5,7 +5,6 @@ Also text as code in Markdown.
 
 import os
 import re
-import secrets
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
@@ -102,7 +101,7 @@ def join_cut(head: bytes, tail: bytes, missing: int, spilled: Path) -> str:
 def new_spill_file(spill_dir: Path) -> tuple[int, Path]:
     """A new file that only the user can read, opened for writing: descriptor and path."""
     spill_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = spill_dir / f"output-{secrets.token_hex(6)}.txt"
+    path = spill_dir / f"output-{os.urandom(6).hex()}.txt"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(path, flags, 0o600), path
 
