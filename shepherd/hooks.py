@@ -11,14 +11,12 @@ from pathlib import Path
 from msgspec import Struct, field
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from shepherd import errors, events, messages
 from shepherd.config.acceptance import AcceptanceStore, Proposal
 from shepherd.config.files import read_text
 from shepherd.config.paths import project_hooks_file
 from shepherd.config.sections import NO_HOOKS, Hook, HooksSection
-from shepherd.errors import ConfigError, ShepherdError, ToolError
-from shepherd.events import Notice, Topic
 from shepherd.json_text import to_json
-from shepherd.messages import JsonObject
 from shepherd.tools.base import Access, AccessKind, ToolResult
 from shepherd.tools.consent import PreparedCall
 from shepherd.tools.permissions.rules import Decision
@@ -34,7 +32,7 @@ MAX_OUTPUT = 65_536
 MAX_NAME = 60
 
 
-class HookError(ShepherdError):
+class HookError(errors.ShepherdError):
     """A hook has failed: it could not run, took too long, or answered nonsense."""
 
 
@@ -60,7 +58,7 @@ class HookCommand(Struct, frozen=True):
         line = one_line(self.hook.command)
         return line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - 1]}…"
 
-    async def run(self, payload: JsonObject) -> Outcome:
+    async def run(self, payload: messages.JsonObject) -> Outcome:
         """The hook's answer; raises HookError."""
         out, err = _Output(), _Output()
         with tempfile.TemporaryFile() as file:
@@ -70,7 +68,7 @@ class HookCommand(Struct, frozen=True):
             program = Program(argv, self.cwd, hook_environment(self.hook, os.environ), file)
             try:
                 ended = await run_program(program, out.feed, err.feed, self.hook.timeout)
-            except (OSError, ToolError) as error:
+            except (OSError, errors.ToolError) as error:
                 raise self._failure(f"it can't be run: {error}") from error
         if out.is_full or err.is_full:
             raise self._failure(f"its output is longer than {MAX_OUTPUT} bytes")
@@ -169,9 +167,9 @@ class Hooks(Struct):
             try:
                 outcome = await command.run(self._call("before_tool", prepared))
             except HookError as error:
-                raise ToolError(f"denied: {error}") from error
+                raise errors.ToolError(f"denied: {error}") from error
             if outcome.decision is Decision.DENY:
-                raise ToolError(f"denied by the hook `{command.name}`: {outcome.reason}")
+                raise errors.ToolError(f"denied by the hook `{command.name}`: {outcome.reason}")
             if outcome.decision is Decision.ASK:
                 purpose = f"{outcome.reason}\n{await _described(prepared)}".strip()
                 await prepared.context.authorize(Access(AccessKind.HOOK, command.name), purpose)
@@ -188,7 +186,7 @@ class Hooks(Struct):
             try:
                 outcome = await command.run(payload)
             except HookError as error:
-                prepared.context.on_event(Notice(str(error), Topic.WARNING))
+                prepared.context.on_event(events.Notice(str(error), events.Topic.WARNING))
                 continue
             if outcome.decision is Decision.DENY:
                 held = f"Error: the hook `{command.name}` holds the result back: {outcome.reason}"
@@ -199,7 +197,7 @@ class Hooks(Struct):
         content = "\n".join([result.content, *(f"[hook: {text}]" for text in texts)])
         return ToolResult(content, result.ok, result.display, result.images, result.refusal)
 
-    async def _all(self, hooks: Sequence[Hook], payload: JsonObject) -> list[Outcome]:
+    async def _all(self, hooks: Sequence[Hook], payload: messages.JsonObject) -> list[Outcome]:
         """The outcomes of those hooks that work; the user reads about the others."""
         outcomes: list[Outcome] = []
         for hook in hooks:
@@ -218,7 +216,7 @@ class Hooks(Struct):
             if any(fnmatchcase(name, hook.match) for name in names)
         ]
 
-    def _call(self, event: str, prepared: PreparedCall, **more: object) -> JsonObject:
+    def _call(self, event: str, prepared: PreparedCall, **more: object) -> messages.JsonObject:
         accesses = [
             {"kind": access.kind.value, "target": access.target, "claim": access.claim.value}
             for access in prepared.accesses
@@ -232,7 +230,7 @@ class Hooks(Struct):
             **more,
         )
 
-    def _payload(self, event: str, **more: object) -> JsonObject:
+    def _payload(self, event: str, **more: object) -> messages.JsonObject:
         return {"event": event, "session": self.session(), "cwd": str(self.cwd), **more}
 
 
@@ -240,7 +238,7 @@ async def _described(prepared: PreparedCall) -> str:
     """The call as a user reads it before approving."""
     try:
         text = await asyncio.to_thread(prepared.tool.preview, prepared.arguments, prepared.context)
-    except ToolError:
+    except errors.ToolError:
         text = ""
     return text or prepared.call.arguments_json
 
@@ -273,9 +271,9 @@ def load_project_hooks(cwd: Path) -> ProjectHooks | None:
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        raise ConfigError(f"{file}: not a file of hooks: {problems_of(error)}") from error
+        raise errors.ConfigError(f"{file}: not a file of hooks: {problems_of(error)}") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{file}: not a file of hooks: {error}") from error
+        raise errors.ConfigError(f"{file}: not a file of hooks: {error}") from error
 
 
 def accepted_hooks(cwd: Path, store: AcceptanceStore) -> tuple[HooksSection, str]:
@@ -286,7 +284,7 @@ def accepted_hooks(cwd: Path, store: AcceptanceStore) -> tuple[HooksSection, str
             return NO_HOOKS, ""
         if store.is_accepted(project.proposal):
             return project.section, ""
-    except ConfigError as error:
+    except errors.ConfigError as error:
         return NO_HOOKS, f"The project's hooks do not run: {error}"
     return NO_HOOKS, f"The hooks in {project.file} do not run: {HOW_TO_ACCEPT}."
 

@@ -9,12 +9,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from pydantic import Field
 
+from shepherd import errors, events, messages
 from shepherd.agents.ask import OtherBackends
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of, shorten
 from shepherd.backends.base import Backend, ModelInfo
-from shepherd.errors import ConfigError, ShepherdError, ToolError
-from shepherd.events import EventCallback, Topic, ignore_events
-from shepherd.messages import ToolCall, ToolSpec
 from shepherd.session import Session
 from shepherd.tools.base import (
     Access,
@@ -73,7 +71,7 @@ class Tasks(Struct, frozen=True):
     limits: Callable[[], TurnLimits]
     backend: Callable[[], Awaitable[Backend]]
     backends: OtherBackends
-    offer: Callable[[Iterable[AnyTool], ModelInfo], list[ToolSpec]]
+    offer: Callable[[Iterable[AnyTool], ModelInfo], list[messages.ToolSpec]]
     slots: asyncio.Semaphore
     client_tools: Collection[str] = ()
     numbers: "count[int]" = field(default_factory=lambda: count(1))
@@ -110,7 +108,7 @@ class RunTask(Tool[TaskAtArguments]):
         if providers:
             self.description += f" Providers: {', '.join(providers)}."
 
-    def spec(self) -> ToolSpec:
+    def spec(self) -> messages.ToolSpec:
         """The tool as the model sees it; without other providers it has no `model`."""
         spec = super().spec()
         if not self._providers:
@@ -122,11 +120,11 @@ class RunTask(Tool[TaskAtArguments]):
             return []
         if arguments.model.partition("/")[0] not in self._providers:
             known = ", ".join(self._providers) or "none; leave `model` out"
-            raise ToolError(f"there is no provider {arguments.model!r} for tasks: {known}")
+            raise errors.ToolError(f"there is no provider {arguments.model!r} for tasks: {known}")
         try:
             address = self._address(arguments.model)
-        except ConfigError as error:
-            raise ToolError(str(error)) from error
+        except errors.ConfigError as error:
+            raise errors.ToolError(str(error)) from error
         return [Access(AccessKind.NETWORK, address)] if address else []
 
     def preview(self, arguments: TaskAtArguments, context: ToolContext) -> str:
@@ -138,11 +136,11 @@ class RunTask(Tool[TaskAtArguments]):
 
     async def run(self, arguments: TaskAtArguments, context: ToolContext) -> ToolResult:
         if context.runner is None:
-            raise ToolError(f"{TASK} works in a conversation only")
+            raise errors.ToolError(f"{TASK} works in a conversation only")
         tasks = self._tasks()
         caller = f"{TASK} {next(tasks.numbers)}"
         label = f"{caller} ({shorten(arguments.prompt, MAX_LABEL)})"
-        progress = Progress(label, context.on_event, Topic.TASK, arguments.model or TASK)
+        progress = Progress(label, context.on_event, events.Topic.TASK, arguments.model or TASK)
         progress.line("waiting" if tasks.slots.locked() else "starting")
         async with tasks.slots:
             result = await _report(tasks, arguments, context.runner.on_behalf_of(caller), progress)
@@ -168,8 +166,8 @@ async def _report(
         tools = _OwnTools(runner, progress, limits.max_rounds, tasks.client_tools)
         prompt = PROMPT.format(prompt=arguments.prompt)
         outcome = await run_turn(session, prompt, backend, tools, progress, limits)
-    except ShepherdError as error:
-        raise ToolError(f"{progress.label} failed: {error}") from error
+    except errors.ShepherdError as error:
+        raise errors.ToolError(f"{progress.label} failed: {error}") from error
     return answer_of(progress.label, session, outcome.finish_reason, progress.error)
 
 
@@ -195,9 +193,9 @@ class _OwnTools(LastRoundExecutor, frozen=True):
 
     async def run(
         self,
-        call: ToolCall,
+        call: messages.ToolCall,
         output_bytes: int | None = None,
-        on_event: EventCallback = ignore_events,
+        on_event: events.EventCallback = events.ignore_events,
     ) -> ToolResult:
         known = any(tool.name == call.name for tool in self.runner.tools)
         if not known or call.name in self.client_tools:

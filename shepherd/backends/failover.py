@@ -11,10 +11,8 @@ from typing import TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shepherd import errors, events, messages
 from shepherd.backends.base import Backend, BackendStatus, Generation, ModelInfo, Prefilled
-from shepherd.errors import ShepherdError, UnreachableError
-from shepherd.events import Event, EventCallback, Notice, TextEvent, Topic
-from shepherd.messages import Message
 from shepherd.sampling import Sampling, TokenLogprob
 from shepherd.session import Session
 
@@ -30,7 +28,7 @@ class Route(ABC):
 
     @abstractmethod
     async def move_on(
-        self, failed: Backend | None, error: ShepherdError, callback: EventCallback
+        self, failed: Backend | None, error: errors.ShepherdError, callback: events.EventCallback
     ) -> None:
         """Choose another backend; `failed` is None if it could not be opened.
 
@@ -48,7 +46,7 @@ class Route(ABC):
     async def run(
         self,
         work: Callable[[Backend], Awaitable[T]],
-        callback: EventCallback,
+        callback: events.EventCallback,
         begun: Callable[[], bool] = lambda: False,
     ) -> T:
         """The result of the first backend that succeeds; an error is final once it has `begun`."""
@@ -57,7 +55,7 @@ class Route(ABC):
             try:
                 backend = await self.backend()
                 return await work(backend)
-            except ShepherdError as error:
+            except errors.ShepherdError as error:
                 if begun():
                     raise
                 await self.move_on(backend, error, callback)
@@ -73,7 +71,7 @@ class FailoverBackend(Backend):
     def current(self) -> Backend:
         """One that answers now; it counts tokens for all."""
 
-    async def count_message_tokens(self, session: Session, message: Message) -> int:
+    async def count_message_tokens(self, session: Session, message: messages.Message) -> int:
         return await self.current.count_message_tokens(session, message)
 
     async def count_session_tokens(self, session: Session) -> int:
@@ -87,10 +85,10 @@ class FailoverBackend(Backend):
         warning, self._pending_warning = self._pending_warning, ""
         return warning
 
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+    async def prefill_session(self, session: Session, callback: events.EventCallback) -> Prefilled:
         warning = self.take_warning()
         if warning:
-            callback(Notice(warning, Topic.WARNING))
+            callback(events.Notice(warning, events.Topic.WARNING))
         prompt = _RoutedPrompt(session, self.route(session))
         try:
             await prompt.route.run(lambda backend: prompt.prefill(backend, callback), callback)
@@ -100,7 +98,7 @@ class FailoverBackend(Backend):
         return prompt
 
     async def generate_from_prefilled(
-        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+        self, prefilled: Prefilled, callback: events.EventCallback, max_tokens: int = 0
     ) -> Generation:
         if not isinstance(prefilled, _RoutedPrompt):
             raise TypeError("this prompt was not accepted here")
@@ -125,7 +123,7 @@ class _RoutedPrompt(Prefilled):
         self._inner = Prefilled()  # an empty one, until a backend has taken the prompt
         self._stack = AsyncExitStack()
 
-    async def prefill(self, backend: Backend, callback: EventCallback) -> Prefilled:
+    async def prefill(self, backend: Backend, callback: events.EventCallback) -> Prefilled:
         """The prompt in `backend`; it is prefilled there unless that has happened."""
         if self._backend is backend:
             return self._inner
@@ -175,21 +173,21 @@ class _RoutedPrompt(Prefilled):
 class _Watched:
     """Passes events on, and notes whether any of them was part of an answer."""
 
-    def __init__(self, callback: EventCallback) -> None:
+    def __init__(self, callback: events.EventCallback) -> None:
         self._callback = callback
         self.answered = False
 
-    def __call__(self, event: Event) -> bool:
-        self.answered = self.answered or isinstance(event, TextEvent)
+    def __call__(self, event: events.Event) -> bool:
+        self.answered = self.answered or isinstance(event, events.TextEvent)
         return self._callback(event)
 
 
-MovesOn: TypeAlias = Callable[[ShepherdError], bool]
+MovesOn: TypeAlias = Callable[[errors.ShepherdError], bool]
 """Whether the next backend is tried after an error."""
 
 
-def _is_unreachable(error: ShepherdError) -> bool:
-    return isinstance(error, UnreachableError)
+def _is_unreachable(error: errors.ShepherdError) -> bool:
+    return isinstance(error, errors.UnreachableError)
 
 
 class Candidate(Struct, frozen=True):
@@ -237,11 +235,11 @@ class FallbackBackend(FailoverBackend, Route):
         `moves_on`.
         """
         if not candidates:
-            raise UnreachableError("There is no provider to ask.")
+            raise errors.UnreachableError("There is no provider to ask.")
         chosen, *waiting = candidates
         try:
             return cls(chosen, await chosen.open(), waiting, moves_on=moves_on)
-        except ShepherdError as error:
+        except errors.ShepherdError as error:
             if not moves_on(error):
                 raise
             opened, skipped = await _open_next(waiting)
@@ -292,7 +290,7 @@ class FallbackBackend(FailoverBackend, Route):
         return self._current
 
     async def move_on(
-        self, failed: Backend | None, error: ShepherdError, callback: EventCallback
+        self, failed: Backend | None, error: errors.ShepherdError, callback: events.EventCallback
     ) -> None:
         """Replace the current backend if it is still `failed`; raises `error` if none is left."""
         if failed is None or not self._moves_on(error):
@@ -303,14 +301,14 @@ class FallbackBackend(FailoverBackend, Route):
             opened, skipped = await _open_next(self._waiting)
             if opened is None:
                 if skipped:
-                    callback(Notice(" ".join(skipped), Topic.WARNING))
+                    callback(events.Notice(" ".join(skipped), events.Topic.WARNING))
                 raise error
             self._left.append(failed)  # other requests may still use it
             candidate, self._current = opened
             self._label = candidate.label
             for listener in [*self._listeners]:
                 listener()
-            callback(Notice(_warning(error, skipped, candidate), Topic.WARNING))
+            callback(events.Notice(_warning(error, skipped, candidate), events.Topic.WARNING))
 
 
 async def _open_next(
@@ -325,17 +323,17 @@ async def _open_next(
         candidate = waiting.pop(0)
         try:
             return (candidate, await candidate.open()), skipped
-        except UnreachableError:
+        except errors.UnreachableError:
             skipped.append(f"{candidate.label} can't be reached either.")
-        except ShepherdError as error:  # its settings are wrong
+        except errors.ShepherdError as error:  # its settings are wrong
             skipped.append(f"{candidate.label} was skipped: {_sentence(error)}")
     return None, skipped
 
 
-def _warning(first: ShepherdError, skipped: Sequence[str], candidate: Candidate) -> str:
+def _warning(first: errors.ShepherdError, skipped: Sequence[str], candidate: Candidate) -> str:
     return " ".join([_sentence(first), *skipped, f"Going on with {candidate.label}."])
 
 
-def _sentence(error: ShepherdError) -> str:
+def _sentence(error: errors.ShepherdError) -> str:
     text = str(error)
     return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -21,9 +21,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from shepherd.errors import ConfigError
-from shepherd.events import FinishReason
-from shepherd.messages import JsonObject
+from shepherd import errors, events, messages
 
 DEFAULT_CONTEXT = 32_768
 
@@ -39,7 +37,7 @@ class Call(Struct, frozen=True):
     """A tool call."""
 
     name: str
-    arguments: JsonObject
+    arguments: messages.JsonObject
 
 
 class Delay(Struct, frozen=True):
@@ -75,7 +73,7 @@ class Fail(Struct, frozen=True):
 class Finish(Struct, frozen=True):
     """The finish reason, if it is not the obvious one."""
 
-    reason: FinishReason
+    reason: events.FinishReason
 
 
 Step = Say | Call | Delay | Chunk | Full | Problem | Fail | Finish
@@ -97,7 +95,7 @@ def load_script(path: Path) -> Script:
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Cannot read the script {path}: {error}") from error
+        raise errors.ConfigError(f"Cannot read the script {path}: {error}") from error
     return parse_script(source, str(path))
 
 
@@ -120,7 +118,7 @@ def parse_script(source: str, name: str = "script") -> Script:
             else:
                 generations[-1].append(_PARSERS[key.strip()](_value(value)))
         except (KeyError, ValueError) as error:
-            raise ConfigError(f"{name}:{number}: not a step: {line!r} ({error})") from error
+            raise errors.ConfigError(f"{name}:{number}: not a step: {line!r} ({error})") from error
     return Script(tuple(tuple(g) for g in generations if g), context_size, vision)
 
 
@@ -134,7 +132,7 @@ def _call(value: str) -> Call:
     parsed: object = json.loads(arguments) if arguments else {}
     if not isinstance(parsed, dict):
         raise ValueError("arguments must be a JSON object")
-    return Call(name, cast(JsonObject, parsed))
+    return Call(name, cast(messages.JsonObject, parsed))
 
 
 _PARSERS: dict[str, Callable[[str], Step]] = {
@@ -146,5 +144,5 @@ _PARSERS: dict[str, Callable[[str], Step]] = {
     "full": lambda value: Full(int(value)),
     "problem": Problem,
     "error": Fail,
-    "finish": lambda value: Finish(FinishReason(value)),
+    "finish": lambda value: Finish(events.FinishReason(value)),
 }

@@ -10,7 +10,7 @@ from time import perf_counter
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from shepherd import events
+from shepherd import errors, events, messages
 from shepherd.backends import embedding
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.output.markers import StopMatcher
@@ -27,8 +27,6 @@ from shepherd.backends.script import (
     Step,
 )
 from shepherd.backends.vision import refuse_images
-from shepherd.errors import BackendError, ContextFullError
-from shepherd.messages import Message, ToolCall
 from shepherd.session import Infill, RawPrompt, Session
 
 MESSAGE_OVERHEAD = 4
@@ -62,7 +60,7 @@ class _Playback(Struct):
     chunk: int = 1_000_000
     content: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
-    calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    calls: list[messages.ToolCall] = field(default_factory=list[messages.ToolCall])
     problems: list[str] = field(default_factory=list[str])
     finish: events.FinishReason | None = None
     cancelled: bool = False
@@ -108,9 +106,9 @@ class _Playback(Struct):
         self.is_full = True
         return text[: max(0, tokens[room].start() - len(earlier))]
 
-    def message(self) -> Message:
+    def message(self) -> messages.Message:
         calls = tuple(self.calls)
-        return Message.assistant("".join(self.content), "".join(self.reasoning), calls)
+        return messages.Message.assistant("".join(self.content), "".join(self.reasoning), calls)
 
     def finish_reason(self) -> events.FinishReason:
         if self.cancelled:
@@ -153,7 +151,7 @@ class ScriptedBackend(Backend):
             refuse_images(session.messages, self.name)
         tokens = await self.count_session_tokens(session)
         if tokens >= self.script.context_size:
-            raise ContextFullError(
+            raise errors.ContextFullError(
                 f"request ({tokens} tokens) exceeds the available context size "
                 f"({self.script.context_size} tokens)",
                 tokens - self.script.context_size + 1,
@@ -162,7 +160,7 @@ class ScriptedBackend(Backend):
         full = self._peek()
         if full is not None:
             self._next += 1
-            raise ContextFullError(f"the context is full by {full} tokens", full)
+            raise errors.ContextFullError(f"the context is full by {full} tokens", full)
         self.active += 1
         self.requests.append(len(session.messages))
         return ScriptedPrefilled(self, tokens, session.sampling.stop or ())
@@ -195,7 +193,7 @@ class ScriptedBackend(Backend):
         reason, stop_string = playback.finish_reason(), playback.stop.hit or ""
         return Generation(message, reason, stats, problems, stop_string=stop_string)
 
-    async def count_message_tokens(self, session: Session, message: Message) -> int:
+    async def count_message_tokens(self, session: Session, message: messages.Message) -> int:
         calls = "".join(c.name + c.arguments_json for c in message.tool_calls)
         return count_tokens(message.plain_text + message.reasoning + calls) + MESSAGE_OVERHEAD
 
@@ -226,17 +224,17 @@ class ScriptedBackend(Backend):
                 await self._say(step, playback)
             case Call(name=name, arguments=arguments):
                 call_id = f"call_{self._next}_{len(playback.calls)}"
-                playback.calls.append(ToolCall(call_id, name, arguments))
+                playback.calls.append(messages.ToolCall(call_id, name, arguments))
             case Delay(seconds=seconds):
                 await asyncio.sleep(seconds)
             case Chunk(characters=characters):
                 playback.chunk = characters
             case Full(tokens_over=over):
-                raise ContextFullError(f"the context is full by {over} tokens", over)
+                raise errors.ContextFullError(f"the context is full by {over} tokens", over)
             case Problem(why=why):
                 playback.problems.append(why)
             case Fail(message=message):
-                raise BackendError(message)
+                raise errors.BackendError(message)
             case Finish(reason=reason):
                 playback.finish = reason
 
@@ -307,7 +305,7 @@ class ScriptedEmbedder(embedding.Embedder):
     def _words(self, parts: embedding.Parts, *, truncate: bool = False) -> list[str]:
         words = list(_words(parts))
         if len(words) > self._size and not truncate:
-            raise ContextFullError(
+            raise errors.ContextFullError(
                 f"input ({len(words)} tokens) exceeds the available context size "
                 f"({self._size} tokens)",
                 len(words) - self._size,

@@ -11,12 +11,8 @@ from shepherd.backends.base import Backend
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.secrets import keys_in
 from shepherd.config.settings import Config
-from shepherd.conversation import session_start
-from shepherd.conversation.additions import Additions, PlanNotes
+from shepherd.conversation import additions, history, model_slot, own_commands, session_start
 from shepherd.conversation.delegates import Delegates
-from shepherd.conversation.history import SessionHistory
-from shepherd.conversation.model_slot import ModelSlot
-from shepherd.conversation.own_commands import OwnCommands
 from shepherd.conversation.toolbox import Workspace, archive_of, offered_tools
 from shepherd.errors import SessionError
 from shepherd.mcp.hub import hub_of
@@ -49,7 +45,7 @@ class Conversation:
     def __init__(
         self,
         workspace: Workspace,
-        slot: Callable[["Conversation"], ModelSlot],
+        slot: Callable[["Conversation"], model_slot.ModelSlot],
         notices: session_start.Notices,
         session: session_start.CurrentSession,
         transcript: Transcript | None,
@@ -69,7 +65,7 @@ class Conversation:
         self._current = session
         self.transcript = transcript
         self.sessions = sessions
-        self.own_commands = OwnCommands(
+        self.own_commands = own_commands.OwnCommands(
             self.cwd,
             self.paths.spill,
             keys_in(os.environ),
@@ -79,7 +75,7 @@ class Conversation:
         self._undo = workspace.undo
         self.additions = self._additions(workspace)
         self.session.additions = self.additions
-        self.history = SessionHistory(session, self._undo, self.additions)
+        self.history = history.SessionHistory(session, self._undo, self.additions)
         self._keep_files()
         self.slot = slot(self)
         self._prompt = session_start.SystemPrompt(self.knowledge, notices)
@@ -91,13 +87,13 @@ class Conversation:
         self._checking: asyncio.Task[None] | None = None
         self._approver: Approver | None = None
 
-    def _additions(self, workspace: Workspace) -> Additions:
+    def _additions(self, workspace: Workspace) -> additions.Additions:
         """What goes with prompts: notes of the mode, of hooks and files, and own commands."""
         hooks, undo = workspace.hooks, workspace.undo
-        return Additions(
+        return additions.Additions(
             [self.own_commands.messages],
             [
-                PlanNotes(self.policy, lambda: self.session.tools),
+                additions.PlanNotes(self.policy, lambda: self.session.tools),
                 *([hooks.session_start] if hooks else []),
                 *([undo.preface] if undo else []),
                 self.own_commands.preface,

@@ -8,16 +8,12 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from shepherd import agents
+from shepherd import agents, errors, messages
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.config.provider import Provider, missing_type, vendor_of
 from shepherd.config.provider_book import ProviderBook
-from shepherd.conversation.model_choice import with_provider
-from shepherd.conversation.model_slot import ModelSlot
-from shepherd.conversation.session_start import Notices
+from shepherd.conversation import model_choice, model_slot, session_start
 from shepherd.conversation.toolbox import offered_tools
-from shepherd.errors import ConfigError
-from shepherd.messages import ToolSpec
 from shepherd.session import Session
 from shepherd.tasks import in_daemon_thread
 from shepherd.tools.base import AnyTool
@@ -36,11 +32,11 @@ class Delegates:
 
     def __init__(
         self,
-        slot: ModelSlot,
+        slot: model_slot.ModelSlot,
         registry: ToolRegistry,
         session: Callable[[], Session],
         limits: Callable[[], TurnLimits],
-        notices: Notices,
+        notices: session_start.Notices,
     ) -> None:
         self._slot = slot
         self._registry = registry
@@ -75,7 +71,7 @@ class Delegates:
         """Find out which providers can answer, for the next `update`; at most MAX_SECONDS."""
         try:
             providers = self._tools().values()
-        except ConfigError:  # `update` reports it
+        except errors.ConfigError:  # `update` reports it
             return
         self._answering = await answering(providers, self._slot.providers)
 
@@ -88,7 +84,7 @@ class Delegates:
                 self._registry.remove(tool.name)
         try:
             tools = self._tools()
-        except ConfigError as error:
+        except errors.ConfigError as error:
             self._notices.tell(str(error))
             tools = {}
         offered = (
@@ -134,11 +130,11 @@ class Delegates:
 
     async def _open(self, provider: str) -> Backend:
         """A provider's backend without a fallback: exactly this model was asked for."""
-        config = with_provider(self._slot.config, provider)
+        config = model_choice.with_provider(self._slot.config, provider)
         model = config.model.model_copy(update={"fallback": False})
         return await self._slot.open_backend(config.model_copy(update={"model": model}))
 
-    def _offer(self, tools: Iterable[AnyTool], model: ModelInfo) -> list[ToolSpec]:
+    def _offer(self, tools: Iterable[AnyTool], model: ModelInfo) -> list[messages.ToolSpec]:
         return offered_tools(tools, self._slot.config, model)
 
     def _address(self, name: str) -> str:
@@ -193,14 +189,14 @@ def can_answer(
         return not path.is_absolute() or path.exists()
     try:
         has_key = bool(book.key(provider).value)
-    except ConfigError:
+    except errors.ConfigError:
         return False
     from shepherd.backends.api.http.client import Endpoint
     from shepherd.backends.connect import address_of
 
     try:
         address = address_of(provider)
-    except ConfigError:
+    except errors.ConfigError:
         return False
     endpoint = Endpoint(address, headers=provider.headers)
     if endpoint.is_near:

@@ -11,10 +11,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shepherd.errors import ToolError
-from shepherd.events import EventCallback
+from shepherd import errors, events, own_programs
 from shepherd.messages import Message, ToolCall
-from shepherd.own_programs import own_program
 from shepherd.tools.base import EXECUTE_COMMAND
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.program import Program, safe_environment
@@ -68,7 +66,7 @@ class OwnCommands:
     """Whether the model has the tool that runs commands."""
     _shared: list[OwnCommand] = field(default_factory=list[OwnCommand])
 
-    async def run(self, line: str, on_event: EventCallback, *, shared: bool) -> OwnCommand:
+    async def run(self, line: str, on_event: events.EventCallback, *, shared: bool) -> OwnCommand:
         """Run a line in the user's shell; the output goes with the next prompt if `shared`.
 
         `on_event` receives the last lines while it runs. Raises ToolError if there is no shell. If
@@ -161,7 +159,7 @@ def _shell() -> str:
     """The user's shell, or another one."""
     own = os.environ.get("SHELL", "")
     shell = shutil.which(own) if own.startswith("/") else None
-    shell = shell or own_program("bash") or own_program("sh")
+    shell = shell or own_programs.own_program("bash") or own_programs.own_program("sh")
     if shell is None:
-        raise ToolError("there is no shell to run the command; set SHELL")
+        raise errors.ToolError("there is no shell to run the command; set SHELL")
     return shell

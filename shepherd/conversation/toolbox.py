@@ -9,10 +9,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from shepherd.backends.base import ModelInfo
-from shepherd.config.acceptance import AcceptanceStore
+from shepherd.config import acceptance, secrets, sections
 from shepherd.config.paths import Paths, project_hooks_file, project_mcp_files
-from shepherd.config.secrets import keys_in
-from shepherd.config.sections import NO_HOOKS, PermissionRule
 from shepherd.config.settings import Config
 from shepherd.conversation.session_start import Notices
 from shepherd.hooks import Hooks, accepted_hooks, joined
@@ -25,15 +23,13 @@ from shepherd.messages import ToolSpec
 from shepherd.models import BUILTIN_TOOLS
 from shepherd.plugins import Group, Plugins
 from shepherd.session import Session
+from shepherd.tools import consent, deferred, plan
 from shepherd.tools.base import READ_FILE, Access, AccessKind, AnyTool, ToolContext
-from shepherd.tools.consent import CallStep
-from shepherd.tools.deferred import FIND_TOOLS, RESERVED_NAMES, FindTools, listed_tools
 from shepherd.tools.function import add_extensions
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, PermissionStore, Rule
-from shepherd.tools.plan import PresentPlan, UpdatePlan
 from shepherd.tools.registry import ToolRegistry, builtin_tools
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
@@ -55,7 +51,7 @@ class Workspace(Struct, frozen=True):
     registry: ToolRegistry
     memory: Memory | None = None
     servers: "ServerHub | None" = None
-    steps: tuple[CallStep, ...] = ()
+    steps: tuple[consent.CallStep, ...] = ()
     knowledge: Knowledge = NO_KNOWLEDGE
     undo: UndoKeeper | None = None
     hooks: Hooks | None = None
@@ -72,7 +68,7 @@ class Workspace(Struct, frozen=True):
         config: Config,
         approver: Approver | None = None,
         registry: ToolRegistry | None = None,
-        steps: Sequence[CallStep] = (),
+        steps: Sequence[consent.CallStep] = (),
     ) -> ToolRunner:
         """A runner of the tools in `registry`, by default all of the workspace.
 
@@ -136,13 +132,13 @@ def build_hooks(
 ) -> Hooks | None:
     """The hooks of the user and the accepted ones of the project, None if there are none."""
     section = config.hooks
-    if section == NO_HOOKS and project_hooks_file(cwd) is None:
+    if section == sections.NO_HOOKS and project_hooks_file(cwd) is None:
         return None
-    accepted, problem = accepted_hooks(cwd, AcceptanceStore(paths.accepted_file))
+    accepted, problem = accepted_hooks(cwd, acceptance.AcceptanceStore(paths.accepted_file))
     if problem:
         notices.tell(problem)
     section = joined(section, accepted)
-    if section == NO_HOOKS:
+    if section == sections.NO_HOOKS:
         return None
     return Hooks(section, cwd.resolve(), notices.tell, lambda: session().id)
 
@@ -201,7 +197,7 @@ def offered_tools(
     """
     allowed = BUILTIN_TOOLS if model is None else model.trained_tools
     if allowed is None:
-        return listed_tools(tools, config.tools.schema_tokens, search=search)
+        return deferred.listed_tools(tools, config.tools.schema_tokens, search=search)
     if config.memory.tools == "on":
         allowed |= OWN_TOOLS
     trained = (tool for tool in tools if tool.name in allowed and not tool.is_extension)
@@ -236,7 +232,7 @@ def build_registry(config: Config) -> ToolRegistry:
     """The tools that are switched on."""
     if not config.model.tools:
         return ToolRegistry()
-    tools = [*builtin_tools(), UpdatePlan(), PresentPlan()]
+    tools = [*builtin_tools(), plan.UpdatePlan(), plan.PresentPlan()]
     return ToolRegistry(t for t in tools if t.name not in config.tools.disabled)
 
 
@@ -250,9 +246,9 @@ def add_plugin_tools(registry: ToolRegistry, config: Config, warn: Callable[[str
 def add_tool_search(registry: ToolRegistry, config: Config, *, more: bool = False) -> None:
     """Add the search for tools if there are extensions to search, or `more` come later."""
     searchable = more or any(tool.is_extension for tool in registry)
-    disabled = RESERVED_NAMES.intersection(config.tools.disabled)
-    if searchable and not disabled and registry.get(FIND_TOOLS) is None:
-        registry.add(FindTools())
+    disabled = deferred.RESERVED_NAMES.intersection(config.tools.disabled)
+    if searchable and not disabled and registry.get(deferred.FIND_TOOLS) is None:
+        registry.add(deferred.FindTools())
 
 
 def tool_context(config: Config, paths: Paths, cwd: Path, sandbox: Sandbox) -> ToolContext:
@@ -263,7 +259,7 @@ def tool_context(config: Config, paths: Paths, cwd: Path, sandbox: Sandbox) -> T
         timeout=config.tools.timeout,
         output_bytes=config.tools.output_bytes,
         allow_private_hosts=config.tools.allow_private_hosts,
-        secrets=keys_in(os.environ),
+        secrets=secrets.keys_in(os.environ),
         sandbox=sandbox,
     )
 
@@ -305,5 +301,5 @@ def _own_files(paths: Paths) -> list[Rule]:
     ]
 
 
-def _rules(entries: Iterable[PermissionRule]) -> list[Rule]:
+def _rules(entries: Iterable[sections.PermissionRule]) -> list[Rule]:
     return [Rule(e.tool, e.pattern, Decision(e.decision), e.scope) for e in entries]

@@ -11,12 +11,10 @@ from msgspec import Struct
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from shepherd import errors
+from shepherd import errors, messages, validation
 from shepherd.backends.api.http.failures import FAILED, relay_code
 from shepherd.conversation.shared.updates import RefusalCode, SharedSessionError
-from shepherd.messages import JsonObject
 from shepherd.server.seal import SealKeyError
-from shepherd.validation import describe_problem, key_of
 
 INTERNAL_ERROR = "internal_error"
 ANSWER_CUT = "answer_cut"
@@ -68,7 +66,7 @@ class ErrorReply(Struct, frozen=True):
     """An error as an HTTP response with a body in JSON."""
 
     status: int
-    body: JsonObject
+    body: messages.JsonObject
     headers: Mapping[str, str] = {}
 
 
@@ -161,9 +159,9 @@ def invalid_body(error: ValidationError) -> ApiError:
     if first["type"] == "json_invalid":
         problem = first["msg"].removeprefix("Invalid JSON: ")
         return ApiError(400, f"The body is not valid JSON: {problem}", "invalid_json")
-    param = key_of(first)
+    param = validation.key_of(first)
     code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
-    return ApiError(400, describe_problem(first, param), code, param or None)
+    return ApiError(400, validation.describe_problem(first, param), code, param or None)
 
 
 def _context_error(error: errors.ContextFullError, context_size: int) -> ApiError:

@@ -13,9 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from shepherd.errors import ToolError
-from shepherd.events import PlanStep, PlanUpdate, StepStatus
-from shepherd.messages import JsonObject
+from shepherd import errors, events, messages
 from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult, Traits
 
 MAX_STEPS = 50
@@ -34,9 +32,9 @@ NOT_PLANNING = "Plan mode is off: you may carry out the plan without asking."
 
 
 ASCII_SIGNS = {
-    StepStatus.PENDING: "[ ]",
-    StepStatus.IN_PROGRESS: "[>]",
-    StepStatus.COMPLETED: "[x]",
+    events.StepStatus.PENDING: "[ ]",
+    events.StepStatus.IN_PROGRESS: "[>]",
+    events.StepStatus.COMPLETED: "[x]",
 }
 
 
@@ -48,7 +46,7 @@ class Step(BaseModel):
     step: Annotated[
         str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_STEP)
     ]
-    status: StepStatus = StepStatus.PENDING
+    status: events.StepStatus = events.StepStatus.PENDING
 
     @model_validator(mode="before")
     @classmethod
@@ -60,7 +58,7 @@ _STEPS = {
     "items": {
         "properties": {
             "step": {"type": "string"},
-            "status": {"enum": [status.value for status in StepStatus], "type": "string"},
+            "status": {"enum": [status.value for status in events.StepStatus], "type": "string"},
         },
         "required": ["step", "status"],
         "type": "object",
@@ -89,7 +87,7 @@ class UpdatePlan(Tool[PlanArguments]):
     async def run(self, arguments: PlanArguments, context: ToolContext) -> ToolResult:
         steps = arguments.steps
         context.on_event(_update(steps))
-        completed = sum(step.status is StepStatus.COMPLETED for step in steps)
+        completed = sum(step.status is events.StepStatus.COMPLETED for step in steps)
         return ToolResult(f"The user sees the plan: {completed} of {len(steps)} completed.")
 
 
@@ -112,23 +110,23 @@ class PresentPlan(Tool[PresentArguments]):
         return []
 
     async def run(self, arguments: PresentArguments, context: ToolContext) -> ToolResult:
-        context.on_event(PlanUpdate(proposal=arguments.plan))
+        context.on_event(events.PlanUpdate(proposal=arguments.plan))
         try:
             needed_approval = await context.authorize(
                 Access(AccessKind.PLAN, "plan"), arguments.plan
             )
-        except ToolError as error:
+        except errors.ToolError as error:
             return ToolResult(NOT_ACCEPTED.format(reason=error))
         return ToolResult(ACCEPTED if needed_approval else NOT_PLANNING)
 
 
-def plan_of(arguments: JsonObject) -> PlanUpdate:
+def plan_of(arguments: messages.JsonObject) -> events.PlanUpdate:
     """The plan in a call's arguments; without steps if they are not valid."""
     try:
         return _update(PlanArguments.model_validate(arguments).steps)
     except ValidationError:
-        return PlanUpdate()
+        return events.PlanUpdate()
 
 
-def _update(steps: Sequence[Step]) -> PlanUpdate:
-    return PlanUpdate(tuple(PlanStep(step.step, step.status) for step in steps))
+def _update(steps: Sequence[Step]) -> events.PlanUpdate:
+    return events.PlanUpdate(tuple(events.PlanStep(step.step, step.status) for step in steps))

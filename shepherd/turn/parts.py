@@ -5,10 +5,8 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from shepherd import errors, events, messages
 from shepherd.backends.base import Observer
-from shepherd.errors import ShepherdError
-from shepherd.events import Event, EventCallback, FinishReason, Stats, Text, Thinking, ignore_events
-from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.deferred import open_call
 
@@ -18,9 +16,9 @@ class ToolExecutor(Protocol):
 
     async def run(
         self,
-        call: ToolCall,
+        call: messages.ToolCall,
         output_bytes: int | None = None,
-        on_event: EventCallback = ignore_events,
+        on_event: events.EventCallback = events.ignore_events,
     ) -> ToolResult:
         """The call's result; `output_bytes` caps its text below the executor's own limit.
 
@@ -48,15 +46,15 @@ class TurnLimits(Struct, frozen=True):
     observer: Observer = field(default_factory=Observer)
 
 
-class OutOfTokensError(ShepherdError):
+class OutOfTokensError(errors.ShepherdError):
     """No more may be generated; the turn ends after its finished rounds."""
 
 
 class TurnOutcome(Struct, frozen=True):
     """The end of a turn; `stats` has one entry per generation."""
 
-    finish_reason: FinishReason
-    stats: tuple[Stats, ...] = ()
+    finish_reason: events.FinishReason
+    stats: tuple[events.Stats, ...] = ()
 
 
 class TurnStream(Struct):
@@ -65,13 +63,13 @@ class TurnStream(Struct):
     Calls of `client_tools` are forwarded unchanged.
     """
 
-    callback: EventCallback
+    callback: events.EventCallback
     client_tools: Collection[str] = ()
     cancelled: bool = False
     _content: list[str] = field(default_factory=list[str])
     _reasoning: list[str] = field(default_factory=list[str])
 
-    def send(self, event: Event) -> bool:
+    def send(self, event: events.Event) -> bool:
         """Forward an event; False, and nothing is forwarded, after the callback returned False.
 
         A call of `use_tool` is forwarded as the call inside it.
@@ -79,11 +77,11 @@ class TurnStream(Struct):
         if self.cancelled:
             return False
         match event:
-            case ToolCall():
+            case messages.ToolCall():
                 event = open_call(event, self.client_tools)
-            case Thinking():
+            case events.Thinking():
                 self._reasoning.append(event.text)
-            case Text():
+            case events.Text():
                 self._content.append(event.text)
             case _:
                 pass
@@ -95,7 +93,7 @@ class TurnStream(Struct):
         self._content.clear()
         self._reasoning.clear()
 
-    def partial_message(self) -> Message | None:
+    def partial_message(self) -> messages.Message | None:
         """The message so far, None if nothing was generated."""
         content, reasoning = "".join(self._content), "".join(self._reasoning)
-        return Message.assistant(content, reasoning) if content or reasoning else None
+        return messages.Message.assistant(content, reasoning) if content or reasoning else None

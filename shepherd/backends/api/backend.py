@@ -7,16 +7,15 @@ from typing import Self
 import httpx
 from msgspec.structs import replace
 
+from shepherd import errors, events, messages
+from shepherd.backends.api import embedding, estimate, parameters
 from shepherd.backends.api.adaptation import Adaptation, adapt
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
 from shepherd.backends.api.answer import Answer, Reading
-from shepherd.backends.api.embedding import ApiEmbedder
-from shepherd.backends.api.estimate import TokenEstimator
 from shepherd.backends.api.http.client import ApiClient, ClientOptions, Contact, Endpoint
 from shepherd.backends.api.http.failures import Failure, refused, unreachable
 from shepherd.backends.api.http.retry import Gate
 from shepherd.backends.api.overflow import Overflow
-from shepherd.backends.api.parameters import without_refused
 from shepherd.backends.api.prompt import (
     NOTICE,
     ApiPrefilled,
@@ -31,9 +30,6 @@ from shepherd.backends.api.prompt import (
 from shepherd.backends.api.window import Window, ask_window
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.text_model import refuse_raw
-from shepherd.errors import ContextFullError, InvalidRequestError
-from shepherd.events import EventCallback, Notice, Stats, Topic
-from shepherd.messages import Message
 from shepherd.prices import Price, price_of
 from shepherd.session import Session
 
@@ -67,7 +63,7 @@ class ApiBackend(Backend):
         self.endpoint = endpoint
         self.adapter = adapter
         self.client = ApiClient(endpoint, adapter, options, http=client)
-        self.estimator = TokenEstimator()
+        self.estimator = estimate.TokenEstimator()
         self.window = Window(traits.context_size, traits.output_limit, window_source)
         self._traits = traits
         self._contact = Contact(self.client, adapter)
@@ -120,7 +116,7 @@ class ApiBackend(Backend):
             self.endpoint.label,
             vision=traits.vision,
             count_error=1.0 if self.estimator.error is None else self.estimator.error,
-            embedder=ApiEmbedder(self.client, api, traits.id) if api else None,
+            embedder=embedding.ApiEmbedder(self.client, api, traits.id) if api else None,
         )
 
     @property
@@ -135,14 +131,14 @@ class ApiBackend(Backend):
     async def reachable(self) -> bool:
         return self.alive and await self._contact.there()
 
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+    async def prefill_session(self, session: Session, callback: events.EventCallback) -> Prefilled:
         """Builds the request; raises InvalidRequestError for a feature that the API lacks."""
         refuse_raw(session, self._traits.id)
         prompt = self._prompt(session)
         return ApiPrefilled(prompt, self.estimator.estimate(prompt.counted))
 
     async def generate_from_prefilled(
-        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+        self, prefilled: Prefilled, callback: events.EventCallback, max_tokens: int = 0
     ) -> Generation:
         """Sends the request; an answer that is cut off ends as ERROR, with the text so far.
 
@@ -156,7 +152,7 @@ class ApiBackend(Backend):
             self._notice_tools(prefilled.prompt, gate)
             try:
                 return await self._answer(prefilled, gate, max_tokens)
-            except InvalidRequestError as error:
+            except errors.InvalidRequestError as error:
                 current = Adaptation(self.adapter, self._traits)
                 adaptation = adapt(error, prefilled.prompt, current)
                 if adaptation is None:
@@ -174,7 +170,7 @@ class ApiBackend(Backend):
             prefilled.prompt = replace(prompt, request=request)
         try:
             return await self._generate(prefilled, request, gate)
-        except ContextFullError as full:
+        except errors.ContextFullError as full:
             cause = full.__cause__
             overflow = cause.overflow if isinstance(cause, Failure) else None
             if overflow is None:
@@ -187,7 +183,7 @@ class ApiBackend(Backend):
         shorter = prompt.adapter.chat(prompt.sent, self._traits_for(prompt.sent), room)
         return await self._generate(prefilled, shorter, gate)
 
-    async def count_message_tokens(self, session: Session, message: Message) -> int:
+    async def count_message_tokens(self, session: Session, message: messages.Message) -> int:
         message = visible_message(message, self._traits, self.adapter.image_types)
         message = message_as_counted(message, self._traits)
         return self.estimator.estimate_message(message)
@@ -256,7 +252,7 @@ class ApiBackend(Backend):
             raise failure
         return target.words(error.body) or str(failure.error)
 
-    def _stats(self, prefilled: ApiPrefilled, answer: Answer, reading: Reading) -> Stats:
+    def _stats(self, prefilled: ApiPrefilled, answer: Answer, reading: Reading) -> events.Stats:
         """The measures, by the API's own count if there is one; the estimator learns from it."""
         usage = answer.usage
         if usage.prompt:
@@ -268,7 +264,7 @@ class ApiBackend(Backend):
         prefilled.cached_tokens = usage.cached or 0
         self.client.limiter.spent(completion)
         cached, price = prefilled.cached_tokens, self._traits.price
-        return Stats(
+        return events.Stats(
             prompt_tokens=prompt,
             cached_tokens=cached,
             completion_tokens=completion,
@@ -297,7 +293,7 @@ class ApiBackend(Backend):
         """
         check_new_images(session.messages, self._traits, self.adapter.image_types)
         session = self._visible(session)
-        sampling = without_refused(session.sampling, self._traits.refused)
+        sampling = parameters.without_refused(session.sampling, self._traits.refused)
         if sampling is not session.sampling:
             session = replace(session, sampling=sampling)
         sent, counted = as_sent(session, self._traits), as_counted(session, self._traits)
@@ -313,10 +309,10 @@ class ApiBackend(Backend):
     def _notice_tools(self, prompt: Prompt, gate: Gate) -> None:
         if prompt.prompted_tools and not self._noticed_tools:
             self._noticed_tools = True
-            gate(Notice(NOTICE.format(model=self._traits.id), Topic.NOTICE))
+            gate(events.Notice(NOTICE.format(model=self._traits.id), events.Topic.NOTICE))
 
     def _adopt(self, traits: ModelTraits, window: Window) -> None:
         if traits.id != self._traits.id:
-            self.estimator = TokenEstimator()
+            self.estimator = estimate.TokenEstimator()
         self.window = window
         self._traits = replace(traits, context_size=window.size, output_limit=window.output_limit)

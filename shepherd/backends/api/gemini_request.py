@@ -4,9 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from shepherd.backends.api import parameters
-from shepherd.backends.api.adapter import ModelTraits
-from shepherd.backends.api.history import Rules, Turn, normalise, turns
+from shepherd.backends.api import adapter, history, parameters
 from shepherd.errors import InvalidRequestError
 from shepherd.images import Image
 from shepherd.json_text import as_count, as_list, as_object, as_objects, as_text, as_texts
@@ -161,7 +159,7 @@ def _choices(values: list[Any], lost: set[str]) -> JsonObject:
     return {}
 
 
-RULES = Rules(user_first=True, user_last=True, tool_name=r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
+RULES = history.Rules(user_first=True, user_last=True, tool_name=r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 
 API_NAME = "gemini"
 """The name under which `Message.extra` and `ToolCall.extra` keep Gemini's data."""
@@ -180,10 +178,10 @@ def to_contents(messages: Sequence[Message], model: str) -> list[JsonObject]:
     """The contents of a normalised conversation, for this model."""
     calls = {call.id: call for message in messages for call in message.tool_calls}
     signed = wants_signatures(model)
-    return [_content(turn, calls, signed=signed) for turn in turns(messages)]
+    return [_content(turn, calls, signed=signed) for turn in history.turns(messages)]
 
 
-def _content(turn: Turn, calls: Mapping[str, ToolCall], *, signed: bool) -> JsonObject:
+def _content(turn: history.Turn, calls: Mapping[str, ToolCall], *, signed: bool) -> JsonObject:
     if turn.role is Role.ASSISTANT:
         parts = [p for message in turn.messages for p in _model_parts(message, signed=signed)]
         return {"role": "model", "parts": parts}
@@ -275,9 +273,9 @@ _SEEDS = 2**31  # the API's field is a signed 32-bit number
 _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
-def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObject:
+def chat_body(session: Session, model: adapter.ModelTraits, max_tokens: int) -> JsonObject:
     """The body; raises InvalidRequestError for a feature that Gemini lacks."""
-    conversation = normalise(session.system_message, session.messages, RULES)
+    conversation = history.normalise(session.system_message, session.messages, RULES)
     body: JsonObject = {"contents": to_contents(conversation.messages, model.id)}
     if conversation.system:
         body["systemInstruction"] = {"parts": [{"text": conversation.system}]}

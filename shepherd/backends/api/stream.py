@@ -7,9 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from shepherd.events import FinishReason
-from shepherd.messages import JsonObject
-from shepherd.sampling import TokenLogprob
+from shepherd import events, messages, sampling
 
 
 class Framing(StrEnum):
@@ -23,7 +21,7 @@ class Text(NamedTuple):
     """A piece of the answer; `logprobs` are those of its tokens, if they were requested."""
 
     text: str
-    logprobs: tuple[TokenLogprob, ...] = ()
+    logprobs: tuple[sampling.TokenLogprob, ...] = ()
 
 
 class Thinking(Struct, frozen=True):
@@ -43,14 +41,14 @@ class Call(NamedTuple):
     key: int | str
     id: str = ""
     name: str = ""
-    arguments: str | JsonObject = ""
-    extra: JsonObject | None = None
+    arguments: str | messages.JsonObject = ""
+    extra: messages.JsonObject | None = None
 
 
 class Extra(Struct, frozen=True):
     """Data that the API needs back unchanged with this message (see `Message.extra`)."""
 
-    value: JsonObject
+    value: messages.JsonObject
 
 
 class Usage(Struct, frozen=True):
@@ -70,7 +68,7 @@ class Stop(Struct, frozen=True):
     `stop_string` is the stop string that ended it, "" if the API does not say.
     """
 
-    reason: FinishReason
+    reason: events.FinishReason
     note: str = ""
     stop_string: str = ""
 
@@ -78,7 +76,7 @@ class Stop(Struct, frozen=True):
 class Error(Struct, frozen=True):
     """An error in the middle of a stream; `body` is the API's own error object, unchanged."""
 
-    body: JsonObject
+    body: messages.JsonObject
     status: int = 500
 
 
@@ -89,7 +87,7 @@ class Decoder(ABC):
     """Decodes one streamed answer; each request needs a new decoder."""
 
     @abstractmethod
-    def feed(self, name: str, data: JsonObject) -> Iterable[Delta]:
+    def feed(self, name: str, data: messages.JsonObject) -> Iterable[Delta]:
         """The deltas of one event; `name` is "" if the framing has no names.
 
         The decoder is lenient: unknown events and fields of a wrong type give no deltas. It never

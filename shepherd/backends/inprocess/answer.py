@@ -2,13 +2,11 @@
 
 from msgspec import Struct
 
+from shepherd import errors, messages, sampling
 from shepherd.backends.base import Generation
 from shepherd.backends.output.filter import OutputFilter, PlainOutput
 from shepherd.backends.output.text import ContentTokens
-from shepherd.errors import BackendError
 from shepherd.events import Event, EventCallback, FinishReason, Stats, Stop, TextEvent
-from shepherd.messages import Message
-from shepherd.sampling import TokenLogprob
 
 
 class Progress(Struct, frozen=True):
@@ -32,7 +30,7 @@ class Text(Struct, frozen=True):
     """
 
     text: str
-    logprob: TokenLogprob | None = None
+    logprob: sampling.TokenLogprob | None = None
 
 
 class Finished(Struct, frozen=True):
@@ -50,7 +48,7 @@ class Finished(Struct, frozen=True):
 class Failed(Struct, frozen=True):
     """The request ended with an error."""
 
-    error: BackendError
+    error: errors.BackendError
 
 
 Update = Progress | Ready | Text | Finished | Failed
@@ -68,7 +66,7 @@ class Answer:
         callback: EventCallback,
         *,
         cancelled: bool = False,
-        logprobs: list[TokenLogprob] | None = None,
+        logprobs: list[sampling.TokenLogprob] | None = None,
     ) -> None:
         """`logprobs` receives the log probabilities of content tokens before their events."""
         self._output = output
@@ -113,7 +111,7 @@ class Answer:
             self._send(call)
         if self.cancelled:
             reason = FinishReason.CANCELLED
-        message = Message.assistant(result.content, result.reasoning, result.tool_calls)
+        message = messages.Message.assistant(result.content, result.reasoning, result.tool_calls)
         logprobs = None if self._logprobs is None else tuple(self._logprobs)
         problems = result.problems
         return Generation(message, reason, stats, problems, logprobs, stop_string=stop_string)

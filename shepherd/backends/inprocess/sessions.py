@@ -5,10 +5,8 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from shepherd import errors, events, messages
 from shepherd.backends.inprocess.conversation import Conversation
-from shepherd.errors import ContextFullError, InvalidRequestError
-from shepherd.events import CallbackEvent
-from shepherd.messages import Role
 from shepherd.session import Session
 
 _MAX_SESSIONS = 1024
@@ -33,18 +31,18 @@ def check_continuable(session: Session) -> None:
     if not session.continues:
         return
     last = session.messages[-1] if session.messages else None
-    if last is None or last.role is not Role.ASSISTANT or last.tool_calls:
+    if last is None or last.role is not messages.Role.ASSISTANT or last.tool_calls:
         message = "Only a last message of the assistant without tool calls can be continued."
-        raise InvalidRequestError(message, "messages")
+        raise errors.InvalidRequestError(message, "messages")
 
 
-def continued_text(session: Session) -> CallbackEvent | None:
+def continued_text(session: Session) -> events.CallbackEvent | None:
     """The kind of text that the answer continues; None for a new answer."""
     if not session.continues:
         return None
     last = session.messages[-1]
     reasoning = last.reasoning and not last.content
-    return CallbackEvent.THINKING if reasoning else CallbackEvent.CONTENT
+    return events.CallbackEvent.THINKING if reasoning else events.CallbackEvent.CONTENT
 
 
 class SessionMemory:
@@ -89,10 +87,10 @@ def check_prompt_size(prompt: int, size: int) -> None:
     Raises InvalidRequestError if the prompt is empty.
     """
     if prompt == 0:
-        raise InvalidRequestError("The conversation is empty; there is nothing to answer.")
+        raise errors.InvalidRequestError("The conversation is empty; there is nothing to answer.")
     if prompt + 1 > size:
         reserve = max(1, min(size // RESERVE_DIVISOR, MAX_RESERVE))
-        raise ContextFullError(
+        raise errors.ContextFullError(
             f"request ({prompt} tokens) exceeds the available context size ({size} tokens)",
             prompt - (size - reserve),
             prompt,

@@ -14,11 +14,9 @@ from shepherd.backends.base import Concurrency
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache, cache_capacity, open_disk_cache
 from shepherd.backends.llamacpp.cache.sequence import HostCache
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
+from shepherd.backends.llamacpp.native import devices, fitting, gguf
 from shepherd.backends.llamacpp.native.batch import Span
 from shepherd.backends.llamacpp.native.context import NativeContext
-from shepherd.backends.llamacpp.native.devices import has_gpu
-from shepherd.backends.llamacpp.native.fitting import Fit, fit_model, load_fitted
-from shepherd.backends.llamacpp.native.gguf import check_model_file
 from shepherd.backends.llamacpp.native.model import NativeAdapters, NativeModel, configured_adapters
 from shepherd.backends.llamacpp.native.params import (
     ROWS,
@@ -73,11 +71,11 @@ class Engine(Struct, eq=False):
 
         Raises ModelLoadError, or ConfigError for a bad variable.
         """
-        header = check_model_file(path)
+        header = gguf.check_model_file(path)
         _import_what_answers_need(path)
         choice = choose_projector(path, header, settings)
         workers = open_workers(settings)
-        fit = fit_model(
+        fit = fitting.fit_model(
             header,
             settings,
             sequences=parallel.initial,
@@ -85,12 +83,12 @@ class Engine(Struct, eq=False):
             devices=None if workers is None else workers.devices,
         )
 
-        def load(fit: Fit) -> "Engine":
+        def load(fit: fitting.Fit) -> "Engine":
             return cls._load(
                 _Order(path, fit.applied(settings), parallel, post, cache, workers, choice)
             )
 
-        engine, engine_fit = load_fitted(fit, load)
+        engine, engine_fit = fitting.load_fitted(fit, load)
         engine.fit_notice = engine_fit.notice
         return engine
 
@@ -309,7 +307,7 @@ def choose_rows(agree: Callable[[int, int], bool]) -> int:
 
     `agree(rows, tokens)` computes so many tokens at once and in parts of at least `rows`.
     """
-    is_other_device = has_gpu() or sys.platform == "darwin"
+    is_other_device = devices.has_gpu() or sys.platform == "darwin"
     for rows in ROWS:
         tokens = _GROUPS * rows
         if is_other_device:

@@ -6,10 +6,8 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from shepherd.backends.output import xml
+from shepherd.backends.output import markers, repair, xml
 from shepherd.backends.output.catalog import ParsedCall, ToolCatalog
-from shepherd.backends.output.markers import MarkerSet
-from shepherd.backends.output.repair import JsonScanner, Stop, read_json
 from shepherd.messages import JsonObject
 
 _XTML_BEGIN = "<|open|>call tool="
@@ -57,9 +55,9 @@ _NAME_STARTS = (
 
 
 @lru_cache(maxsize=16)
-def body_starts(names: tuple[str, ...]) -> MarkerSet:
+def body_starts(names: tuple[str, ...]) -> markers.MarkerSet:
     """The possible beginnings of a body that is not JSON."""
-    return MarkerSet.of(*_STARTS, *(s.format(n) for s in _NAME_STARTS for n in names))
+    return markers.MarkerSet.of(*_STARTS, *(s.format(n) for s in _NAME_STARTS for n in names))
 
 
 def parse_body(body: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | None:
@@ -174,8 +172,8 @@ def _arguments_end(body: str, pos: int) -> int | None:
     """The end of the JSON object at `pos`; `pos` itself without one, None if it is incomplete."""
     if not body.startswith("{", pos):
         return pos
-    stop, end = JsonScanner().scan_to_end(body, pos)
-    return end if stop is Stop.CLOSED else None
+    stop, end = repair.JsonScanner().scan_to_end(body, pos)
+    return end if stop is repair.Stop.CLOSED else None
 
 
 def _xtml(body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
@@ -222,7 +220,7 @@ def _typed(text: str, kind: str) -> object:
     if kind == "string":
         return text
     try:
-        return read_json(text)
+        return repair.read_json(text)
     except ValueError:
         return text
 

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from shepherd.backends.output.bodies import parse_body
+from shepherd.backends.output import bodies, markers, xml
 from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, problem_of
-from shepherd.backends.output.markers import MarkerSet
-from shepherd.backends.output.xml import FUNCTION, Scope, child_starts, parse_element
 
 _MAX_HEAD = 256
 
@@ -76,14 +74,14 @@ class ClosingReader(CallReader):
 
     def __init__(self, catalog: ToolCatalog, closing: str, starts: Iterable[str] = ()) -> None:
         super().__init__(catalog)
-        self._closing = MarkerSet.of(closing)
-        self._starts = MarkerSet.of(closing, *starts)
+        self._closing = markers.MarkerSet.of(closing)
+        self._starts = markers.MarkerSet.of(closing, *starts)
         self._started = False
         self._has_new_tags = True
         """Whether a tag of another kind was read since the last attempt to parse."""
 
     @abstractmethod
-    def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
+    def _parse(self, scope: xml.Scope) -> tuple[ParsedCall, ...] | None:
         """The calls in the text so far; empty if there are none, None if more text is needed."""
 
     def _problem(self) -> str:
@@ -105,7 +103,7 @@ class ClosingReader(CallReader):
         self._use(len(self._pending))
         if truncated or not self._started:
             return self._reject()
-        calls = self._parse(Scope(final=True))
+        calls = self._parse(xml.Scope(final=True))
         return self._accept(calls) if calls else self._reject(self._problem())
 
     def _search(self) -> Verdict | None:
@@ -129,7 +127,7 @@ class ClosingReader(CallReader):
         """Parse up to a closing tag that ends at `end`; None if the tag is inside of a value."""
         self._use(end)
         # else many closing tags in one value would make the work quadratic
-        calls = self._parse(Scope()) if self._has_new_tags else None
+        calls = self._parse(xml.Scope()) if self._has_new_tags else None
         self._has_new_tags = False
         if calls is None:
             return None
@@ -141,7 +139,7 @@ class ElementReader(ClosingReader):
 
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
         tool = catalog.known(marker[1:]) or ""
-        starts = child_starts("", catalog.argument_names(tool))
+        starts = xml.child_starts("", catalog.argument_names(tool))
         super().__init__(catalog, f"</{marker[1:]}>", starts)
         self._marker = marker
         self._quote = ""
@@ -179,13 +177,13 @@ class ElementReader(ClosingReader):
     def _opened(self, end: int) -> Verdict | None:
         self._use(end)
         self._in_tag = False
-        calls = self._parse(Scope())
+        calls = self._parse(xml.Scope())
         if calls is None:
             return super().feed("")
         return self._accept(calls) if calls else self._reject()
 
-    def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
-        element = parse_element(self._marker + self._read, self._catalog, scope)
+    def _parse(self, scope: xml.Scope) -> tuple[ParsedCall, ...] | None:
+        element = xml.parse_element(self._marker + self._read, self._catalog, scope)
         return None if element is None else element.calls
 
 
@@ -193,15 +191,15 @@ class FunctionReader(ClosingReader):
     """Reads after `<function=name>` or `<invoke name="name">` without an outer tag."""
 
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
-        match = FUNCTION.fullmatch(marker)
+        match = xml.FUNCTION.fullmatch(marker)
         tag, name = (match["tag"], match["name"]) if match else ("function", "")
         prefix = tag.removesuffix("function").removesuffix("invoke")
         keys = catalog.argument_names(catalog.known(name) or name)
-        super().__init__(catalog, f"</{tag}>", child_starts(prefix, keys))
+        super().__init__(catalog, f"</{tag}>", xml.child_starts(prefix, keys))
         self._marker = marker
 
-    def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
-        return parse_body(self._marker + self._read, self._catalog, scope)
+    def _parse(self, scope: xml.Scope) -> tuple[ParsedCall, ...] | None:
+        return bodies.parse_body(self._marker + self._read, self._catalog, scope)
 
     def _problem(self) -> str:
         return problem_of(self._marker + self._read, self._catalog)

@@ -3,12 +3,9 @@
 import re
 from enum import Enum, auto
 
-from shepherd.backends.output.bodies import CALL_TOKENS, body_starts, parse_body
+from shepherd.backends.output import bodies, repair, style, xml
 from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, problem_of
 from shepherd.backends.output.reader import ClosingReader, Verdict
-from shepherd.backends.output.repair import JsonScanner, Stop
-from shepherd.backends.output.style import CallFormat
-from shepherd.backends.output.xml import Scope
 
 _WRAPPERS = {
     "<tool_call>": "</tool_call>",
@@ -39,11 +36,11 @@ _SECTIONS = {
     "<｜tool▁calls▁begin｜>": "<｜tool▁calls▁end｜>",
     "<｜tool_calls_begin｜>": "<｜tool_calls_end｜>",
     "<|tool_calls_section_begin|>": "<|tool_calls_section_end|>",
-} | {tokens.begin: tokens.end for tokens in CALL_TOKENS}
+} | {tokens.begin: tokens.end for tokens in bodies.CALL_TOKENS}
 TAGS = {
-    CallFormat.TAGGED: _WRAPPERS,
-    CallFormat.PREFIXED: _PREFIXES,
-    CallFormat.SECTION: _SECTIONS,
+    style.CallFormat.TAGGED: _WRAPPERS,
+    style.CallFormat.PREFIXED: _PREFIXES,
+    style.CallFormat.SECTION: _SECTIONS,
 }
 CLOSINGS = _WRAPPERS | _PREFIXES | _SECTIONS
 """The closing tag of each opening tag, by format and of all formats."""
@@ -52,7 +49,7 @@ _BLANK = re.compile(r"\s*(?:`{3,}(?:json|xml|tool_call)?[ \t]*\n\s*)?")
 _TAIL = re.compile(r"[\s}\];,`]*")
 _NAME_END = re.compile(r"(?::\d*|\.\w*)?\s*(?:[<({`]|\Z)")
 _MAX_HEAD = 256
-_CLOSED = Scope(closed=True)
+_CLOSED = xml.Scope(closed=True)
 
 
 class _State(Enum):
@@ -73,7 +70,7 @@ class TaggedReader(ClosingReader):
         self._tag = CLOSINGS[marker]
         super().__init__(catalog, self._tag)
         self._state = _State.HEAD
-        self._scanner = JsonScanner()
+        self._scanner = repair.JsonScanner()
         self._scanned = 0  # the length of the pending text that the JSON scanner has read
         self._value_start = 0  # the number of parts before the current JSON value
         self._calls: tuple[ParsedCall, ...] = ()
@@ -106,18 +103,18 @@ class TaggedReader(ClosingReader):
         # the string was never closed: the call ends at the closing tag inside of it
         self._use(len(self._pending))
         text, (start, end) = self._read, self._tag_in_string
-        calls = parse_body(text[:start], self._catalog, Scope(final=True)) or ()
+        calls = bodies.parse_body(text[:start], self._catalog, xml.Scope(final=True)) or ()
         return Verdict(text[:end], calls, text[end:])
 
     @property
     def _value(self) -> str:
         return "".join(self._parts[self._value_start :])
 
-    def _parse(self, scope: Scope) -> tuple[ParsedCall, ...] | None:
+    def _parse(self, scope: xml.Scope) -> tuple[ParsedCall, ...] | None:
         if scope.final:
-            calls = parse_body(self._value, self._catalog, scope)
+            calls = bodies.parse_body(self._value, self._catalog, scope)
         else:
-            calls = parse_body(self._value.removesuffix(self._tag), self._catalog, _CLOSED)
+            calls = bodies.parse_body(self._value.removesuffix(self._tag), self._catalog, _CLOSED)
         return calls and (*self._calls, *calls)
 
     def _problem(self) -> str:
@@ -135,7 +132,7 @@ class TaggedReader(ClosingReader):
         if head[0] in "{[":
             self._start_json(start)
             return True
-        hit = body_starts(self._catalog.names).at(head, 0)
+        hit = bodies.body_starts(self._catalog.names).at(head, 0)
         if hit is None:
             return self._reject()
         if hit.marker is None:
@@ -154,7 +151,7 @@ class TaggedReader(ClosingReader):
         self._use(at)
         self._started = True
         self._state = _State.JSON
-        self._scanner = JsonScanner()
+        self._scanner = repair.JsonScanner()
         self._scanned = 0
         self._value_start = len(self._parts)
 
@@ -163,19 +160,19 @@ class TaggedReader(ClosingReader):
         stop, at = self._scanner.scan(self._pending, self._scanned)
         self._scanned = 0
         match stop:
-            case Stop.MORE:
+            case repair.Stop.MORE:
                 self._use(at)
                 return False
-            case Stop.TOO_DEEP:
+            case repair.Stop.TOO_DEEP:
                 self._state = _State.RAW
-            case Stop.CLOSED:
+            case repair.Stop.CLOSED:
                 self._use(at)
-                calls = parse_body(self._value, self._catalog, _CLOSED) or ()
+                calls = bodies.parse_body(self._value, self._catalog, _CLOSED) or ()
                 self._calls += calls
                 self._state = _State.TAIL if calls else _State.RAW
-            case Stop.ANGLE:
+            case repair.Stop.ANGLE:
                 return self._angle(at)
-            case Stop.KEY | Stop.VALUE:
+            case repair.Stop.KEY | repair.Stop.VALUE:
                 self._scanned = at
         return True
 

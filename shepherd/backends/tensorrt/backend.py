@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from shepherd import errors, events, messages
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.inprocess.answer import Answer
 from shepherd.backends.inprocess.prompt import Prompt, PromptBuilder
@@ -28,9 +29,6 @@ from shepherd.backends.text_model import refuse_raw
 from shepherd.backends.vision import refuse_images
 from shepherd.config.provider import Provider
 from shepherd.config.settings import Config
-from shepherd.errors import ConfigError
-from shepherd.events import EventCallback, Notice, Topic
-from shepherd.messages import Message
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling
 from shepherd.session import Session
 
@@ -97,7 +95,7 @@ class TensorRtBackend(Backend):
     def alive(self) -> bool:
         return not self._text.closed and self._engine.alive
 
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+    async def prefill_session(self, session: Session, callback: events.EventCallback) -> Prefilled:
         """The prompt is built and counted; the engine reads it together with the first token."""
         refuse_images(session.messages, self._name)
         refuse_raw(session, self._name)
@@ -111,12 +109,12 @@ class TensorRtBackend(Backend):
         request = TokenRequest(prompt.tokens, parameters, guided)
         handle = TokenPrefilled(Request(prompt, sampling, list(session.callable_tools), request))
         if prompt.warning and self._sessions.is_first_warning(session):
-            goes_on = callback(Notice(prompt.warning, Topic.WARNING))
+            goes_on = callback(events.Notice(prompt.warning, events.Topic.WARNING))
             handle.cancelled = not goes_on
         return handle
 
     async def generate_from_prefilled(
-        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+        self, prefilled: Prefilled, callback: events.EventCallback, max_tokens: int = 0
     ) -> Generation:
         if not isinstance(prefilled, TokenPrefilled):
             raise TypeError("the handle belongs to another backend")
@@ -136,7 +134,7 @@ class TensorRtBackend(Backend):
             self._remember(request.prompt, generating, answer)
         return answer.complete(generating.stats)
 
-    async def count_message_tokens(self, session: Session, message: Message) -> int:
+    async def count_message_tokens(self, session: Session, message: messages.Message) -> int:
         return await self._text.run(self._prompts.count_message, message)
 
     async def count_session_tokens(self, session: Session) -> int:
@@ -187,7 +185,7 @@ async def open_tensorrt(
 def engine_settings(provider: Provider) -> EngineSettings:
     """The settings for loading the provider's model; raises ConfigError without a model."""
     if not provider.model:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{provider.name}: TensorRT-LLM in this process needs a model, a directory or a name "
             f"on the hub: `shepherd provider set {provider.name} model …`; or give the address of "
             "`trtllm-serve` as base-url."
@@ -208,7 +206,7 @@ def engine_settings(provider: Provider) -> EngineSettings:
 
 def _check_context(provider: Provider, facts: ModelFacts) -> None:
     if not (provider.context_size or facts.context_size):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{provider.name}: the model does not say how large its context is; set it with "
             f"`shepherd provider set {provider.name} context-size TOKENS`."
         )

@@ -9,22 +9,20 @@ from typing import Any
 
 from msgspec import Struct
 
+from shepherd import errors, events, messages
 from shepherd.backends.inprocess.answer import Answer, Finished, Text, Update
 from shepherd.backends.inprocess.prompt import Prompt
 from shepherd.backends.inprocess.special import Vocabulary
 from shepherd.backends.output.markers import StopMatcher
 from shepherd.backends.tensorrt.engine import Step, TokenRequest, TokenStream
-from shepherd.errors import BackendError, InvalidRequestError
-from shepherd.events import FinishReason, Stats
-from shepherd.messages import ToolSpec
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, TokenLogprob, TokenProbability
 from shepherd.session import OutputFormat, Session
 
 _REASONS = {
-    "stop": FinishReason.STOP,
-    "length": FinishReason.LENGTH,
-    "timeout": FinishReason.LENGTH,
-    "cancelled": FinishReason.CANCELLED,
+    "stop": events.FinishReason.STOP,
+    "length": events.FinishReason.LENGTH,
+    "timeout": events.FinishReason.LENGTH,
+    "cancelled": events.FinishReason.CANCELLED,
 }
 
 
@@ -33,7 +31,7 @@ class Request(Struct, frozen=True):
 
     prompt: Prompt
     sampling: Sampling
-    tools: list[ToolSpec]
+    tools: list[messages.ToolSpec]
     generation: TokenRequest
 
 
@@ -51,7 +49,7 @@ class Generating:
         self._top = sampling.logprobs
         self._stop = StopMatcher(sampling.stop or ())
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._reason: FinishReason | None = None
+        self._reason: events.FinishReason | None = None
         self._began = perf_counter()
         self._first = 0.0  # the time of the first token
 
@@ -63,14 +61,14 @@ class Generating:
                 if answer.cancelled or self._reason is not None:
                     break
         if not answer.cancelled and self._reason is None:
-            raise BackendError("TensorRT-LLM ended the answer without saying why.")
+            raise errors.BackendError("TensorRT-LLM ended the answer without saying why.")
 
     @property
-    def stats(self) -> Stats:
+    def stats(self) -> events.Stats:
         """The measurements so far; the time before the first token counts as reading the prompt."""
         now = perf_counter()
         first = self._first or now  # 0.0: no token has come yet
-        return Stats(
+        return events.Stats(
             prompt_tokens=self._prompt,
             cached_tokens=min(self.cached, self._prompt),
             completion_tokens=len(self.tokens),
@@ -87,15 +85,15 @@ class Generating:
         updates: list[Update] = []
         for place, token in enumerate(step.tokens):
             if token in self._ends:
-                self._reason = FinishReason.STOP
+                self._reason = events.FinishReason.STOP
                 break
             self.tokens.append(token)
             updates += self._text_updates(token, step.logprobs, place)
             if self._stop.hit is not None:
-                self._reason = FinishReason.STOP
+                self._reason = events.FinishReason.STOP
                 break
         if self._reason is None and step.finish:
-            self._reason = _REASONS.get(step.finish, FinishReason.STOP)
+            self._reason = _REASONS.get(step.finish, events.FinishReason.STOP)
         return updates if self._reason is None else [*updates, *self._last(self._reason)]
 
     def _text_updates(
@@ -113,7 +111,7 @@ class Generating:
         top = tuple(TokenProbability(self._vocab.piece(number), chance) for number, chance in best)
         return [Text(text, TokenLogprob(piece, known.get(token, 0.0), top))]
 
-    def _last(self, reason: FinishReason) -> list[Update]:
+    def _last(self, reason: events.FinishReason) -> list[Update]:
         rest = ""
         if self._stop.hit is None:
             rest = self._stop.feed(self._decoder.decode(b"", final=True)) + self._stop.finish()
@@ -173,7 +171,7 @@ def guide(session: Session, *, guides: bool) -> Mapping[str, Any] | None:
     Raises InvalidRequestError for a format that can't be enforced.
     """
     if session.tool_choice is not None:
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             "tool_choice: TensorRT-LLM in this process can't be made to call a tool; leave the "
             "choice to the model.",
             "tool_choice",
@@ -182,7 +180,7 @@ def guide(session: Session, *, guides: bool) -> Mapping[str, Any] | None:
     if output_format is None:
         return None
     if not guides:
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             "response_format: guided decoding is off for this provider; set its guided-decoding "
             "to xgrammar.",
             "response_format",
@@ -218,5 +216,5 @@ def _refuse(sampling: Sampling, unsupported: Mapping[str, str]) -> None:
             raise _refusal(name, reason)
 
 
-def _refusal(name: str, reason: str) -> InvalidRequestError:
-    return InvalidRequestError(f"{name}: {reason}.", name)
+def _refusal(name: str, reason: str) -> errors.InvalidRequestError:
+    return errors.InvalidRequestError(f"{name}: {reason}.", name)

@@ -12,6 +12,7 @@ from acp.interfaces import Client
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from shepherd import errors, events, messages
 from shepherd.backends.base import Backend
 from shepherd.cli.acp.approvals import EditorApprover, EditorStep
 from shepherd.cli.acp.updates import SessionUpdates
@@ -20,11 +21,8 @@ from shepherd.config.section import ApproveMode
 from shepherd.conversation.commands.present import MODE_TEXT
 from shepherd.conversation.commands.table import COMMANDS, find_command, output_of
 from shepherd.conversation.conversation import Conversation
-from shepherd.errors import ImageError, ToolError
-from shepherd.events import FinishReason
 from shepherd.images import Image, check_count, decode_image
 from shepherd.knowledge.commands import INIT, INIT_SUMMARY
-from shepherd.messages import Message
 from shepherd.tools.base import FileChange
 from shepherd.tools.consent import parse_arguments
 from shepherd.tools.files.read import ReadImage
@@ -81,14 +79,14 @@ def read_blocks(blocks: Sequence[Block], cwd: Path) -> Prompt:
         raise invalid("The prompt is empty.")
     try:
         check_count(prompt.images)
-    except ImageError as error:
+    except errors.ImageError as error:
         raise invalid(str(error)) from error
     return prompt
 
 
 async def build_message(
     prompt: Prompt, conversation: Conversation, approver: Approver, backend: Backend
-) -> Message:
+) -> messages.Message:
     """The message to send; mentioned files are read under the rules of the tools.
 
     Raises RequestError for a file that can't be read, and for an image that nothing can see.
@@ -104,14 +102,14 @@ async def build_message(
     if images and backend.info.vision is False:
         raise invalid(f"The model {backend.info.id} can't see images.")
     text = "\n\n".join(part for part in (attached.prompt, *prompt.attached) if part)
-    return Message.user(text, images)
+    return messages.Message.user(text, images)
 
 
 def _image(data: str, uri: str) -> Image:
     path = file_path(uri)
     try:
         return decode_image(data, uri if path is None else path.name)
-    except ImageError as error:
+    except errors.ImageError as error:
         raise invalid(str(error)) from error
 
 
@@ -153,10 +151,10 @@ def _relative(path: Path, cwd: Path) -> str:
     return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
 
 
-_STOP_REASONS: dict[FinishReason, schema.StopReason] = {
-    FinishReason.LENGTH: "max_tokens",
-    FinishReason.CANCELLED: "cancelled",
-    FinishReason.ERROR: "max_turn_requests",
+_STOP_REASONS: dict[events.FinishReason, schema.StopReason] = {
+    events.FinishReason.LENGTH: "max_tokens",
+    events.FinishReason.CANCELLED: "cancelled",
+    events.FinishReason.ERROR: "max_turn_requests",
 }
 
 
@@ -225,7 +223,7 @@ class EditorSession:
         try:
             arguments = parse_arguments(tool, request.call)
             return await asyncio.to_thread(tool.change, arguments, context)
-        except (ToolError, OSError):
+        except (errors.ToolError, OSError):
             return None
 
     @property
@@ -283,7 +281,7 @@ class EditorSession:
             updates.receive,
             conversation.limits,
         )
-        if outcome.finish_reason is FinishReason.ERROR:
+        if outcome.finish_reason is events.FinishReason.ERROR:
             updates.answer(f"\n\n{updates.problem}")
         return schema.PromptResponse(
             stop_reason=_STOP_REASONS.get(outcome.finish_reason, "end_turn"), usage=_usage(outcome)

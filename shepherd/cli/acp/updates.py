@@ -7,12 +7,10 @@ from acp import helpers, schema
 from acp.utils import serialize_params
 from msgspec import Struct, field
 
-from shepherd import events
+from shepherd import errors, events, messages
 from shepherd.cli.render.tool_view import argument_summary
-from shepherd.errors import ToolError
 from shepherd.events import Topic
 from shepherd.json_text import is_finite
-from shepherd.messages import INTERRUPTED, JsonObject, ToolCall
 from shepherd.tools.base import FileChange
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.registry import traits_of
@@ -45,7 +43,7 @@ class SessionUpdates(Struct):
 
     session_id: str
     cwd: Path
-    post: Callable[[JsonObject], None]
+    post: Callable[[messages.JsonObject], None]
     problem: str = ""
     _cost: schema.Cost | None = None
     _started: int = 0
@@ -64,7 +62,7 @@ class SessionUpdates(Struct):
                 self.answer(event.text)
             case events.Thinking():
                 self.thought(event.text)
-            case ToolCall():
+            case messages.ToolCall():
                 self.call_started(event)
             case events.ToolResult():
                 self.call_ended(event.id, event.text)
@@ -96,7 +94,7 @@ class SessionUpdates(Struct):
         """Send a sentence for the user, which is not part of the answer."""
         self.thought(f"\n{text}\n")
 
-    def call_started(self, call: ToolCall) -> None:
+    def call_started(self, call: messages.ToolCall) -> None:
         """Show a call that the model made."""
         self._started += 1
         key = f"call-{self._started}"
@@ -112,19 +110,19 @@ class SessionUpdates(Struct):
             )
         )
 
-    def shows(self, call: ToolCall) -> bool:
+    def shows(self, call: messages.ToolCall) -> bool:
         """Whether this call is shown and has no result; a call of a sub-agent is not shown."""
         # a sub-agent's model may repeat the id of the call that runs it
         open_call = self._open_calls.get(call.id)
         return open_call is not None and open_call.name == call.name
 
-    def call_key(self, call: ToolCall) -> str:
+    def call_key(self, call: messages.ToolCall) -> str:
         """The id of a call for the editor; shows the call if it is not shown."""
         if not self.shows(call):
             self.call_started(call)
         return self._open_calls[call.id].key
 
-    def call_runs(self, call: ToolCall, change: list[CallContent]) -> None:
+    def call_runs(self, call: messages.ToolCall, change: list[CallContent]) -> None:
         """Show that a call runs, with its change."""
         key = self.call_key(call)
         self._open_calls[call.id].change = change
@@ -147,7 +145,7 @@ class SessionUpdates(Struct):
     def end_turn(self) -> None:
         """End the calls that have no result."""
         for call_id in list(self._open_calls):
-            self.call_ended(call_id, INTERRUPTED)
+            self.call_ended(call_id, messages.INTERRUPTED)
 
     def _notice(self, notice: events.Notice) -> None:
         match notice.topic:
@@ -197,27 +195,27 @@ MAX_DIFF_CHARACTERS = 2_000_000
 """Both texts of a change together; a longer one is shown as text, because editors become slow."""
 
 
-def call_title(call: ToolCall) -> str:
+def call_title(call: messages.ToolCall) -> str:
     """`Read `notes.txt``: what the model chose is in a code span, because titles are Markdown."""
     subject = argument_summary(call.arguments)
     head = traits_of(call.name).verb or one_line_span(call.name)
     return f"{head} {one_line_span(subject)}" if subject else head
 
 
-def call_locations(call: ToolCall, cwd: Path) -> list[schema.ToolCallLocation]:
+def call_locations(call: messages.ToolCall, cwd: Path) -> list[schema.ToolCallLocation]:
     """The file that the arguments name, and its line."""
     path, line = call.arguments.get("path"), call.arguments.get("offset")
     if not isinstance(path, str) or traits_of(call.name).kind == "other":
         return []
     try:
         resolved = resolve_path(path, cwd)
-    except ToolError:
+    except errors.ToolError:
         return []
     is_line = isinstance(line, int) and not isinstance(line, bool) and line > 0
     return [schema.ToolCallLocation(path=valid_text(str(resolved)), line=line if is_line else None)]
 
 
-def raw_input(call: ToolCall) -> object:
+def raw_input(call: messages.ToolCall) -> object:
     """The arguments, as text if JSON can't hold them."""
     return call.arguments if is_finite(call.arguments) else call.arguments_json
 

@@ -7,6 +7,7 @@ answered in order; all other inputs act at once.
 import asyncio
 import sys
 
+from shepherd import errors, events, messages
 from shepherd.cli.batch import protocol
 from shepherd.cli.batch.oneshot import Denials, exit_code, question_command
 from shepherd.cli.terminal.lines import read_lines
@@ -19,9 +20,6 @@ from shepherd.conversation.commands.table import (
 )
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.own_commands import INTERRUPTED
-from shepherd.errors import ShepherdError
-from shepherd.events import FinishReason, Topic
-from shepherd.messages import Message
 from shepherd.tasks import end_tasks
 from shepherd.turn import run_turn
 
@@ -39,14 +37,14 @@ async def run_json_lines(conversation: Conversation, prompt: str | None = None) 
     answers = _Answers(conversation, writer)
     try:
         await conversation.backend()
-    except ShepherdError as error:
+    except errors.ShepherdError as error:
         writer.error(type(error).__name__, str(error))
         raise
     command = question_command(conversation, prompt) if prompt is not None else None
     if command is not None:
         return 0 if await answers.command(*command) else 1
     if prompt is not None:
-        return exit_code(await answers.turn(Message.user(prompt)), answers.denials.count)
+        return exit_code(await answers.turn(messages.Message.user(prompt)), answers.denials.count)
     await answers.run()
     return 0
 
@@ -60,8 +58,8 @@ class _Answers:
         self._writer = writer
         self._approver = protocol.JsonApprover(writer.write)
         self._tools = conversation.tool_runner(self._approver).observed_by(self.denials)
-        self._waiting = asyncio.Queue[Message | protocol.CommandInput | None]()
-        self._running_turn: asyncio.Task[FinishReason] | None = None
+        self._waiting = asyncio.Queue[messages.Message | protocol.CommandInput | None]()
+        self._running_turn: asyncio.Task[events.FinishReason] | None = None
         self._own_command: asyncio.Task[str] | None = None
         self._interrupted = False
         """Whether the program ended the running turn, so that its cancelling ends nothing else."""
@@ -82,9 +80,9 @@ class _Answers:
         finally:
             reader.cancel()
 
-    async def turn(self, prompt: Message) -> FinishReason:
+    async def turn(self, prompt: messages.Message) -> events.FinishReason:
         """Answer one prompt; raises BrokenPipeError if stdout is closed."""
-        reason = FinishReason.CANCELLED
+        reason = events.FinishReason.CANCELLED
         self._interrupted, self.denials.count = False, 0
         self._running_turn = asyncio.create_task(self._answer(prompt))
         try:
@@ -99,13 +97,13 @@ class _Answers:
             raise BrokenPipeError
         return reason
 
-    async def _answer(self, prompt: Message) -> FinishReason:
+    async def _answer(self, prompt: messages.Message) -> events.FinishReason:
         conversation = self._conversation
         try:
             backend, message = await conversation.prepare(prompt)
-        except ShepherdError as error:
+        except errors.ShepherdError as error:
             self._writer.error(type(error).__name__, str(error))
-            return FinishReason.ERROR
+            return events.FinishReason.ERROR
         try:
             outcome = await run_turn(
                 conversation.session,
@@ -115,15 +113,15 @@ class _Answers:
                 self._writer.receive,
                 conversation.limits,
             )
-        except ShepherdError:
-            return FinishReason.ERROR  # the ERROR event has reported it
+        except errors.ShepherdError:
+            return events.FinishReason.ERROR  # the ERROR event has reported it
         return outcome.finish_reason
 
     async def _named_command(self, text: str) -> None:
         """Run the command of a line such as `/compact`; an unknown one gets an `error` object."""
         try:
             command, argument = named_command(text)
-        except ShepherdError as error:
+        except errors.ShepherdError as error:
             self._writer.error(type(error).__name__, str(error))
         else:
             await self.command(command, argument)
@@ -132,7 +130,7 @@ class _Answers:
         """Run a command; False after an `error` object if it can't be done."""
         try:
             output = await self._output(command, argument)
-        except ShepherdError as error:
+        except errors.ShepherdError as error:
             self._writer.error(type(error).__name__, str(error))
             return False
         self._writer.write({"type": "command_result", "command": command.name, "content": output})
@@ -186,7 +184,7 @@ class _Answers:
                 self._interrupt()
             case protocol.ModeInput(mode):
                 problem = await set_mode(self._conversation, mode)
-                self._writer.system(Topic.MODE, mode.value)
+                self._writer.system(events.Topic.MODE, mode.value)
                 if problem:
                     self._writer.notice(problem)
             case protocol.ApprovalsInput(ask):

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from msgspec import Struct, field
 
-from shepherd import events
+from shepherd import errors, events, messages, validation
 from shepherd.cli.approval.plain_question import choose_approver
 from shepherd.cli.terminal.sanitize import one_line, sanitize, sanitize_chunk
 from shepherd.config.section import ApproveMode
@@ -22,15 +22,12 @@ from shepherd.conversation.commands.table import (
     output_of,
 )
 from shepherd.conversation.conversation import Conversation
-from shepherd.errors import ShepherdError, UsageError
 from shepherd.knowledge.commands import parse_line
-from shepherd.messages import Message, ToolCall
 from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.plan import ASCII_SIGNS, PLAN_TOOLS
 from shepherd.turn import run_turn
-from shepherd.validation import nearest
 
 CUT = "The answer was cut: it reached the limit of tokens."
 DENIED_RESULT = "Error: denied"
@@ -106,7 +103,7 @@ class PlainOutput(Struct):
                 self._err.write(sanitize_chunk(event.text))
             case events.Stop():
                 self._end_generation(event.reason)
-            case ToolCall() if event.name not in PLAN_TOOLS:
+            case messages.ToolCall() if event.name not in PLAN_TOOLS:
                 self.note(f"→ {event.name} {one_line(event.arguments_json, LINE_WIDTH)}")
             case events.ToolResult():
                 self.denied += 1 if event.text.startswith(DENIED_RESULT) else 0
@@ -210,7 +207,7 @@ def with_context(prompt: str, context: str) -> str:
     return "\n\n".join(part for part in (prompt, context) if part)
 
 
-async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
+async def run_oneshot(conversation: Conversation, prompt: str | messages.Message) -> int:
     """Answer `prompt` and return the exit code.
 
     Raises ShepherdError if the backend can't be loaded or a custom command can't be done, and
@@ -229,7 +226,7 @@ async def run_oneshot(conversation: Conversation, prompt: str | Message) -> int:
         outcome = await run_turn(
             conversation.session, message, backend, tools, output.receive, conversation.limits
         )
-    except ShepherdError:
+    except errors.ShepherdError:
         return 1  # the ERROR event has reported it
     finally:
         output.finish()
@@ -280,11 +277,11 @@ def question_command(
     if line[0] in TERMINAL_COMMANDS:
         other = TERMINAL_COMMANDS[line[0]]
         advice = f"use `{other}` instead" if other else "start `shepherd` and type it there"
-        raise UsageError(f"/{name} works only in the interactive terminal; {advice}.")
+        raise errors.UsageError(f"/{name} works only in the interactive terminal; {advice}.")
     names = [*COMMANDS, *(str(c["name"]) for c in conversation.knowledge.command_list())]
-    similar = nearest(line[0], names, cutoff=0.5)
+    similar = validation.nearest(line[0], names, cutoff=0.5)
     advice = f"did you mean /{similar}?" if similar else f"there are /{', /'.join(names)}."
-    raise UsageError(f"There is no command /{name}; {advice}")
+    raise errors.UsageError(f"There is no command /{name}; {advice}")
 
 
 def _is_message(conversation: Conversation, question: str, name: str) -> bool:

@@ -6,14 +6,12 @@ from typing import Any, BinaryIO, Self, TypeAlias, cast
 
 from msgspec import Struct, field
 
-from shepherd import events
+from shepherd import errors, events, messages
 from shepherd.cli.render.status import Totals
 from shepherd.config.section import ApproveMode
 from shepherd.conversation.shared.approvals import OpenQuestion
 from shepherd.conversation.shared.updates import SharedSessionError
-from shepherd.errors import ImageError
 from shepherd.images import Image, check_count, decode_image
-from shepherd.messages import INTERRUPTED, JsonObject, Message, ToolCall
 from shepherd.tools.permissions.approval import NO_TERMINAL, Approval, ApprovalRequest, Choice
 from shepherd.tools.text import valid_json, valid_text
 from shepherd.transcript.records import json_line
@@ -30,14 +28,14 @@ class UserInput(Struct, frozen=True):
     images: tuple[Image, ...] = ()
 
     @classmethod
-    def parse(cls, data: JsonObject) -> Self:
+    def parse(cls, data: messages.JsonObject) -> Self:
         """See `INPUT_TYPES`."""
         return cls(_text(data, "content"), _images(data.get("images", [])))
 
     @property
-    def message(self) -> Message:
+    def message(self) -> messages.Message:
         """The message to send."""
-        return Message.user(self.content, self.images)
+        return messages.Message.user(self.content, self.images)
 
 
 class SteeringInput(UserInput, frozen=True):
@@ -48,7 +46,7 @@ class Interrupt(Struct, frozen=True):
     """Ends the running turn, or the user's own command."""
 
     @classmethod
-    def parse(cls, _data: JsonObject) -> Self:
+    def parse(cls, _data: messages.JsonObject) -> Self:
         """See `INPUT_TYPES`."""
         return cls()
 
@@ -59,7 +57,7 @@ class CommandInput(Struct, frozen=True):
     command: str
 
     @classmethod
-    def parse(cls, data: JsonObject) -> Self:
+    def parse(cls, data: messages.JsonObject) -> Self:
         """See `INPUT_TYPES`."""
         return cls(_text(data, "command"))
 
@@ -70,7 +68,7 @@ class ModeInput(Struct, frozen=True):
     mode: ApproveMode
 
     @classmethod
-    def parse(cls, data: JsonObject) -> Self:
+    def parse(cls, data: messages.JsonObject) -> Self:
         """See `INPUT_TYPES`."""
         return cls(ApproveMode(_one_of(data, "mode", [mode.value for mode in ApproveMode])))
 
@@ -81,7 +79,7 @@ class ApprovalsInput(Struct, frozen=True):
     ask: bool
 
     @classmethod
-    def parse(cls, data: JsonObject) -> Self:
+    def parse(cls, data: messages.JsonObject) -> Self:
         """See `INPUT_TYPES`."""
         if not isinstance(data.get("ask"), bool):
             raise InputError('"approvals" needs true or false as its "ask"')
@@ -98,7 +96,7 @@ class DecisionInput(Struct, frozen=True):
     approval: Approval
 
     @classmethod
-    def parse(cls, data: JsonObject) -> Self:
+    def parse(cls, data: messages.JsonObject) -> Self:
         """See `INPUT_TYPES`."""
         choice = Choice(_one_of(data, "decision", [choice.value for choice in Choice]))
         reason = data.get("reason", "")
@@ -135,7 +133,7 @@ def parse_input(line: bytes) -> Input | None:
     if not text.startswith("{"):
         return UserInput(text) if text else None
     try:
-        data = cast(JsonObject, valid_json(json.loads(text)))
+        data = cast(messages.JsonObject, valid_json(json.loads(text)))
     except (ValueError, RecursionError) as error:
         raise InputError(f"begins with {{ and is not JSON: {error}") from error
     kind = INPUT_TYPES.get(str(data.get("type")))
@@ -152,14 +150,14 @@ def _values(data: object) -> tuple[str, ...]:
     return (*texts,)
 
 
-def _text(data: JsonObject, name: str) -> str:
+def _text(data: messages.JsonObject, name: str) -> str:
     value = data.get(name)
     if not isinstance(value, str) or not value.strip():
         raise InputError(f'a "{data["type"]}" needs a non-empty text as its "{name}"')
     return valid_text(value)
 
 
-def _one_of(data: JsonObject, name: str, values: list[str]) -> str:
+def _one_of(data: messages.JsonObject, name: str, values: list[str]) -> str:
     value = data.get(name)
     if value not in values:
         raise InputError(f'the "{name}" of a "{data["type"]}" must be one of {", ".join(values)}')
@@ -172,7 +170,7 @@ def _images(value: object) -> tuple[Image, ...]:
     try:
         check_count(cast(list[object], value))
         return tuple(_image(item) for item in cast(list[Any], value))
-    except ImageError as error:
+    except errors.ImageError as error:
         raise InputError(str(error)) from error
 
 
@@ -189,7 +187,7 @@ def _image(value: object) -> Image:
 class JsonApprover:
     """Writes a question and waits for its `decision`; denies as long as `asks` is False."""
 
-    def __init__(self, write: Callable[[JsonObject], bool]) -> None:
+    def __init__(self, write: Callable[[messages.JsonObject], bool]) -> None:
         self.asks = False
         self._write = write
         self._open: dict[str, OpenQuestion] = {}
@@ -263,7 +261,7 @@ class EventWriter(Struct):
                 self.write({"type": "text", "content": event.text})
             case events.Thinking():
                 self.write({"type": "thinking", "content": event.text})
-            case ToolCall(id=id, name=name, arguments=arguments):
+            case messages.ToolCall(id=id, name=name, arguments=arguments):
                 self._open_calls[id] = name
                 self.write({"type": "tool_use", "id": id, "name": name, "input": arguments})
             case events.ToolResult():
@@ -300,8 +298,8 @@ class EventWriter(Struct):
     def end_turn(self, reason: str, session: str, denied: int) -> None:
         """Report the end of the turn; calls without a result get one."""
         for call_id, name in list(self._open_calls.items()):
-            self._result(call_id, name, INTERRUPTED)
-        ended: JsonObject = {
+            self._result(call_id, name, messages.INTERRUPTED)
+        ended: messages.JsonObject = {
             "type": "end_turn",
             "reason": reason,
             "session": session,

@@ -8,12 +8,10 @@ from typing import Any, Protocol, cast
 
 from msgspec import convert
 
+from shepherd import errors, events, messages
 from shepherd.cli.connect.client import RemoteUpdate, SharedSessionClient
 from shepherd.conversation.shared.updates import UpdateKind, to_event
-from shepherd.errors import BackendError, ShepherdError
-from shepherd.events import Event, FinishReason
 from shepherd.images import Image
-from shepherd.messages import JsonObject, Role, ToolCall, message_from_json
 from shepherd.tasks import end_tasks
 from shepherd.tools.base import Access
 from shepherd.tools.permissions.approval import DENIED_BY_USER, ApprovalRequest, Approver
@@ -33,7 +31,7 @@ class Viewer(Protocol):
     What it does not override is not shown.
     """
 
-    def event(self, event: Event, *, mine: bool) -> None:
+    def event(self, event: events.Event, *, mine: bool) -> None:
         """Show an event of a turn."""
 
     def prompt(self, text: str) -> None:
@@ -55,14 +53,14 @@ class RemoteSession:
     def __init__(self, client: SharedSessionClient, viewer: Viewer, approver: Approver) -> None:
         self.client = client
         self._viewer = viewer
-        self._mine: OrderedDict[str, asyncio.Future[FinishReason]] = OrderedDict()
+        self._mine: OrderedDict[str, asyncio.Future[events.FinishReason]] = OrderedDict()
         self._sending = asyncio.Lock()
         self._questions = RemoteQuestions(client, approver, viewer.notice)
         self._following: asyncio.Task[None] | None = None
         self._withdrawals: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def following(self) -> AsyncGenerator[JsonObject]:
+    async def following(self) -> AsyncGenerator[messages.JsonObject]:
         """Send updates to the viewer in this context; returns the session at its start."""
         session = await self.client.session()
         task = self._following = asyncio.create_task(self._follow(str(session["update_id"])))
@@ -78,7 +76,7 @@ class RemoteSession:
         if self._following is not None:
             await asyncio.shield(self._following)
 
-    async def ask(self, prompt: str, images: Sequence[Image] = ()) -> FinishReason:
+    async def ask(self, prompt: str, images: Sequence[Image] = ()) -> events.FinishReason:
         """Send a prompt and wait for the end of its turn; cancelling stops it.
 
         A prompt that is cancelled while it is sent is withdrawn once the server has it: only then
@@ -105,7 +103,7 @@ class RemoteSession:
         if ended.done():
             return ended.result()
         await self.lost()
-        raise BackendError(LOST)
+        raise errors.BackendError(LOST)
 
     async def steer(self, prompt: str, images: Sequence[Image] = ()) -> None:
         """Let a prompt join the running turn; raises ShepherdError if it can't be sent."""
@@ -114,13 +112,13 @@ class RemoteSession:
 
     async def _send(
         self, prompt: str, images: Sequence[Image], *, steer: bool = False
-    ) -> tuple[str, asyncio.Future[FinishReason]]:
+    ) -> tuple[str, asyncio.Future[events.FinishReason]]:
         """Send a prompt; updates are held until its request is known."""
         try:
             request = await self.client.send(prompt, images, steer=steer)
             if request in self._mine:  # the prompt has joined a request that runs
                 return request, self._mine[request]
-            ended: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
+            ended: asyncio.Future[events.FinishReason] = asyncio.get_running_loop().create_future()
             self._mine[request] = ended
             if len(self._mine) > MAX_REMEMBERED:
                 self._mine.popitem(last=False)
@@ -129,12 +127,12 @@ class RemoteSession:
             self._sending.release()
 
     async def _withdraw(
-        self, sending: asyncio.Task[tuple[str, asyncio.Future[FinishReason]]]
+        self, sending: asyncio.Task[tuple[str, asyncio.Future[events.FinishReason]]]
     ) -> None:
         try:
             request, _ = await sending
             await self.client.cancel(request)
-        except ShepherdError as error:
+        except errors.ShepherdError as error:
             self._viewer.notice(f"interrupted while it was sent: {error}")
 
     async def _follow(self, after: str) -> None:
@@ -150,8 +148,8 @@ class RemoteSession:
             case UpdateKind.QUEUED if mine and update.data.get("position"):
                 self._viewer.queued(int(update.data["position"]))
             case UpdateKind.MESSAGE_ADDED if not mine:
-                message = message_from_json(update.data["message"])
-                if message.role is Role.USER and not message.is_hint:
+                message = messages.message_from_json(update.data["message"])
+                if message.role is messages.Role.USER and not message.is_hint:
                     self._viewer.prompt(message.content)
             case UpdateKind.CLEARED:
                 self._viewer.notice("the conversation was cleared")
@@ -171,7 +169,7 @@ class RemoteSession:
         """End the wait of `ask` for a request, if it is one of this client."""
         ended = self._mine.get(request)
         if ended is not None and not ended.done():
-            ended.set_result(FinishReason(reason))
+            ended.set_result(events.FinishReason(reason))
 
     async def _resume(self, reason: str) -> None:
         """Query the state of the requests whose updates were lost."""
@@ -181,12 +179,12 @@ class RemoteSession:
             if not ended.done():
                 try:
                     state = await self.client.request(request)
-                except BackendError as error:
-                    ended.set_exception(BackendError(f"{LOST} ({error})"))
+                except errors.BackendError as error:
+                    ended.set_exception(errors.BackendError(f"{LOST} ({error})"))
                     continue
                 if state["state"] == "done":
                     self._complete(request, str(state["finish_reason"]))
-        for data in cast(list[JsonObject], session["approvals"]):
+        for data in cast(list[messages.JsonObject], session["approvals"]):
             self._questions.ask(data)
 
 
@@ -206,7 +204,7 @@ class RemoteQuestions:
         """Those that wait for answers."""
         return list(self._tasks.values())
 
-    def ask(self, data: JsonObject) -> None:
+    def ask(self, data: messages.JsonObject) -> None:
         """Ask a question, unless it waits for its answer already."""
         key = str(data["id"])
         if key not in self._tasks:
@@ -224,21 +222,21 @@ class RemoteQuestions:
         for key in self._tasks.keys() - keys:
             self.withdraw(key)
 
-    async def _answer(self, key: str, data: JsonObject) -> None:
+    async def _answer(self, key: str, data: messages.JsonObject) -> None:
         approval = await self._approver.ask(approval_request(data))
         reason = approval.feedback
         if not reason and approval.reason != DENIED_BY_USER:  # that is what the server says itself
             reason = approval.reason
         try:
             await self._client.decide(key, approval.choice.value, reason, approval.values)
-        except ShepherdError as error:
+        except errors.ShepherdError as error:
             self._notice(f"the answer did not reach the server: {error}")
 
 
-def approval_request(data: JsonObject) -> ApprovalRequest:
+def approval_request(data: messages.JsonObject) -> ApprovalRequest:
     """The question of an `approval_needed`."""
     key = str(data.get("key", ""))
-    call = ToolCall(str(data["call_id"]), str(data["tool"]), dict(data["arguments"]))
+    call = messages.ToolCall(str(data["call_id"]), str(data["tool"]), dict(data["arguments"]))
     return ApprovalRequest(
         call=call,
         accesses=convert(data.get("accesses", []), tuple[Access, ...]),

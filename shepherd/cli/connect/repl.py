@@ -17,10 +17,8 @@ from shepherd.cli.repl.commands import Command, message_command
 from shepherd.cli.repl.commands.session import basic_commands
 from shepherd.cli.repl.loop import Frontend, TerminalLoop
 from shepherd.cli.repl.turns import TerminalApprover
-from shepherd.cli.terminal.attachments import described, mentioned_images
-from shepherd.cli.terminal.paint import BLANK_LINE, Piece
+from shepherd.cli.terminal import attachments, paint, secrets
 from shepherd.cli.terminal.sanitize import one_line, sanitize
-from shepherd.cli.terminal.secrets import redact
 from shepherd.config.paths import Paths
 from shepherd.config.settings import Config
 from shepherd.conversation.commands.command import Lines, Note, Row
@@ -120,23 +118,23 @@ class RemoteRepl(_RemoteTerminal, Viewer):
 
     async def run_own(self, text: str) -> None:
         """Run a line on the server; the output of `!LINE` comes as an update, as to all clients."""
-        self._renderer.user(redact(text))
+        self._renderer.user(secrets.redact(text))
         self._renderer.activity.start("running at the server")
         try:
             output = await self._client.command(text)
         finally:
             self._renderer.turn_over()
         if text.startswith(ALONE):
-            self._surface.show(Piece(Text(sanitize(output)), soft_wrap=True))
+            self._surface.show(paint.Piece(Text(sanitize(output)), soft_wrap=True))
 
     async def send(self, text: str) -> None:
         """Let a message join the running turn; raises ShepherdError if it can't be sent."""
         await self._remote.steer(text, await self._attach(text))
 
     async def _attach(self, text: str) -> tuple[Image, ...]:
-        images = await asyncio.to_thread(mentioned_images, text, self._cwd)
+        images = await asyncio.to_thread(attachments.mentioned_images, text, self._cwd)
         for image in images:
-            self._renderer.notice(f"attached {described(image)}")
+            self._renderer.notice(f"attached {attachments.described(image)}")
         return images
 
     def _greet(self, session: JsonObject) -> None:
@@ -149,7 +147,7 @@ class RemoteRepl(_RemoteTerminal, Viewer):
             show_last_exchanges(messages, self._renderer)
         running = session["running"]
         if running:
-            self._surface.show(BLANK_LINE)
+            self._surface.show(paint.BLANK_LINE)
             for piece in running["partial"]:
                 event = to_event(UpdateKind(piece["kind"]), {"language": "", **piece})
                 if event is not None:

@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from rich.text import Text
 
+from shepherd import errors, events, messages
 from shepherd.backends.base import Backend
 from shepherd.backends.vision import cannot_see
 from shepherd.cli.approval.question import Answer, approval_question, choice_of
@@ -13,16 +14,11 @@ from shepherd.cli.render.renderer import EXPAND_HINT, Renderer
 from shepherd.cli.render.status import Status, Totals
 from shepherd.cli.render.surface import Surface
 from shepherd.cli.render.tool_view import counted
-from shepherd.cli.terminal import attachments
-from shepherd.cli.terminal.paint import Piece
+from shepherd.cli.terminal import attachments, paint, secrets
 from shepherd.cli.terminal.sanitize import one_line, sanitize
-from shepherd.cli.terminal.secrets import redact
 from shepherd.config.section import ApproveMode
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.own_commands import ALONE, SIGN, OwnCommand, OwnCommands
-from shepherd.errors import ShepherdError
-from shepherd.events import EventCallback, ignore_events
-from shepherd.messages import Message, ToolCall
 from shepherd.tools.base import ToolResult
 from shepherd.tools.files.read import ReadImage
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Approver, Choice
@@ -32,7 +28,7 @@ from shepherd.tools.text import reveal
 from shepherd.turn import ToolExecutor, run_turn
 
 
-class NotSentError(ShepherdError):
+class NotSentError(errors.ShepherdError):
     """An unsent message, which belongs back into the prompt; "" if already reported."""
 
 
@@ -44,9 +40,9 @@ class RenderingExecutor(Struct):
 
     async def run(
         self,
-        call: ToolCall,
+        call: messages.ToolCall,
         output_bytes: int | None = None,
-        on_event: EventCallback = ignore_events,
+        on_event: events.EventCallback = events.ignore_events,
     ) -> ToolResult:
         """The call's result."""
         self.renderer.tool_started(call)
@@ -74,7 +70,7 @@ class Turns:
         self._renderer.activity.start(f"loading {self._conversation.slot.model_name}")
         try:
             backend, prompt = await self._conversation.prepare(text)
-        except ShepherdError as error:
+        except errors.ShepherdError as error:
             raise NotSentError(str(error)) from error
         if self._status.state:  # it was not loaded when the program began
             await self._status.loaded(backend, self._conversation.session)
@@ -85,14 +81,14 @@ class Turns:
         before = len(session.messages)
         try:
             await run_turn(session, attached.message, backend, self._tools, self._renderer, limits)
-        except ShepherdError as error:  # the ERROR event has reported it
+        except errors.ShepherdError as error:  # the ERROR event has reported it
             if len(session.messages) > before:  # the session has the message
                 return
             raise NotSentError from error
         self._status.totals.turns += 1
         self._renderer.turn_over()
 
-    async def message(self, text: str) -> Message:
+    async def message(self, text: str) -> messages.Message:
         """The message for the running turn; raises NotSentError if a file can't be attached."""
         return (await self._attach(text, await self._conversation.backend())).message
 
@@ -137,8 +133,8 @@ async def run_own_command(
     Raises ShepherdError.
     """
     line = text.removeprefix(ALONE).removeprefix(SIGN).strip()
-    renderer.user(redact(text))
-    renderer.activity.start(f"running {one_line(redact(line), 40)}")
+    renderer.user(secrets.redact(text))
+    renderer.activity.start(f"running {one_line(secrets.redact(line), 40)}")
     try:
         command = await commands.run(line, renderer, shared=not text.startswith(ALONE))
     except asyncio.CancelledError:
@@ -159,12 +155,12 @@ def _show_own(command: OwnCommand, surface: Surface, renderer: Renderer) -> None
         visible.insert(0, f"({earlier}{hint})")
     if visible:
         text = Text("\n".join(f"  {line}" for line in visible))
-        surface.show(Piece(text, soft_wrap=True))
+        surface.show(paint.Piece(text, soft_wrap=True))
     if not command.ok:
         renderer.notice(f"({command.end})", "warn")
     elif not visible:
         renderer.notice("(no output)")
-    renderer.results.add(f"{SIGN}{one_line(redact(command.line), 200)}", command.output)
+    renderer.results.add(f"{SIGN}{one_line(secrets.redact(command.line), 200)}", command.output)
 
 
 FEEDBACK_LABEL = "tell the model: "

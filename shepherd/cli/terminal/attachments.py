@@ -11,11 +11,9 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from shepherd.errors import ImageError
+from shepherd import errors, messages, validation
 from shepherd.images import SUFFIXES, Image, check_count, load_image
-from shepherd.messages import Message, ToolCall
 from shepherd.turn import ToolExecutor
-from shepherd.validation import nearest
 
 
 def load_images(paths: Sequence[Path]) -> tuple[Image, ...]:
@@ -47,9 +45,9 @@ class Attached(Struct):
     problems: list[str] = field(default_factory=list[str])
 
     @property
-    def message(self) -> Message:
+    def message(self) -> messages.Message:
         """The message to send."""
-        return Message.user(self.prompt, tuple(self.images))
+        return messages.Message.user(self.prompt, tuple(self.images))
 
 
 def mentioned_paths(text: str, cwd: Path) -> list[str]:
@@ -88,7 +86,7 @@ def _similar(cwd: Path, path: str) -> str:
             names = [entry.name for entry in islice(entries, MAX_COMPARED)]
     except (OSError, ValueError):
         return ""
-    neighbour = nearest(name, names)
+    neighbour = validation.nearest(name, names)
     return f"{directory}{slash}{neighbour}" if neighbour else ""
 
 
@@ -104,7 +102,7 @@ async def attach_files(text: str, cwd: Path, tools: ToolExecutor, viewer: ToolEx
         is_image = not is_directory and _named_as_image(path)
         name = "list_directory" if is_directory else "read_file"
         reader = viewer if is_image else tools
-        result = await reader.run(ToolCall(f"attach_{number}", name, {"path": path}))
+        result = await reader.run(messages.ToolCall(f"attach_{number}", name, {"path": path}))
         if result.ok and result.images:
             attached.images += result.images
         elif result.ok:
@@ -116,7 +114,7 @@ async def attach_files(text: str, cwd: Path, tools: ToolExecutor, viewer: ToolEx
     attached.prompt = "\n\n".join(parts)
     try:
         check_count(attached.images)
-    except ImageError as error:
+    except errors.ImageError as error:
         attached.problems.append(str(error))
     return attached
 

@@ -7,11 +7,9 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
+from shepherd import errors, events, messages
 from shepherd.conversation.shared.updates import UpdateKind, UpdateLog, from_event
-from shepherd.errors import BusyError
-from shepherd.events import Event, FinishReason, Stats, TextEvent, Topic
 from shepherd.images import Image
-from shepherd.messages import JsonObject, Message, Role
 from shepherd.session import TokenLedger
 
 MAX_WAITING = 32
@@ -40,22 +38,22 @@ class PromptRequest(Struct, eq=False):
     id: str = field(default_factory=lambda: f"request_{secrets.token_hex(8)}")
     state: State = State.QUEUED
     answer: str = ""
-    finish_reason: FinishReason | None = None
+    finish_reason: events.FinishReason | None = None
     error: BaseException | None = None
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def finish(self, reason: FinishReason, error: BaseException | None = None) -> None:
+    def finish(self, reason: events.FinishReason, error: BaseException | None = None) -> None:
         """Note the end of the request, and wake the tasks that wait for it."""
         self.state, self.finish_reason, self.error = State.DONE, reason, error
         self.images = ()  # the conversation has them; requests are kept for longer
         self.done.set()
 
-    def to_json(self) -> JsonObject:
+    def to_json(self) -> messages.JsonObject:
         """The request in the form for its client."""
-        data: JsonObject = {"request": self.id, "state": self.state.value}
+        data: messages.JsonObject = {"request": self.id, "state": self.state.value}
         if self.state is State.DONE:
             data["finish_reason"] = self.finish_reason
             data["content"] = self.answer
@@ -86,7 +84,7 @@ class RequestQueue:
         """Put a request at the end; returns its position. Raises BusyError if too many wait."""
         if len(self.waiting) >= MAX_WAITING:
             message = f"{MAX_WAITING} requests wait already; try again later."
-            raise BusyError(message, RETRY_SECONDS)
+            raise errors.BusyError(message, RETRY_SECONDS)
         self.waiting.append(request)
         self._known[request.id] = request
         while len(self._known) > MAX_REMEMBERED:
@@ -134,33 +132,33 @@ class Publisher:
 
     def notice(self, text: str) -> None:
         """Show a sentence to all clients."""
-        self._log.publish(UpdateKind.NOTICE, {"topic": Topic.NOTICE, "text": text})
+        self._log.publish(UpdateKind.NOTICE, {"topic": events.Topic.NOTICE, "text": text})
 
     def complete(
         self,
         request: PromptRequest,
         ledger: TokenLedger,
-        reason: FinishReason,
+        reason: events.FinishReason,
         error: BaseException | None = None,
     ) -> None:
         """End a request and tell its clients."""
         request.finish(reason, error)
-        data: JsonObject = {
+        data: messages.JsonObject = {
             **request.to_json(),
             "context": {"used": ledger.context_used, "size": ledger.context_size},
         }
         self._log.publish(UpdateKind.RESPONSE_COMPLETE, data, request=request.id)
 
-    def receive(self, event: Event) -> bool:
+    def receive(self, event: events.Event) -> bool:
         """Publish an event of the running turn, and add its tokens to those of the request."""
         update = from_event(event)
         if update is None:
             return True
         kind, data = update
-        if isinstance(event, TextEvent):
+        if isinstance(event, events.TextEvent):
             self.partial.append((kind, event.text))
         request = self._queue.running
-        if isinstance(event, Stats) and request is not None:
+        if isinstance(event, events.Stats) and request is not None:
             request.prompt_tokens += event.prompt_tokens
             request.completion_tokens += event.completion_tokens
             if event.cost is not None:
@@ -169,7 +167,7 @@ class Publisher:
         return True
 
     def history_changed(
-        self, kind: UpdateKind, data: JsonObject, message: Message | None = None
+        self, kind: UpdateKind, data: messages.JsonObject, message: messages.Message | None = None
     ) -> None:
         """Publish a change of the messages."""
         request = self._queue.running
@@ -177,10 +175,10 @@ class Publisher:
             data = {"update_id": self._log.id_of(self._log.last + 1), "message": CHANGED}
         author = ""
         if message is not None and request is not None:
-            if message.role is Role.ASSISTANT:
+            if message.role is messages.Role.ASSISTANT:
                 self.partial.clear()
                 request.answer = message.content
-            elif message.role is Role.USER and not message.is_hint:
+            elif message.role is messages.Role.USER and not message.is_hint:
                 author = request.client  # it has displayed its message already
         self._log.publish(kind, data, request=request.id if request else "", author=author)
 

@@ -20,12 +20,10 @@ from typing import cast
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
+from shepherd import errors, events, messages
 from shepherd.config.files import exclusive
 from shepherd.config.secrets import keys_in
 from shepherd.conversation.own_commands import SIGN
-from shepherd.errors import ShepherdError
-from shepherd.events import EventCallback, ignore_events
-from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.errors import ApiError
 from shepherd.server.operation.traces import span
 from shepherd.server.record import CallOrigin, calling_for, current_origin
@@ -86,7 +84,7 @@ _PATTERNS = (
 )
 
 
-def short_arguments(arguments: JsonObject, secrets: Mapping[str, str]) -> object:
+def short_arguments(arguments: messages.JsonObject, secrets: Mapping[str, str]) -> object:
     """The arguments without secrets, with texts and lists that are too long cut.
 
     `secrets` maps values that must not appear to the names that replace them.
@@ -147,7 +145,7 @@ UNKNOWN = "(unknown)"
 """The name of a tool that does not exist: the client can have made up anything."""
 
 
-class AuditError(ShepherdError):
+class AuditError(errors.ShepherdError):
     """A line can't be written, and the settings demand one."""
 
 
@@ -251,7 +249,7 @@ class CallRecord(Struct):
     """
 
     secrets: Mapping[str, str]
-    decisions: list[JsonObject] = field(default_factory=list[JsonObject])
+    decisions: list[messages.JsonObject] = field(default_factory=list[messages.JsonObject])
     has_run: bool = False
     outcome: str = "cancelled"
 
@@ -306,9 +304,9 @@ class AuditedTools(Struct, frozen=True):
 
     async def run(
         self,
-        call: ToolCall,
+        call: messages.ToolCall,
         output_bytes: int | None = None,
-        on_event: EventCallback = ignore_events,
+        on_event: events.EventCallback = events.ignore_events,
     ) -> ToolResult:
         """The result of the call; a call that can't be noted is refused if it must be."""
         record = CallRecord(self.runner.context.secrets)
@@ -332,7 +330,7 @@ class AuditedTools(Struct, frozen=True):
                 logger.info("Tool %s, key %s: %s", entry["tool"], entry["key"] or "-", outcome)
         return result
 
-    def _entry(self, call: ToolCall) -> JsonObject:
+    def _entry(self, call: messages.ToolCall) -> messages.JsonObject:
         runner = self.runner
         name = UNKNOWN if runner.registry.get(call.name) is None else call.name
         origin = self.origin()
@@ -366,7 +364,7 @@ def noted_command(audit: AuditLog, name: str, argument: str) -> Generator[None]:
         raise ApiError(503, f"The command is not run: {error}", "audit_unavailable") from error
 
 
-def _line_start(name: str, arguments: object, origin: CallOrigin) -> JsonObject:
+def _line_start(name: str, arguments: object, origin: CallOrigin) -> messages.JsonObject:
     """The beginning of a line of the audit."""
     moment = datetime.now(UTC).isoformat(timespec="milliseconds")
     return {"time": moment, **asdict(origin), "tool": name, "arguments": arguments}

@@ -10,14 +10,12 @@ from starlette.responses import Response
 
 from shepherd.backends.base import ModelInfo, ModelKind
 from shepherd.messages import JsonObject
+from shepherd.server import errors, generation, responses
 from shepherd.server.anthropic.answers import PING, AnthropicErrors, MessageAnswer, Thoughts
 from shepherd.server.anthropic.requests import CountRequest, MessagesRequest
 from shepherd.server.anthropic.to_session import session_of
 from shepherd.server.api import Api, routes_with
-from shepherd.server.errors import ApiError, invalid
-from shepherd.server.generation import NO_TOKENS
 from shepherd.server.models import find_model
-from shepherd.server.responses import JsonResponse, StreamFormat
 from shepherd.server.serving import Exchange, Serving, serves
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.fields import MAX_TOKENS
@@ -25,7 +23,7 @@ from shepherd.server.wire.fields import MAX_TOKENS
 MESSAGES_PATH = "/v1/messages"
 BATCHES_PATH = f"{MESSAGES_PATH}/batches"
 COUNT_PATH = f"{MESSAGES_PATH}/count_tokens"
-EVENTS = StreamFormat("text/event-stream", PING)
+EVENTS = responses.StreamFormat("text/event-stream", PING)
 HEADER = "anthropic-version"
 _MAX_PAGE = 1000
 _USUAL_PAGE = 20
@@ -53,14 +51,14 @@ def messages_router(context: ServerContext) -> APIRouter:
     async def count_message_tokens(
         body: Annotated[CountRequest, context.bodies.of(CountRequest)],
         serving: Annotated[Serving, serves(context)],
-    ) -> JsonResponse:
+    ) -> responses.JsonResponse:
         """How many tokens the prompt of such a request takes.
 
         Exact for a model in this process, an estimate for providers.
         """
         model = await serving.lease(body.model)
         exchange = await serving.translate(body.messages, _exchange, body, context, model.info)
-        return JsonResponse({"input_tokens": await serving.count_tokens(model, exchange)})
+        return responses.JsonResponse({"input_tokens": await serving.count_tokens(model, exchange)})
 
     @router.api_route(BATCHES_PATH, methods=["GET", "POST"], include_in_schema=False)
     @router.api_route(
@@ -69,7 +67,7 @@ def messages_router(context: ServerContext) -> APIRouter:
     async def refuse_batches() -> Response:
         """Refuse batches; clients do not try again after a 404."""
         message = f"Message batches are not served; send each message to {MESSAGES_PATH}."
-        raise ApiError(404, message, "not_found")
+        raise errors.ApiError(404, message, "not_found")
 
     return router
 
@@ -93,7 +91,7 @@ def _exchange(
     return Exchange(
         session,
         answer,
-        max_tokens=min(limit, MAX_TOKENS) or NO_TOKENS,
+        max_tokens=min(limit, MAX_TOKENS) or generation.NO_TOKENS,
         tools_allowed=choice is None or choice.type != "none",
     )
 
@@ -105,19 +103,19 @@ def models_router(context: ServerContext) -> APIRouter:
     )
 
     @router.get("")
-    async def list_anthropic_models(request: Request) -> JsonResponse:
+    async def list_anthropic_models(request: Request) -> responses.JsonResponse:
         """The models on offer, in pages."""
         await context.models.refresh()
         models = [_model(info, context.started) for info in context.models.listed()]
-        return JsonResponse(_page(models, request))
+        return responses.JsonResponse(_page(models, request))
 
     @router.get("/{model_id:path}")
-    async def get_anthropic_model(model_id: str) -> JsonResponse:
+    async def get_anthropic_model(model_id: str) -> responses.JsonResponse:
         """The model of that id; 404 for any other."""
         model = await find_model(model_id, context.models)
         if model is None:
-            raise ApiError(404, f"model: {model_id}", "model_not_found", "model")
-        return JsonResponse(_model(model.info, context.started))
+            raise errors.ApiError(404, f"model: {model_id}", "model_not_found", "model")
+        return responses.JsonResponse(_model(model.info, context.started))
 
     return router
 
@@ -145,7 +143,7 @@ def _limit(text: str | None) -> int:
     if text is None:
         return _USUAL_PAGE
     if not (text.isascii() and text.isdigit() and 0 < int(text[:5]) <= _MAX_PAGE):
-        raise invalid("limit", f"must be from 1 to {_MAX_PAGE}")
+        raise errors.invalid("limit", f"must be from 1 to {_MAX_PAGE}")
     return int(text)
 
 

@@ -10,18 +10,7 @@ from msgspec import Struct, field
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
-from shepherd.server.anthropic.answers import Thoughts
-from shepherd.server.anthropic.requests import (
-    Block,
-    PromptRequest,
-    Redacted,
-    Result,
-    ServerToolBlock,
-    Thinking,
-    WireMessage,
-    WireTool,
-    joined,
-)
+from shepherd.server.anthropic import answers, requests
 from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.wire.content import Content
 from shepherd.server.wire.fields import check_images, effort_named
@@ -38,7 +27,7 @@ ERROR_PREFIX = "Error:"
 
 
 def session_of(
-    request: PromptRequest, thoughts: Thoughts, model: ModelInfo, *, thinking: bool
+    request: requests.PromptRequest, thoughts: answers.Thoughts, model: ModelInfo, *, thinking: bool
 ) -> Session:
     """The conversation of a request; `thinking` is the default.
 
@@ -65,7 +54,7 @@ def session_of(
     )
 
 
-def _check_supported(request: PromptRequest) -> None:
+def _check_supported(request: requests.PromptRequest) -> None:
     if request.mcp_servers:
         raise unsupported("mcp_servers", "mcp_servers are not served; give the tools themselves.")
     if request.container:
@@ -77,13 +66,13 @@ def _check_supported(request: PromptRequest) -> None:
         raise ApiError(400, message, _NO_THREADS, "thread")
 
 
-def _output_format(request: PromptRequest) -> OutputFormat | None:
+def _output_format(request: requests.PromptRequest) -> OutputFormat | None:
     config = request.output_config
     output_format = (config.format if config is not None else None) or request.output_format
     return None if output_format is None else OutputFormat(output_format.schema_)
 
 
-def _sampling(request: PromptRequest) -> Sampling:
+def _sampling(request: requests.PromptRequest) -> Sampling:
     return Sampling(
         temperature=request.temperature,
         top_p=request.top_p,
@@ -95,11 +84,11 @@ def _sampling(request: PromptRequest) -> Sampling:
 class _Conversation(Struct):
     """Translates messages in their order; results get the name of the tool they answer."""
 
-    thoughts: Thoughts
+    thoughts: answers.Thoughts
     model: ModelInfo
     names: dict[str, str] = field(default_factory=dict[str, str])
 
-    def messages(self, wire: Sequence[WireMessage]) -> list[Message]:
+    def messages(self, wire: Sequence[requests.WireMessage]) -> list[Message]:
         """The messages; raises ApiError for one that is not possible."""
         result: list[Message] = []
         for index, message in enumerate(wire):
@@ -114,12 +103,12 @@ class _Conversation(Struct):
             raise invalid(where, "the calls of the last message need their results behind them")
         return result
 
-    def _user(self, message: WireMessage, where: str) -> Iterator[Message]:
+    def _user(self, message: requests.WireMessage, where: str) -> Iterator[Message]:
         """The results of a message, then its text and images."""
         others: list[Content] = []
         for index, block in enumerate(message.content):
             match block:
-                case Result() if message.role == "user":
+                case requests.Result() if message.role == "user":
                     check_images(block.content.images, self.model, f"{where}.{index}")
                     yield self._result(block)
                 case str():
@@ -130,7 +119,7 @@ class _Conversation(Struct):
                 case _:
                     raise _misplaced(f"{where}.{index}", message.role)
         try:
-            content = joined(others)
+            content = requests.joined(others)
         except ValueError as error:
             raise invalid(where, str(error)) from error
         if message.role == "system":
@@ -139,14 +128,14 @@ class _Conversation(Struct):
         elif content.text or content.images or not message.content:
             yield Message.user(content.text, content.images)
 
-    def _result(self, block: Result) -> Message:
+    def _result(self, block: requests.Result) -> Message:
         name, text = self.names.get(block.call_id, ""), block.content.text
         if block.failed and not text.startswith(ERROR_PREFIX):
             text = f"{ERROR_PREFIX} {text}".rstrip()
         images = block.content.images
         return Message(Role.TOOL, text, tool_call_id=block.call_id, name=name, images=images)
 
-    def _assistant(self, blocks: Sequence[Block], where: str) -> Message:
+    def _assistant(self, blocks: Sequence[requests.Block], where: str) -> Message:
         texts: list[str] = []
         reasoning: list[str] = []
         calls: list[ToolCall] = []
@@ -155,14 +144,14 @@ class _Conversation(Struct):
             match block:
                 case str():
                     texts.append(block)
-                case Thinking():
+                case requests.Thinking():
                     with _signed(f"{where}.{index}.signature"):
                         reasoning.append(self.thoughts.text(block.text, block.signature))
-                case Redacted():
+                case requests.Redacted():
                     extras.append((block.data, f"{where}.{index}.data"))
                 case ToolCall():
                     calls.append(block)
-                case ServerToolBlock():
+                case requests.ServerToolBlock():
                     logger.info("A block of type %.64s is left out of the history", block.type)
                 case _:
                     raise _misplaced(f"{where}.{index}", "assistant")
@@ -223,7 +212,7 @@ _DEFINED: Mapping[str, tuple[str, JsonObject]] = {
 """The tools that Anthropic defines and clients run, by how their types begin."""
 
 
-def _offered_tools(request: PromptRequest) -> list[ToolSpec]:
+def _offered_tools(request: requests.PromptRequest) -> list[ToolSpec]:
     """The tools that the model sees; raises ApiError for one without a name.
 
     Tools of other types, which mostly Anthropic's servers run, are left out, with a line in the
@@ -236,7 +225,7 @@ def _offered_tools(request: PromptRequest) -> list[ToolSpec]:
     return [spec for spec in specs if spec is not None]
 
 
-def _tool_choice(request: PromptRequest, tools: Iterable[ToolSpec]) -> ToolChoice | None:
+def _tool_choice(request: requests.PromptRequest, tools: Iterable[ToolSpec]) -> ToolChoice | None:
     """The calls that the answer must be, None if the model decides; raises ApiError."""
     choice = request.tool_choice
     if choice is None or choice.type in ("auto", "none"):
@@ -252,7 +241,7 @@ def _tool_choice(request: PromptRequest, tools: Iterable[ToolSpec]) -> ToolChoic
     return ToolChoice(name, single=choice.disable_parallel_tool_use is True)
 
 
-def _spec(tool: WireTool, where: str) -> ToolSpec | None:
+def _spec(tool: requests.WireTool, where: str) -> ToolSpec | None:
     """The tool for the model, None for one of another type."""
     if tool.type in (None, "custom"):
         if not tool.name:

@@ -9,11 +9,9 @@ from http import HTTPStatus
 
 from msgspec.structs import replace
 
+from shepherd import events, messages, sampling
 from shepherd.backends.base import Generation
-from shepherd.events import FinishReason
 from shepherd.json_text import frame, to_json
-from shepherd.messages import JsonObject, Message
-from shepherd.sampling import TokenLogprob, TokenProbability
 from shepherd.server.errors import ApiError
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.seal import Seal, SealError
@@ -37,7 +35,7 @@ class GeminiAnswer(Answer):
     _ended: dict[int, Generation] = field(default_factory=dict[int, Generation])
     _is_begun: bool = False
 
-    def whole(self, generations: Sequence[Generation]) -> JsonObject:
+    def whole(self, generations: Sequence[Generation]) -> messages.JsonObject:
         """The whole answer, one candidate for each generation."""
         candidates = [self._candidate(index, g) for index, g in enumerate(generations)]
         return self._response(candidates) | {"usageMetadata": _usage(*generations)}
@@ -65,14 +63,14 @@ class GeminiAnswer(Answer):
         if self.array:
             yield "]"
 
-    def _frame(self, chunk: JsonObject) -> str:
+    def _frame(self, chunk: messages.JsonObject) -> str:
         if not self.array:
             return frame(chunk)
         separator = ",\r\n" if self._is_begun else "["
         self._is_begun = True
         return separator + to_json(chunk)
 
-    def _candidate(self, index: int, generation: Generation) -> JsonObject:
+    def _candidate(self, index: int, generation: Generation) -> messages.JsonObject:
         message = generation.message
         parts = [part for piece in texts_of(generation) for part in self._text_parts(piece)]
         last = self._last_parts(message)
@@ -83,15 +81,15 @@ class GeminiAnswer(Answer):
             candidate["logprobsResult"] = _logprobs(generation.logprobs)
         return candidate
 
-    def _text_parts(self, piece: ChoicePiece) -> list[JsonObject]:
+    def _text_parts(self, piece: ChoicePiece) -> list[messages.JsonObject]:
         """The part that has a text, none if the answer leaves it out."""
         if not piece.is_reasoning:
             return [{"text": piece.text}]
         return [{"text": piece.text, "thought": True}] if self.thoughts else []
 
-    def _last_parts(self, message: Message) -> list[JsonObject]:
+    def _last_parts(self, message: messages.Message) -> list[messages.JsonObject]:
         """The calls, or an empty text where there are none; the first one has the signature."""
-        parts: list[JsonObject] = [
+        parts: list[messages.JsonObject] = [
             {"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}}
             for call in message.tool_calls
         ] or [{"text": ""}]
@@ -100,22 +98,22 @@ class GeminiAnswer(Answer):
             parts[0]["thoughtSignature"] = word
         return parts
 
-    def _content(self, parts: list[JsonObject], index: int) -> JsonObject:
+    def _content(self, parts: list[messages.JsonObject], index: int) -> messages.JsonObject:
         return {"content": {"parts": parts, "role": "model"}, "index": index}
 
-    def _finish(self, generation: Generation) -> JsonObject:
-        length = generation.finish_reason is FinishReason.LENGTH
-        ended: JsonObject = {"finishReason": "MAX_TOKENS" if length else "STOP"}
+    def _finish(self, generation: Generation) -> messages.JsonObject:
+        length = generation.finish_reason is events.FinishReason.LENGTH
+        ended: messages.JsonObject = {"finishReason": "MAX_TOKENS" if length else "STOP"}
         if generation.logprobs:
             tokens = [max(token.logprob, IMPOSSIBLE) for token in generation.logprobs]
             ended["avgLogprobs"] = sum(tokens) / len(tokens)
         return ended
 
-    def _response(self, candidates: list[JsonObject]) -> JsonObject:
+    def _response(self, candidates: list[messages.JsonObject]) -> messages.JsonObject:
         return {"candidates": candidates, "modelVersion": self.model, "responseId": self.id}
 
 
-def _usage(*generations: Generation) -> JsonObject:
+def _usage(*generations: Generation) -> messages.JsonObject:
     """The usage: the prompt once, the answers of all candidates; thoughts are counted apart."""
     prompt = generations[0].stats
     thoughts = sum(map(reasoning_tokens, generations))
@@ -133,14 +131,14 @@ def _usage(*generations: Generation) -> JsonObject:
     return result
 
 
-def _logprobs(tokens: Sequence[TokenLogprob]) -> JsonObject:
+def _logprobs(tokens: Sequence[sampling.TokenLogprob]) -> messages.JsonObject:
     return {
         "chosenCandidates": [_token(token) for token in tokens],
         "topCandidates": [{"candidates": [_token(t) for t in token.top]} for token in tokens],
     }
 
 
-def _token(token: TokenProbability) -> JsonObject:
+def _token(token: sampling.TokenProbability) -> messages.JsonObject:
     number = {} if token.id < 0 else {"tokenId": token.id}
     return {"token": token.text, "logProbability": max(token.logprob, IMPOSSIBLE), **number}
 
@@ -148,7 +146,7 @@ def _token(token: TokenProbability) -> JsonObject:
 _PURPOSE = "gemini.thought"
 
 
-def signature(seal: Seal, message: Message) -> str:
+def signature(seal: Seal, message: messages.Message) -> str:
     """What has to come back with a message as a word that clients keep, "" if it is nothing.
 
     It holds the reasoning, which many clients leave out, and what the API behind a model wants
@@ -161,14 +159,14 @@ def signature(seal: Seal, message: Message) -> str:
     return seal.wrap(_PURPOSE, to_json(data))
 
 
-def restored(seal: Seal, message: Message, words: Iterable[str]) -> Message:
+def restored(seal: Seal, message: messages.Message, words: Iterable[str]) -> messages.Message:
     """The message with what the first word of `signature` holds.
 
     Words of other servers, and Google's placeholders, are ignored.
     """
     for word in words:
         try:
-            data: JsonObject = json.loads(seal.unwrap(_PURPOSE, word))
+            data: messages.JsonObject = json.loads(seal.unwrap(_PURPOSE, word))
         except SealError:
             continue
         calls = [*message.tool_calls]
@@ -215,7 +213,7 @@ _DOMAIN = "shepherd"
 class GeminiErrors(JsonErrors):
     """Google's `ErrorShape`, with server-sent events."""
 
-    def body(self, error: ApiError) -> JsonObject:
+    def body(self, error: ApiError) -> messages.JsonObject:
         """Google's error object; the details have the code, the field and the time to wait.
 
         A conversation that is too long is reported in Google's words, by which clients know it.
@@ -244,8 +242,8 @@ class GeminiArrayErrors(GeminiErrors):
         return f",\r\n{to_json(self.body(error))}]"
 
 
-def _details(error: ApiError) -> list[JsonObject]:
-    details: list[JsonObject] = []
+def _details(error: ApiError) -> list[messages.JsonObject]:
+    details: list[messages.JsonObject] = []
     if error.code:
         info = {"reason": error.code.upper(), "domain": _DOMAIN}
         details.append({"@type": f"{_TYPES}ErrorInfo", **info})

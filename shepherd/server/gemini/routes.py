@@ -15,14 +15,7 @@ from shepherd.json_text import to_json
 from shepherd.messages import JsonObject
 from shepherd.server.api import Api, routes_with
 from shepherd.server.errors import ApiError, invalid
-from shepherd.server.gemini.answers import GeminiAnswer, GeminiArrayErrors, GeminiErrors
-from shepherd.server.gemini.requests import (
-    BatchEmbedBody,
-    CountRequest,
-    EmbedContentBody,
-    GenerateRequest,
-    PromptFields,
-)
+from shepherd.server.gemini import answers, requests
 from shepherd.server.gemini.to_session import session_from_request
 from shepherd.server.models import find_model
 from shepherd.server.record import record_of
@@ -55,7 +48,7 @@ def generate_router(context: ServerContext, version: str) -> APIRouter:
     @router.post("/{model:path}:generateContent")
     async def generate_content(
         model: str,
-        body: Annotated[GenerateRequest, context.bodies.of(GenerateRequest)],
+        body: Annotated[requests.GenerateRequest, context.bodies.of(requests.GenerateRequest)],
         serving: Annotated[Serving, serves(context)],
     ) -> Response:
         """Continue a conversation; the answer comes whole."""
@@ -67,7 +60,7 @@ def generate_router(context: ServerContext, version: str) -> APIRouter:
     async def stream_generate_content(
         request: Request,
         model: str,
-        body: Annotated[GenerateRequest, context.bodies.of(GenerateRequest)],
+        body: Annotated[requests.GenerateRequest, context.bodies.of(requests.GenerateRequest)],
         serving: Annotated[Serving, serves(context)],
     ) -> Response:
         """Continue a conversation in pieces.
@@ -78,7 +71,7 @@ def generate_router(context: ServerContext, version: str) -> APIRouter:
         """
         array = _wants_array(request)
         if array:
-            record_of(request.scope).shape = GeminiArrayErrors()
+            record_of(request.scope).shape = answers.GeminiArrayErrors()
         backend = await serving.lease(model.removeprefix(_PREFIX))
         exchange = await serving.translate(
             body.contents, _exchange, body, context, backend.info, array=array
@@ -88,7 +81,7 @@ def generate_router(context: ServerContext, version: str) -> APIRouter:
     @router.post("/{model:path}:countTokens")
     async def count_tokens(
         model: str,
-        body: Annotated[CountRequest, context.bodies.of(CountRequest)],
+        body: Annotated[requests.CountRequest, context.bodies.of(requests.CountRequest)],
         serving: Annotated[Serving, serves(context)],
     ) -> JsonResponse:
         """How many tokens the prompt of a request takes, with its instructions and functions."""
@@ -140,13 +133,13 @@ def models_router(
 
 
 def _exchange(
-    body: PromptFields, context: ServerContext, model: ModelInfo, *, array: bool = False
+    body: requests.PromptFields, context: ServerContext, model: ModelInfo, *, array: bool = False
 ) -> Exchange:
     """The exchange of a request; raises ApiError."""
     settings, config = context.settings, body.generation
     session = session_from_request(body, model, context.seal, thinking=settings.thinking)
     thinking = config.thinking_config
-    answer = GeminiAnswer(
+    answer = answers.GeminiAnswer(
         model=model.id,
         seal=context.seal,
         thoughts=session.thinking and bool(thinking and thinking.include_thoughts),
@@ -172,11 +165,11 @@ def _wants_array(request: Request) -> bool:
     return alt == "json"
 
 
-def _prompt(body: CountRequest) -> PromptFields:
+def _prompt(body: requests.CountRequest) -> requests.PromptFields:
     if body.contents is None:
         message = "contents is missing"
         raise ApiError(400, message, "missing_required_parameter", "contents")
-    return PromptFields.model_construct(
+    return requests.PromptFields.model_construct(
         contents=body.contents, system_instruction=body.system_instruction, tools=body.tools
     )
 
@@ -204,7 +197,7 @@ def embed_router(context: ServerContext, version: str) -> APIRouter:
     async def embed_content(
         request: Request,
         model: str,
-        body: Annotated[EmbedContentBody, context.bodies.of(EmbedContentBody)],
+        body: Annotated[requests.EmbedContentBody, context.bodies.of(requests.EmbedContentBody)],
     ) -> Response:
         """Make a vector of a text."""
         result = await _embedded(context, request, model, [body])
@@ -215,7 +208,7 @@ def embed_router(context: ServerContext, version: str) -> APIRouter:
     async def batch_embed_contents(
         request: Request,
         model: str,
-        body: Annotated[BatchEmbedBody, context.bodies.of(BatchEmbedBody)],
+        body: Annotated[requests.BatchEmbedBody, context.bodies.of(requests.BatchEmbedBody)],
     ) -> Response:
         """Make a vector of each text."""
         if not body.requests:
@@ -228,7 +221,10 @@ def embed_router(context: ServerContext, version: str) -> APIRouter:
 
 
 async def _embedded(
-    context: ServerContext, request: Request, model: str, bodies: Sequence[EmbedContentBody]
+    context: ServerContext,
+    request: Request,
+    model: str,
+    bodies: Sequence[requests.EmbedContentBody],
 ) -> Embeddings:
     name = model.removeprefix(_PREFIX)
     if any((body.model or name).removeprefix(_PREFIX) != name for body in bodies):
@@ -262,7 +258,7 @@ STABLE = "/v1"
 GEMINI = Api(
     name="gemini",
     paths=(BETA,),
-    errors=GeminiErrors(),
+    errors=answers.GeminiErrors(),
     routers=lambda context: (
         generate_router(context, BETA),
         generate_router(context, STABLE),

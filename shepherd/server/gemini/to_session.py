@@ -11,17 +11,7 @@ from shepherd.images import check_count
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.server.errors import ApiError, invalid, unsupported
-from shepherd.server.gemini.answers import restored
-from shepherd.server.gemini.requests import (
-    Content,
-    FunctionDeclaration,
-    FunctionResponse,
-    GenerationConfig,
-    Part,
-    PromptFields,
-    Tool,
-    images_of,
-)
+from shepherd.server.gemini import answers, requests
 from shepherd.server.seal import Seal
 from shepherd.server.wire.content import CallHistory
 from shepherd.server.wire.fields import check_images, effort_named, logprob_count, token_budget
@@ -37,7 +27,7 @@ _RESULT_KEYS = ("output", "result", "content", "return_value")
 
 
 def session_from_request(
-    request: PromptFields, model: ModelInfo, seal: Seal, *, thinking: bool
+    request: requests.PromptFields, model: ModelInfo, seal: Seal, *, thinking: bool
 ) -> Session:
     """The conversation of a request to `model`; `thinking` is the default.
 
@@ -61,7 +51,7 @@ def session_from_request(
     )
 
 
-def _wants_thinking(config: GenerationConfig) -> bool | None:
+def _wants_thinking(config: requests.GenerationConfig) -> bool | None:
     """Whether a request asks for reasoning, None if it does not say."""
     thinking = config.thinking_config
     if thinking is None:
@@ -72,7 +62,7 @@ def _wants_thinking(config: GenerationConfig) -> bool | None:
     return True if has_level or thinking.include_thoughts else None
 
 
-def _check_supported(request: PromptFields) -> None:
+def _check_supported(request: requests.PromptFields) -> None:
     if request.cached_content:
         raise unsupported(
             "cachedContent", "cachedContent is not served; send the whole conversation."
@@ -80,7 +70,7 @@ def _check_supported(request: PromptFields) -> None:
     if request.continuation_token:
         raise unsupported("continuationToken", "continuationToken is not served.")
     for index, tool in enumerate(request.tools):
-        for name, field in Tool.model_fields.items():
+        for name, field in requests.Tool.model_fields.items():
             if name != "function_declarations" and getattr(tool, name) is not None:
                 where = f"tools.{index}.{field.alias}"
                 message = f"{where} runs at Google only; this server offers functions."
@@ -97,14 +87,14 @@ def _check_supported(request: PromptFields) -> None:
             raise unsupported(param, f"{param}: only text is served.")
 
 
-def _spec(declaration: FunctionDeclaration) -> ToolSpec:
+def _spec(declaration: requests.FunctionDeclaration) -> ToolSpec:
     schema = declaration.parameters_json_schema
     if schema is None and declaration.parameters:
         schema = json_schema(declaration.parameters)
     return ToolSpec(declaration.name, declaration.description or "", schema or NO_ARGUMENTS)
 
 
-def _functions(request: PromptFields) -> tuple[list[ToolSpec], ToolChoice | None]:
+def _functions(request: requests.PromptFields) -> tuple[list[ToolSpec], ToolChoice | None]:
     """The functions that the model sees, and the calls that the answer must be; raises ApiError."""
     declared = [d for tool in request.tools for d in tool.function_declarations]
     config = request.tool_config.function_calling_config if request.tool_config else None
@@ -129,7 +119,7 @@ def _bad_choice(field: str, reason: str) -> ApiError:
     return invalid(f"toolConfig.functionCallingConfig.{field}", reason)
 
 
-def _sampling(config: GenerationConfig) -> Sampling:
+def _sampling(config: requests.GenerationConfig) -> Sampling:
     """The sampling parameters; raises ApiError where two do not fit together."""
     return Sampling(
         temperature=config.temperature,
@@ -148,7 +138,7 @@ def _sampling(config: GenerationConfig) -> Sampling:
     )
 
 
-def _conversation(contents: Sequence[Content], seal: Seal) -> list[Message]:
+def _conversation(contents: Sequence[requests.Content], seal: Seal) -> list[Message]:
     """The messages. Contents of the model that follow each other are one answer.
 
     Some clients keep each event of a stream as a content.
@@ -164,7 +154,7 @@ def _conversation(contents: Sequence[Content], seal: Seal) -> list[Message]:
     return messages
 
 
-def _answer(parts: Sequence[Part], history: CallHistory, seal: Seal) -> Message:
+def _answer(parts: Sequence[requests.Part], history: CallHistory, seal: Seal) -> Message:
     texts = [part.text or "" for part in parts if not part.thought]
     thoughts = [part.text or "" for part in parts if part.thought]
     wire = [part.function_call for part in parts if part.function_call is not None]
@@ -172,23 +162,23 @@ def _answer(parts: Sequence[Part], history: CallHistory, seal: Seal) -> Message:
     history.add(calls)
     message = Message.assistant("".join(texts), "".join(thoughts), calls)
     words = (part.thought_signature for part in parts if part.thought_signature)
-    return restored(seal, message, words)
+    return answers.restored(seal, message, words)
 
 
-def _input(content: Content, history: CallHistory) -> Iterator[Message]:
+def _input(content: requests.Content, history: CallHistory) -> Iterator[Message]:
     """The results in a content, which belong behind their calls, then its text and images."""
     results = [p.function_response for p in content.parts if p.function_response is not None]
     for result in results:
         yield _result(result, history)
     text = "\n".join(part.text for part in content.parts if part.text)
-    images = images_of(content.parts)
+    images = requests.images_of(content.parts)
     if text or images or not results:
         yield Message.user(text, images)
 
 
-def _result(wire: FunctionResponse, history: CallHistory) -> Message:
+def _result(wire: requests.FunctionResponse, history: CallHistory) -> Message:
     call_id, name = history.answered(wire.id or "", wire.name or "")
-    text, images = _result_text(wire.response), images_of(wire.parts)
+    text, images = _result_text(wire.response), requests.images_of(wire.parts)
     return Message(Role.TOOL, text, tool_call_id=call_id, name=name, images=images)
 
 
@@ -202,24 +192,24 @@ def _result_text(response: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _check_contents(contents: Sequence[Content], model: ModelInfo) -> None:
+def _check_contents(contents: Sequence[requests.Content], model: ModelInfo) -> None:
     """Raise ApiError for parts in a content of a wrong role, and images that can't be seen."""
     for index, content in enumerate(contents):
         where = f"contents.{index}.parts"
         if content.role == "model":
             if any(part.function_response for part in content.parts):
                 raise invalid(where, "functionResponse goes with contents of the user")
-            if images_of(content.parts):
+            if requests.images_of(content.parts):
                 raise invalid(where, "images go with contents of the user and with results")
         elif any(part.function_call for part in content.parts):
             raise invalid(where, "functionCall goes with contents of the model")
         _check_images(content, model, where)
 
 
-def _check_images(content: Content, model: ModelInfo, where: str) -> None:
-    images = [*images_of(content.parts)]
+def _check_images(content: requests.Content, model: ModelInfo, where: str) -> None:
+    images = [*requests.images_of(content.parts)]
     for part in content.parts:
-        images += images_of(part.function_response.parts if part.function_response else ())
+        images += requests.images_of(part.function_response.parts if part.function_response else ())
     check_images(images, model, where)
     try:
         check_count(images)
@@ -227,7 +217,7 @@ def _check_images(content: Content, model: ModelInfo, where: str) -> None:
         raise invalid(where, str(error)) from error
 
 
-def _output_format(config: GenerationConfig) -> OutputFormat | None:
+def _output_format(config: requests.GenerationConfig) -> OutputFormat | None:
     """The format, None for free text; raises ApiError for one that is not served."""
     kind = config.response_mime_type or _TEXT
     schema, own = config.response_json_schema, config.response_schema

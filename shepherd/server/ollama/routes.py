@@ -16,24 +16,7 @@ from shepherd.messages import JsonObject
 from shepherd.server.api import Api
 from shepherd.server.errors import ApiError, unsupported
 from shepherd.server.models import ModelState, ServedModel, find_model
-from shepherd.server.ollama.answers import (
-    ChatAnswer,
-    GenerateAnswer,
-    OllamaAnswer,
-    OllamaErrors,
-    nanoseconds,
-)
-from shepherd.server.ollama.requests import (
-    ChatRequest,
-    EmbedBody,
-    EmbeddingsBody,
-    GenerateRequest,
-    OllamaRequest,
-    ShowRequest,
-    chat_session,
-    generate_session,
-    plain_name,
-)
+from shepherd.server.ollama import answers, requests
 from shepherd.server.responses import JSON_LINES, JsonResponse, StreamFormat
 from shepherd.server.serving import Exchange, Serving, serves
 from shepherd.server.settings import ServerContext, ServerSettings
@@ -55,7 +38,9 @@ def chat_router(context: ServerContext) -> APIRouter:
 
     @router.post("/chat")
     async def chat(
-        body: Annotated[ChatRequest, context.bodies.of(ChatRequest, any_type=True)],
+        body: Annotated[
+            requests.ChatRequest, context.bodies.of(requests.ChatRequest, any_type=True)
+        ],
         serving: Annotated[Serving, serves(context)],
     ) -> Response:
         """Continue a conversation, in lines of JSON unless `stream` is false.
@@ -65,8 +50,10 @@ def chat_router(context: ServerContext) -> APIRouter:
         """
         started = time.perf_counter()
         if not body.messages:
-            return await _load(context, body, ChatAnswer(body.model))
-        model = await serving.lease(plain_name(body.model, context.models), body.keep_alive)
+            return await _load(context, body, answers.ChatAnswer(body.model))
+        model = await serving.lease(
+            requests.plain_name(body.model, context.models), body.keep_alive
+        )
         exchange = await serving.translate(
             body.messages, _chat_exchange, body, context.settings, started, model.info
         )
@@ -74,14 +61,18 @@ def chat_router(context: ServerContext) -> APIRouter:
 
     @router.post("/generate")
     async def generate(
-        body: Annotated[GenerateRequest, context.bodies.of(GenerateRequest, any_type=True)],
+        body: Annotated[
+            requests.GenerateRequest, context.bodies.of(requests.GenerateRequest, any_type=True)
+        ],
         serving: Annotated[Serving, serves(context)],
     ) -> Response:
         """Answer a prompt, in lines of JSON unless `stream` is false."""
         started = time.perf_counter()
         if not (body.prompt or body.images or body.suffix):
-            return await _load(context, body, GenerateAnswer(body.model))
-        model = await serving.lease(plain_name(body.model, context.models), body.keep_alive)
+            return await _load(context, body, answers.GenerateAnswer(body.model))
+        model = await serving.lease(
+            requests.plain_name(body.model, context.models), body.keep_alive
+        )
         exchange = _generate_exchange(body, context.settings, started, model.info)
         return await serving.respond(model, exchange, _stream_format(body))
 
@@ -108,11 +99,13 @@ def models_router(context: ServerContext) -> APIRouter:
 
     @router.post("/show")
     async def show_model(
-        body: Annotated[ShowRequest, context.bodies.of(ShowRequest, any_type=True)],
+        body: Annotated[
+            requests.ShowRequest, context.bodies.of(requests.ShowRequest, any_type=True)
+        ],
     ) -> JsonResponse:
         """What the server knows of a model; 404 for an unknown name."""
         await context.models.refresh()
-        model = await find_model(plain_name(body.model, context.models), context.models)
+        model = await find_model(requests.plain_name(body.model, context.models), context.models)
         if model is None:
             message = f"model '{body.model}' not found"
             raise ApiError(404, message, "model_not_found", "model")
@@ -148,23 +141,27 @@ def refusal_router() -> APIRouter:
     return router
 
 
-async def _load(context: ServerContext, body: OllamaRequest, answer: OllamaAnswer) -> JsonResponse:
+async def _load(
+    context: ServerContext, body: requests.OllamaRequest, answer: answers.OllamaAnswer
+) -> JsonResponse:
     """Load the model and generate nothing."""
-    async with context.models.lease(plain_name(body.model, context.models), body.keep_alive):
+    async with context.models.lease(
+        requests.plain_name(body.model, context.models), body.keep_alive
+    ):
         return JsonResponse(answer.idle("unload" if body.keep_alive == 0 else "load"))
 
 
-def _stream_format(body: OllamaRequest) -> StreamFormat | None:
+def _stream_format(body: requests.OllamaRequest) -> StreamFormat | None:
     """Answers are streamed unless the request says otherwise."""
     return None if body.stream is False else JSON_LINES
 
 
 def _chat_exchange(
-    body: ChatRequest, settings: ServerSettings, started: float, model: ModelInfo
+    body: requests.ChatRequest, settings: ServerSettings, started: float, model: ModelInfo
 ) -> Exchange:
     """The exchange of a chat request; raises ApiError."""
-    session = chat_session(body, model, thinking=settings.thinking)
-    answer = ChatAnswer(body.model, session.thinking, started)
+    session = requests.chat_session(body, model, thinking=settings.thinking)
+    answer = answers.ChatAnswer(body.model, session.thinking, started)
     return Exchange(
         session,
         answer,
@@ -174,11 +171,11 @@ def _chat_exchange(
 
 
 def _generate_exchange(
-    body: GenerateRequest, settings: ServerSettings, started: float, model: ModelInfo
+    body: requests.GenerateRequest, settings: ServerSettings, started: float, model: ModelInfo
 ) -> Exchange:
     """The exchange of a generate request; raises ApiError."""
-    session = generate_session(body, model, thinking=settings.thinking)
-    answer = GenerateAnswer(body.model, session.thinking, started)
+    session = requests.generate_session(body, model, thinking=settings.thinking)
+    answer = answers.GenerateAnswer(body.model, session.thinking, started)
     return Exchange(session, answer, max_tokens=body.token_limit(settings.max_tokens))
 
 
@@ -250,7 +247,7 @@ def embed_router(context: ServerContext) -> APIRouter:
 
     @router.post("/embed")
     async def embed(
-        request: Request, body: Annotated[EmbedBody, context.bodies.of(EmbedBody)]
+        request: Request, body: Annotated[requests.EmbedBody, context.bodies.of(requests.EmbedBody)]
     ) -> Response:
         """Make a vector of each text. Without texts the model is only loaded."""
         started = time.perf_counter()
@@ -260,7 +257,7 @@ def embed_router(context: ServerContext) -> APIRouter:
         result = await _embedded(context, request, body.model, inputs, "input")
         answer: JsonObject = {
             "model": body.model,
-            "total_duration": nanoseconds(time.perf_counter() - started),
+            "total_duration": answers.nanoseconds(time.perf_counter() - started),
             "load_duration": 0,
             "prompt_eval_count": result.tokens,
         }
@@ -269,7 +266,8 @@ def embed_router(context: ServerContext) -> APIRouter:
 
     @router.post("/embeddings")
     async def embed_prompt(
-        request: Request, body: Annotated[EmbeddingsBody, context.bodies.of(EmbeddingsBody)]
+        request: Request,
+        body: Annotated[requests.EmbeddingsBody, context.bodies.of(requests.EmbeddingsBody)],
     ) -> Response:
         """Make a vector of one text: the older form."""
         texts = [(body.prompt,)] if body.prompt else []
@@ -289,7 +287,7 @@ def _with_vectors(answer: JsonObject, result: Embeddings) -> str:
 async def _embedded(
     context: ServerContext, request: Request, model: str, inputs: EmbeddingInput, param: str
 ) -> Embeddings:
-    name = plain_name(model, context.models)
+    name = requests.plain_name(model, context.models)
     result, _ = await embedded(context, request, name, inputs, param)
     return result
 
@@ -297,7 +295,7 @@ async def _embedded(
 OLLAMA = Api(
     name="ollama",
     paths=("/api",),
-    errors=OllamaErrors(),
+    errors=answers.OllamaErrors(),
     routers=lambda context: (
         chat_router(context),
         embed_router(context),

@@ -5,11 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from shepherd import events, messages, sampling
 from shepherd.backends.base import Generation, ModelInfo
-from shepherd.events import FinishReason
 from shepherd.json_text import frame
-from shepherd.messages import JsonObject, ToolCall
-from shepherd.sampling import TokenLogprob
 from shepherd.server.generation import ChoicePiece, PromptProgress
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.serving import Answer
@@ -67,7 +65,7 @@ class ChatAnswer(Answer):
             custom=frozenset(t.tool.name for t in request.tools if t.type == "custom"),
         )
 
-    def whole(self, generations: Sequence[Generation]) -> JsonObject:
+    def whole(self, generations: Sequence[Generation]) -> messages.JsonObject:
         """The whole answer, one choice for each generation."""
         choices = [self._choice(index, generation) for index, generation in enumerate(generations)]
         body = self._frame("chat.completion", choices) | {"usage": _usage(*generations)}
@@ -110,16 +108,16 @@ class ChatAnswer(Answer):
             yield frame(chunk | self._measures(generations[0]))
         yield frame("[DONE]")
 
-    def _measures(self, generation: Generation) -> JsonObject:
+    def _measures(self, generation: Generation) -> messages.JsonObject:
         """What llama.cpp's server adds to the end of an answer."""
-        body: JsonObject = {"timings": timings(generation.stats)}
+        body: messages.JsonObject = {"timings": timings(generation.stats)}
         if self.verbose and self.choices is not None:
             body["__verbose"] = {"prompt": self.choices.handle(0).prompt_text}
         return body
 
-    def _choice(self, index: int, generation: Generation) -> JsonObject:
+    def _choice(self, index: int, generation: Generation) -> messages.JsonObject:
         calls, logprobs = self._calls(generation), generation.logprobs
-        message: JsonObject = {
+        message: messages.JsonObject = {
             "role": "assistant",
             "content": None if calls else "",
             "refusal": None,
@@ -135,30 +133,30 @@ class ChatAnswer(Answer):
             "finish_reason": _finish_reason(generation),
         }
 
-    def _delta(self, piece: ChoicePiece) -> JsonObject:
+    def _delta(self, piece: ChoicePiece) -> messages.JsonObject:
         """The part of a message that has a text, empty if the answer leaves it out."""
         if piece.is_reasoning:
             return {"reasoning_content": piece.text} if self.reasoning else {}
         return {"content": piece.text}
 
-    def _wire_call(self, call: ToolCall) -> JsonObject:
+    def _wire_call(self, call: messages.ToolCall) -> messages.JsonObject:
         if call.name in self.custom:
             custom = {"name": call.name, "input": custom_input(call)}
             return {"id": call.id, "type": "custom", "custom": custom}
         function = {"name": call.name, "arguments": call.arguments_json}
         return {"id": call.id, "type": "function", "function": function}
 
-    def _calls(self, generation: Generation) -> tuple[ToolCall, ...]:
+    def _calls(self, generation: Generation) -> tuple[messages.ToolCall, ...]:
         calls = generation.message.tool_calls
         return calls[:1] if self.one_call else calls
 
     def _chunk(
         self,
         index: int,
-        delta: JsonObject,
+        delta: messages.JsonObject,
         finish: str | None = None,
-        logprobs: Sequence[TokenLogprob] = (),
-    ) -> JsonObject:
+        logprobs: Sequence[sampling.TokenLogprob] = (),
+    ) -> messages.JsonObject:
         # A text without tokens of its own has an empty list; the chunk of the role has no text.
         has_text = "content" in delta and "role" not in delta
         choice = {
@@ -170,8 +168,8 @@ class ChatAnswer(Answer):
         chunk = self._frame(_CHUNK, [choice])
         return chunk | {"usage": None} if self.stream_usage else chunk
 
-    def _frame(self, kind: str, choices: Sequence[JsonObject]) -> JsonObject:
-        body: JsonObject = {
+    def _frame(self, kind: str, choices: Sequence[messages.JsonObject]) -> messages.JsonObject:
+        body: messages.JsonObject = {
             "id": self.id,
             "object": kind,
             "created": self.created,
@@ -185,13 +183,13 @@ class ChatAnswer(Answer):
 def _finish_reason(generation: Generation) -> str:
     """OpenAI's name for the finish reason of the generation."""
     reason = generation.finish_reason
-    if reason is FinishReason.STOP and generation.message.tool_calls:
+    if reason is events.FinishReason.STOP and generation.message.tool_calls:
         return "tool_calls"
-    names = {FinishReason.LENGTH: "length", FinishReason.TOOL_CALLS: "tool_calls"}
+    names = {events.FinishReason.LENGTH: "length", events.FinishReason.TOOL_CALLS: "tool_calls"}
     return names.get(reason, "stop")
 
 
-def _usage(*generations: Generation) -> JsonObject:
+def _usage(*generations: Generation) -> messages.JsonObject:
     """The usage object: the prompt once, the answers of all choices.
 
     Cached tokens are part of the prompt's tokens.
@@ -206,5 +204,5 @@ def _usage(*generations: Generation) -> JsonObject:
     }
 
 
-def _logprobs(tokens: Sequence[TokenLogprob]) -> JsonObject:
+def _logprobs(tokens: Sequence[sampling.TokenLogprob]) -> messages.JsonObject:
     return {"content": token_logprobs(tokens), "refusal": None}

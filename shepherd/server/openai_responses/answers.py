@@ -7,12 +7,10 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 
+from shepherd import errors, messages, sampling
 from shepherd.backends.base import Generation
-from shepherd.errors import ShepherdError
 from shepherd.events import FinishReason
 from shepherd.json_text import frame
-from shepherd.messages import JsonObject, ToolCall
-from shepherd.sampling import TokenLogprob
 from shepherd.server.errors import ApiError
 from shepherd.server.generation import ChoicePiece, Choices
 from shepherd.server.openai_responses.requests import ResponseRecord, Status, usage_of
@@ -22,10 +20,10 @@ from shepherd.server.serving import Answer
 from shepherd.server.wire.answers import new_id, texts_of, token_logprobs
 from shepherd.server.wire.tools import custom_input
 
-Event: TypeAlias = tuple[str, JsonObject]
+Event: TypeAlias = tuple[str, messages.JsonObject]
 """The type of an event, and its fields without the sequence number."""
 
-Seal: TypeAlias = Callable[[JsonObject], str]
+Seal: TypeAlias = Callable[[messages.JsonObject], str]
 """Signs the content of a reasoning item, for the client to send back."""
 
 
@@ -52,7 +50,7 @@ class OpenMessage:
     """A message of the assistant, of one text."""
 
     def __init__(self, index: int) -> None:
-        self.item: JsonObject = {
+        self.item: messages.JsonObject = {
             "id": new_id("msg_", 32),
             "type": "message",
             "status": Status.IN_PROGRESS,
@@ -61,12 +59,12 @@ class OpenMessage:
         }
         self._place = {"item_id": self.item["id"], "output_index": index, "content_index": 0}
         self._text: list[str] = []
-        self._logprobs: list[JsonObject] = []
+        self._logprobs: list[messages.JsonObject] = []
 
     def begin(self) -> Iterator[Event]:
         yield "response.content_part.added", {**self._place, "part": self._part()}
 
-    def add(self, text: str, logprobs: Sequence[TokenLogprob]) -> Iterator[Event]:
+    def add(self, text: str, logprobs: Sequence[sampling.TokenLogprob]) -> Iterator[Event]:
         tokens = token_logprobs(logprobs)
         self._text.append(text)
         self._logprobs += tokens
@@ -79,7 +77,7 @@ class OpenMessage:
         yield "response.output_text.done", {**self._place, **done}
         yield "response.content_part.done", {**self._place, "part": part}
 
-    def _part(self) -> JsonObject:
+    def _part(self) -> messages.JsonObject:
         text, logprobs = "".join(self._text), [*self._logprobs]
         return {"type": "output_text", "annotations": [], "logprobs": logprobs, "text": text}
 
@@ -99,7 +97,7 @@ class OpenReasoning:
             part = {"type": self._names.part_type, "text": ""}
             yield f"response.{self._names.part_event}.added", {**self._place, "part": part}
 
-    def add(self, text: str, _logprobs: Sequence[TokenLogprob]) -> Iterator[Event]:
+    def add(self, text: str, _logprobs: Sequence[sampling.TokenLogprob]) -> Iterator[Event]:
         self._text.append(text)
         if self._names:
             yield f"response.{self._names.text_event}.delta", {**self._place, "delta": text}
@@ -114,7 +112,7 @@ class OpenReasoning:
         self.item["encrypted_content"] = self._seal({"text": text})
 
 
-def _empty_reasoning() -> JsonObject:
+def _empty_reasoning() -> messages.JsonObject:
     return {"id": new_id("rs_", 32), "type": "reasoning", "summary": []}
 
 
@@ -129,7 +127,7 @@ class OutputWriter(Struct):
     view: ReasoningView
     seal: Seal
     one_call: bool = False
-    items: list[JsonObject] = field(default_factory=list[JsonObject])
+    items: list[messages.JsonObject] = field(default_factory=list[messages.JsonObject])
     _open: OpenItem | None = None
 
     def add(self, piece: ChoicePiece) -> Iterator[Event]:
@@ -182,13 +180,13 @@ class OutputWriter(Struct):
         yield self._added(item.item)
         yield from item.begin()
 
-    def _call(self, call: ToolCall) -> Iterator[Event]:
+    def _call(self, call: messages.ToolCall) -> Iterator[Event]:
         offered = self.tools.of_call(call)
         if offered.custom:
             prefix, kind, key, text = "ctc_", "custom_tool_call", "input", custom_input(call)
         else:
             prefix, kind, key, text = "fc_", "function_call", "arguments", call.arguments_json
-        item: JsonObject = {
+        item: messages.JsonObject = {
             "id": new_id(prefix, 32),
             "type": kind,
             "status": Status.COMPLETED,
@@ -206,10 +204,10 @@ class OutputWriter(Struct):
         yield f"{event}.done", {**place, **name, key: text}
         yield from self._done({**item, key: text})
 
-    def _added(self, item: JsonObject) -> Event:
+    def _added(self, item: messages.JsonObject) -> Event:
         return "response.output_item.added", {"output_index": len(self.items), "item": {**item}}
 
-    def _done(self, item: JsonObject) -> Iterator[Event]:
+    def _done(self, item: messages.JsonObject) -> Iterator[Event]:
         index = len(self.items)
         self.items.append(item)
         yield "response.output_item.done", {"output_index": index, "item": {**item}}
@@ -249,7 +247,7 @@ class ResponseAnswer(Answer):
     events: EventWriter
     opening: Sequence[str] = OPENING
 
-    def whole(self, generations: Sequence[Generation]) -> JsonObject:
+    def whole(self, generations: Sequence[Generation]) -> messages.JsonObject:
         """The response object, made of the items of its stream; `keep` is left to the caller."""
         (generation,) = generations
         for piece in texts_of(generation):
@@ -264,7 +262,7 @@ class ResponseAnswer(Answer):
             async for text in super().frames(choices):
                 opened = True
                 yield text
-        except (ApiError, ShepherdError) as error:
+        except (ApiError, errors.ShepherdError) as error:
             if not opened:
                 raise
             events = [*self.output.close(Status.INCOMPLETE)]  # adds the open item to the others

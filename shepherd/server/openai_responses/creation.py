@@ -11,15 +11,7 @@ from shepherd.errors import BusyError
 from shepherd.messages import JsonObject, Message
 from shepherd.server.access.keys import Admission
 from shepherd.server.guard import CHECK_SECONDS
-from shepherd.server.openai_responses.answers import (
-    OPENING,
-    EventWriter,
-    OutputWriter,
-    ReasoningView,
-    ResponseAnswer,
-)
-from shepherd.server.openai_responses.items import History
-from shepherd.server.openai_responses.requests import ResponseRecord, ResponsesRequest, Status
+from shepherd.server.openai_responses import answers, items, requests
 from shepherd.server.openai_responses.store import ResponseStore, ResponseStoreError, StoredResponse
 from shepherd.server.openai_responses.to_session import Source, Translator
 from shepherd.server.responses import Frames
@@ -37,19 +29,19 @@ class Creation:
     `opening` are the events before the text that were not sent yet.
     """
 
-    request: ResponsesRequest
-    record: ResponseRecord
-    history: History
+    request: requests.ResponsesRequest
+    record: requests.ResponseRecord
+    history: items.History
     translator: Translator
     store: ResponseStore
     owner: str = ""
     max_tokens: int = 0
-    opening: Sequence[str] = OPENING
-    output: OutputWriter | None = None
-    events: EventWriter = field(init=False)
+    opening: Sequence[str] = answers.OPENING
+    output: answers.OutputWriter | None = None
+    events: answers.EventWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.events = EventWriter(self.record)
+        self.events = answers.EventWriter(self.record)
 
     async def translate(self, serving: Serving, model: Backend) -> Exchange:
         """The exchange with a model; raises ApiError."""
@@ -74,28 +66,32 @@ class Creation:
     def cancel(self) -> None:
         """End the response as cancelled, unless it is complete."""
         if not self.record.status.is_final:
-            self.record.end(Status.CANCELLED, self._partial_output())
+            self.record.end(requests.Status.CANCELLED, self._partial_output())
 
     def _partial_output(self) -> Sequence[JsonObject]:
         """The items so far; the one to which text was added is incomplete."""
         if self.output is None:
             return ()
-        list(self.output.close(Status.INCOMPLETE))
+        list(self.output.close(requests.Status.INCOMPLETE))
         return self.output.items
 
     def _exchange(self, model: ModelInfo) -> Exchange:
         request = self.request
         conversation = self.translator.conversation(request, self.history.items, model)
         self.record.model = request.model or model.id
-        view = ReasoningView.TEXT if conversation.session.thinking else ReasoningView.HIDDEN
+        view = (
+            answers.ReasoningView.TEXT
+            if conversation.session.thinking
+            else answers.ReasoningView.HIDDEN
+        )
         if request.reasoning is not None and request.reasoning.summary_style:
-            view = ReasoningView.SUMMARY
+            view = answers.ReasoningView.SUMMARY
         one_call = request.parallel_tool_calls is False
-        self.output = OutputWriter(conversation.tools, view, self.translator.sign, one_call)
+        self.output = answers.OutputWriter(conversation.tools, view, self.translator.sign, one_call)
         truncates = request.truncation == "auto"
         return Exchange(
             conversation.session,
-            ResponseAnswer(self.record, self.output, self.keep, self.events, self.opening),
+            answers.ResponseAnswer(self.record, self.output, self.keep, self.events, self.opening),
             max_tokens=min(request.max_output_tokens or self.max_tokens, MAX_TOKENS),
             on_evicted=partial(self._evicted, conversation.sources) if truncates else None,
             tools_allowed=request.tool_choice != "none",
@@ -136,7 +132,7 @@ class Job:
         The work ends when the key of the request is not valid any more.
         """
         creation, record = self.creation, self.creation.record
-        record.status = Status.QUEUED
+        record.status = requests.Status.QUEUED
         creation.opening = ("response.in_progress",)  # the event before it is added here
         self.accepted = record.body()
         self._add(creation.events.state("response.created"))
@@ -187,7 +183,7 @@ class Job:
         if work.cancelled() or work.exception() is not None:
             await self.creation.keep()
         self.is_over = True
-        self.creation.history = History((), ())  # which may be large
+        self.creation.history = items.History((), ())  # which may be large
         self._notify()
 
     def _add(self, frame: str) -> None:

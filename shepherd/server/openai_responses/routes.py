@@ -17,15 +17,9 @@ from shepherd.messages import JsonObject
 from shepherd.server.api import Api
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body, to_api_error
+from shepherd.server.openai_responses import requests
 from shepherd.server.openai_responses.creation import Creation, Job, Jobs
 from shepherd.server.openai_responses.items import HistoryReader
-from shepherd.server.openai_responses.requests import (
-    RESPONSE_ID,
-    ResponseRecord,
-    ResponsesRequest,
-    Status,
-    new_response_id,
-)
 from shepherd.server.openai_responses.store import ResponseStore, StoredResponse, responses_in
 from shepherd.server.openai_responses.to_session import Translator
 from shepherd.server.record import RequestOptions, record_of
@@ -53,7 +47,7 @@ class Creator(Struct, frozen=True):
     jobs: Jobs
     translator: Translator
 
-    async def read(self, request: Request, body: ResponsesRequest) -> Creation:
+    async def read(self, request: Request, body: requests.ResponsesRequest) -> Creation:
         """The response that a request is for; raises ApiError."""
         settings = self.context.settings
         owner = record_of(request.scope).owner
@@ -61,11 +55,13 @@ class Creator(Struct, frozen=True):
         store = self.reader.store
         stored = body.store is not False and store.enabled
         model = body.model or self.context.backend.info.id
-        chosen_id = getattr(request.state, RESPONSE_ID, "") or new_response_id()
-        record = ResponseRecord(body, model, stored, chosen_id)
+        chosen_id = getattr(request.state, requests.RESPONSE_ID, "") or requests.new_response_id()
+        record = requests.ResponseRecord(body, model, stored, chosen_id)
         return Creation(body, record, history, self.translator, store, owner, settings.max_tokens)
 
-    async def create(self, request: Request, body: ResponsesRequest, serving: Serving) -> Response:
+    async def create(
+        self, request: Request, body: requests.ResponsesRequest, serving: Serving
+    ) -> Response:
         """The answer to a request."""
         creation = await self.read(request, body)
         if creation.request.background:
@@ -102,7 +98,7 @@ def create_router(creator: Creator) -> APIRouter:
     @router.post(PATH)
     async def create_response(
         request: Request,
-        body: Annotated[ResponsesRequest, context.bodies.of(ResponsesRequest)],
+        body: Annotated[requests.ResponsesRequest, context.bodies.of(requests.ResponsesRequest)],
         serving: Annotated[Serving, serves(context)],
     ) -> Response:
         """Continue a conversation: whole, streaming, or in the background.
@@ -115,7 +111,7 @@ def create_router(creator: Creator) -> APIRouter:
     @router.post(TOKENS_PATH)
     async def count_input_tokens(
         request: Request,
-        body: Annotated[ResponsesRequest, context.bodies.of(ResponsesRequest)],
+        body: Annotated[requests.ResponsesRequest, context.bodies.of(requests.ResponsesRequest)],
         serving: Annotated[Serving, serves(context)],
     ) -> Response:
         """How many tokens the prompt of such a request takes."""
@@ -154,9 +150,9 @@ class StoredResponses(Struct, frozen=True):
         if job is not None:
             return StoredResponse(job.creation.record.body(), ())
         response = await self.stored(owner, id)
-        if Status(response.body["status"]).is_final:
+        if requests.Status(response.body["status"]).is_final:
             return response
-        failed = {"status": Status.FAILED.value, "error": _INTERRUPTED}
+        failed = {"status": requests.Status.FAILED.value, "error": _INTERRUPTED}
         return replace(response, body={**response.body, **failed})
 
     async def stored(self, owner: str, id: str) -> StoredResponse:

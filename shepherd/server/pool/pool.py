@@ -12,15 +12,13 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
-from shepherd import errors
+from shepherd import errors, events, messages
 from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
 from shepherd.backends.failover import Candidate, FallbackBackend
 from shepherd.config.provider_book import ProviderBook
 from shepherd.config.server import AliasTargets
 from shepherd.config.settings import Config
 from shepherd.conversation.model_slot import BackendOpener
-from shepherd.events import EventCallback
-from shepherd.messages import Message
 from shepherd.server.errors import ApiError
 from shepherd.server.models import (
     DEFAULT,
@@ -83,15 +81,15 @@ class UnloadedBackend(Backend):
     def info(self) -> ModelInfo:
         return self._info
 
-    async def prefill_session(self, session: Session, callback: EventCallback) -> Prefilled:
+    async def prefill_session(self, session: Session, callback: events.EventCallback) -> Prefilled:
         self._refuse()
 
     async def generate_from_prefilled(
-        self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
+        self, prefilled: Prefilled, callback: events.EventCallback, max_tokens: int = 0
     ) -> Generation:
         self._refuse()
 
-    async def count_message_tokens(self, session: Session, message: Message) -> int:
+    async def count_message_tokens(self, session: Session, message: messages.Message) -> int:
         self._refuse()
 
     async def aclose(self) -> None:

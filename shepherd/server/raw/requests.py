@@ -9,16 +9,14 @@ from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid
 from shepherd.server.generation import NO_TOKENS
 from shepherd.server.raw.lines import LineLimits
-from shepherd.server.wire import fields
-from shepherd.server.wire.content import Prompts, prompts_of
-from shepherd.server.wire.sampling import DecodingFields
+from shepherd.server.wire import content, fields, sampling
 from shepherd.session import Infill, RawPrompt, Session
 
 MAX_FILES = 1000
 MAX_FIELDS = 64
 
 
-class RawRequest(DecodingFields, fields.GrammarFields):
+class RawRequest(sampling.DecodingFields, fields.GrammarFields):
     """How a prompt is continued, in the fields that both APIs have."""
 
     model: fields.ModelName = None
@@ -78,7 +76,7 @@ class CompletionRequest(RawRequest):
     @property
     def prompts(self) -> list[RawPrompt | Infill]:
         """The prompts, each with its suffix if there is one; raises ApiError."""
-        prompts = prompts_of(self.prompt).prompts
+        prompts = content.prompts_of(self.prompt).prompts
         if not self.suffix:
             measured = bool(self.echo) and self.logprobs is not None
             return [replace(prompt, measured=measured) for prompt in prompts]
@@ -136,9 +134,9 @@ class CompletionBody(LlamaRequest):
     """
 
     @property
-    def prompts(self) -> Prompts:
+    def prompts(self) -> content.Prompts:
         """The prompts; raises ApiError."""
-        return prompts_of(self.prompt)
+        return content.prompts_of(self.prompt)
 
 
 class InfillFile(RequestModel):

@@ -11,22 +11,13 @@ from shepherd.backends.base import ModelInfo
 from shepherd.sampling import choice_seed
 from shepherd.server.api import Api
 from shepherd.server.errors import unsupported
-from shepherd.server.raw import model_routes
+from shepherd.server.raw import model_routes, requests
 from shepherd.server.raw.answers import LlamaCompletion, OpenAiCompletion
-from shepherd.server.raw.requests import (
-    CompletionBody,
-    CompletionRequest,
-    InfillBody,
-    LlamaRequest,
-    raw_token_limit,
-)
 from shepherd.server.responses import SERVER_SENT_EVENTS
 from shepherd.server.serving import Exchange, Serving, serves
 from shepherd.server.settings import ServerContext, ServerSettings
-from shepherd.server.wire.answers import fingerprint
+from shepherd.server.wire import answers, errors, fields
 from shepherd.server.wire.content import IMAGES_FIELD
-from shepherd.server.wire.errors import LlamaErrors, OpenAiErrors
-from shepherd.server.wire.fields import choice_count
 from shepherd.session import Infill, RawPrompt, Session
 
 COMPLETION_PATH = "/completion"
@@ -40,7 +31,7 @@ def completions_router(context: ServerContext) -> APIRouter:
 
     @router.post(OPENAI_PATH)
     async def create_completion(
-        body: Annotated[CompletionRequest, context.bodies.of(CompletionRequest)],
+        body: Annotated[requests.CompletionRequest, context.bodies.of(requests.CompletionRequest)],
         serving: Annotated[Serving, serves(context)],
     ) -> Response:
         """Continue one or more prompts as they are, without a chat template.
@@ -61,7 +52,7 @@ def completion_router(context: ServerContext) -> APIRouter:
     @router.post("/completions")
     @router.post(COMPLETION_PATH)
     async def complete(
-        body: Annotated[CompletionBody, context.bodies.of(CompletionBody)],
+        body: Annotated[requests.CompletionBody, context.bodies.of(requests.CompletionBody)],
         serving: Annotated[Serving, serves(context)],
     ) -> Response:
         """Continue one or more prompts as they are, also at `/completions`."""
@@ -75,7 +66,7 @@ def completion_router(context: ServerContext) -> APIRouter:
 
     @router.post(INFILL_PATH)
     async def infill(
-        body: Annotated[InfillBody, context.bodies.of(InfillBody)],
+        body: Annotated[requests.InfillBody, context.bodies.of(requests.InfillBody)],
         serving: Annotated[Serving, serves(context)],
     ) -> Response:
         """Write what stands between two texts, with a model that has tokens for that."""
@@ -88,7 +79,7 @@ def completion_router(context: ServerContext) -> APIRouter:
 
 
 def _completion_exchange(
-    body: CompletionRequest, settings: ServerSettings, model: ModelInfo
+    body: requests.CompletionRequest, settings: ServerSettings, model: ModelInfo
 ) -> Exchange:
     """The exchange of a request to OpenAI's API; raises ApiError."""
     _check_raw(model)
@@ -100,20 +91,20 @@ def _completion_exchange(
     prompts, candidates = body.prompts, body.candidates(settings.max_choices)
     answer = OpenAiCompletion(
         model=body.model or model.id,
-        fingerprint=fingerprint(model),
+        fingerprint=answers.fingerprint(model),
         count=body.n or 1,
         candidates=candidates,
         echoes=[_text(prompt) for prompt in prompts] if body.echo else (),
         logprobs=body.logprobs is not None,
         stream_usage=bool(body.stream_options and body.stream_options.include_usage),
     )
-    limit = raw_token_limit(body.max_tokens, settings.max_tokens)
+    limit = requests.raw_token_limit(body.max_tokens, settings.max_tokens)
     first, later = _sessions(prompts, session, model, candidates)
     return Exchange(first, answer, candidates, limit, later=later)
 
 
 def _llama_exchange(
-    body: LlamaRequest,
+    body: requests.LlamaRequest,
     prompts: Sequence[RawPrompt | Infill],
     settings: ServerSettings,
     model: ModelInfo,
@@ -124,8 +115,8 @@ def _llama_exchange(
 
     `many`: the prompts came in a list, and so does the answer, even to a single one.
     """
-    count = choice_count(body.n_cmpl, settings.max_choices, "n_cmpl")
-    limit = raw_token_limit(body.n_predict, settings.max_tokens)
+    count = fields.choice_count(body.n_cmpl, settings.max_choices, "n_cmpl")
+    limit = requests.raw_token_limit(body.n_predict, settings.max_tokens)
     answer = LlamaCompletion(
         model=body.model or model.id,
         max_tokens=limit,
@@ -184,7 +175,7 @@ def _text(prompt: RawPrompt | Infill) -> str | None:
 COMPLETIONS = Api(
     name="completions",
     paths=(OPENAI_PATH,),
-    errors=OpenAiErrors(),
+    errors=errors.OpenAiErrors(),
     routers=lambda context: (completions_router(context),),
 )
 LLAMACPP = Api(
@@ -199,6 +190,6 @@ LLAMACPP = Api(
         model_routes.SLOTS_PATH,
         "/apply-template",
     ),
-    errors=LlamaErrors(),
+    errors=errors.LlamaErrors(),
     routers=lambda context: (completion_router(context), model_routes.model_router(context)),
 )

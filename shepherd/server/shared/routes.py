@@ -13,15 +13,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from shepherd.conversation.commands.table import OWN_COMMANDS, named_command
-from shepherd.conversation.shared.approvals import Presence
-from shepherd.conversation.shared.requests import PromptRequest
+from shepherd.conversation.shared import approvals, requests, updates
 from shepherd.conversation.shared.session import SharedSession, snapshot
-from shepherd.conversation.shared.updates import (
-    CLIENT_HEADER,
-    REQUEST_HEADER,
-    RESUME_HEADER,
-    UpdateKind,
-)
 from shepherd.images import check_count, decode_image
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
@@ -103,7 +96,7 @@ class SharedSessionErrors(OpenAiErrors):
     """The `ErrorShape` of a shared session: responses are OpenAI's, a stream ends with `error`."""
 
     def event(self, error: ApiError) -> str:
-        return frame({"error": error.code, "message": error.message}, UpdateKind.ERROR)
+        return frame({"error": error.code, "message": error.message}, updates.UpdateKind.ERROR)
 
 
 def cli_router(conversation: SharedSession, context: ServerContext, audit: AuditLog) -> APIRouter:
@@ -148,7 +141,7 @@ def _add_requests(router: APIRouter, conversation: SharedSession, context: Serve
         images = tuple(decode_image(image.data, image.name) for image in body.images)
         submit = conversation.steer if body.steer else conversation.submit
         prompt_request = submit(body.prompt, identity, images)
-        headers = {CLIENT_HEADER: client, REQUEST_HEADER: prompt_request.id}
+        headers = {updates.CLIENT_HEADER: client, updates.REQUEST_HEADER: prompt_request.id}
         if body.stream:
             log = conversation.log
             open_frames = _listened(
@@ -195,11 +188,11 @@ def _add_updates(router: APIRouter, conversation: SharedSession, context: Server
         named = _named_client(request)
         client = named or f"client_{secrets.token_hex(12)}"
         identity = _identity(request, client)
-        after = request.headers.get(RESUME_HEADER) or request.query_params.get("after", "")
+        after = request.headers.get(updates.RESUME_HEADER) or request.query_params.get("after", "")
         open_frames = _listened(
             conversation.presence, identity, lambda: watch(conversation, identity, after)
         )
-        return _events(open_frames, context, {CLIENT_HEADER: client})
+        return _events(open_frames, context, {updates.CLIENT_HEADER: client})
 
 
 def _add_session(router: APIRouter, conversation: SharedSession) -> None:
@@ -296,10 +289,12 @@ def _session_to_json(summary: SessionSummary, conversation: SharedSession) -> Js
 
 def _named_client(request: Request) -> str:
     """The client's own name, or ""."""
-    name = request.headers.get(CLIENT_HEADER) or request.query_params.get("client", "")
+    name = request.headers.get(updates.CLIENT_HEADER) or request.query_params.get("client", "")
     if name and not _CLIENT_ID.fullmatch(name):
-        message = f"{CLIENT_HEADER} must be 1 to 128 printable ASCII characters without spaces."
-        raise ApiError(400, message, "invalid_value", CLIENT_HEADER)
+        message = (
+            f"{updates.CLIENT_HEADER} must be 1 to 128 printable ASCII characters without spaces."
+        )
+        raise ApiError(400, message, "invalid_value", updates.CLIENT_HEADER)
     return name
 
 
@@ -310,7 +305,7 @@ def _identity(request: Request, client: str) -> str:
 
 
 def _listened(
-    presence: Presence, client: str, make: Callable[[], Frames]
+    presence: approvals.Presence, client: str, make: Callable[[], Frames]
 ) -> Callable[[], AbstractAsyncContextManager[Frames]]:
     """Frames during which the client counts as present."""
 
@@ -333,5 +328,5 @@ def _events(
     return response
 
 
-async def _ended(request: PromptRequest) -> None:
+async def _ended(request: requests.PromptRequest) -> None:
     await request.done.wait()

@@ -4,10 +4,8 @@ import secrets
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
+from shepherd import events, messages, sampling
 from shepherd.backends.base import Generation, ModelInfo
-from shepherd.events import CallbackEvent, Stats
-from shepherd.messages import JsonObject
-from shepherd.sampling import TokenLogprob, TokenProbability
 from shepherd.server.generation import ChoicePiece, PromptProgress
 from shepherd.version import __version__
 
@@ -26,10 +24,10 @@ def texts_of(generation: Generation, choice: int = 0) -> Iterator[ChoicePiece]:
     """The texts of a whole answer, as a stream has them: first the reasoning."""
     message = generation.message
     if message.reasoning:
-        yield ChoicePiece(choice, CallbackEvent.THINKING, message.reasoning)
+        yield ChoicePiece(choice, events.CallbackEvent.THINKING, message.reasoning)
     if message.content:
         logprobs = tuple(generation.logprobs or ())
-        yield ChoicePiece(choice, CallbackEvent.CONTENT, message.content, logprobs)
+        yield ChoicePiece(choice, events.CallbackEvent.CONTENT, message.content, logprobs)
 
 
 def reasoning_tokens(generation: Generation) -> int:
@@ -45,12 +43,12 @@ def reasoning_tokens(generation: Generation) -> int:
     return round(tokens * reasoning / (reasoning + rest)) if reasoning else 0
 
 
-def token_logprobs(tokens: Sequence[TokenLogprob]) -> list[JsonObject]:
+def token_logprobs(tokens: Sequence[sampling.TokenLogprob]) -> list[messages.JsonObject]:
     """Each token with its probability and those of the likeliest ones, as OpenAI writes them."""
     return [_probability(t) | {"top_logprobs": [_probability(p) for p in t.top]} for t in tokens]
 
 
-def _probability(token: TokenProbability) -> JsonObject:
+def _probability(token: sampling.TokenProbability) -> messages.JsonObject:
     return {
         "token": token.text,
         "logprob": max(token.logprob, IMPOSSIBLE),
@@ -64,10 +62,10 @@ def fingerprint(model: ModelInfo) -> str:
     return "b" + sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
 
 
-def timings(stats: Stats) -> JsonObject:
+def timings(stats: events.Stats) -> messages.JsonObject:
     """How long prompt and answer took: llama.cpp's `timings`."""
     prompt = stats.prompt_tokens - stats.cached_tokens
-    drafts: JsonObject = {
+    drafts: messages.JsonObject = {
         "draft_n": stats.drafted_tokens,
         "draft_n_accepted": stats.accepted_tokens,
     }
@@ -79,7 +77,7 @@ def timings(stats: Stats) -> JsonObject:
     }
 
 
-def _pace(name: str, tokens: int, seconds: float) -> JsonObject:
+def _pace(name: str, tokens: int, seconds: float) -> messages.JsonObject:
     return {
         f"{name}_n": tokens,
         f"{name}_ms": round(seconds * 1000, 3),
@@ -88,7 +86,7 @@ def _pace(name: str, tokens: int, seconds: float) -> JsonObject:
     }
 
 
-def progress_fields(progress: PromptProgress) -> JsonObject:
+def progress_fields(progress: PromptProgress) -> messages.JsonObject:
     """How far a prompt is read: llama.cpp's `prompt_progress`."""
     return {
         "total": progress.total,

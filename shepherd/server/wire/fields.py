@@ -19,11 +19,9 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from shepherd import durations, messages, sampling
 from shepherd.backends.base import ModelInfo
 from shepherd.config.section import Effort
-from shepherd.durations import parse_duration
-from shepherd.messages import JsonObject
-from shepherd.sampling import PARAMETERS
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid, unsupported
 from shepherd.session import OutputFormat
@@ -64,7 +62,7 @@ def without_empty(value: object) -> object:
 
 def seconds_or_none(value: object) -> float | None:
     """The seconds of a duration such as `5m`; raises ValueError."""
-    return None if value is None else parse_duration(value)
+    return None if value is None else durations.parse_duration(value)
 
 
 ListOrNull: TypeAlias = Annotated[list[T], Field(fail_fast=True), BeforeValidator(list_or_empty)]
@@ -111,7 +109,7 @@ class GrammarFields(RequestModel):
             raise invalid("json_schema", "not with a grammar")
         if not isinstance(schema, dict):
             raise invalid("json_schema", "must be an object")
-        return OutputFormat(cast(JsonObject, schema))
+        return OutputFormat(cast(messages.JsonObject, schema))
 
 
 _NEUTRAL: tuple[Any, ...] = (None, False, 0, "", [], {})
@@ -152,7 +150,7 @@ input_suffix raw think reasoning_effort chat_template_kwargs continue_final_mess
 tool_choice functions function_call options generationConfig generation_config systemInstruction
 system_instruction toolConfig tool_config
 """
-CONTROLS = frozenset(_NAMES.split()).union(*(p.names for p in PARAMETERS.values()))
+CONTROLS = frozenset(_NAMES.split()).union(*(p.names for p in sampling.PARAMETERS.values()))
 """Names that control an answer in one of the APIs."""
 
 _EMPTY: tuple[Any, ...] = ("", [], {})
@@ -173,7 +171,7 @@ class CheckedRequest(RequestModel):
         return value
 
     @classmethod
-    def refuse_unsupported(cls, fields: JsonObject) -> None:
+    def refuse_unsupported(cls, fields: messages.JsonObject) -> None:
         """Raise ApiError for a known field that is not served."""
         own = names_of(cls)
         for name, value in fields.items():
@@ -200,9 +198,9 @@ class OwnControls(CheckedRequest):
         return value
 
 
-def _fields(value: object) -> JsonObject:
+def _fields(value: object) -> messages.JsonObject:
     """The fields of a body; none of a value that is no object, which pydantic refuses later."""
-    return cast(JsonObject, value) if isinstance(value, dict) else {}
+    return cast(messages.JsonObject, value) if isinstance(value, dict) else {}
 
 
 @cache
@@ -221,7 +219,7 @@ def field_names(name: str, field: FieldInfo) -> set[str]:
 
 def in_range(name: str) -> Any:
     """The limits of the sampling parameter `name` for a field."""
-    parameter = PARAMETERS[name]
+    parameter = sampling.PARAMETERS[name]
     return Field(ge=parameter.low, le=parameter.high)
 
 

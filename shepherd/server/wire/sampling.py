@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, create_model, model_validator
 
-from shepherd.sampling import (
-    EXTRA_SAMPLERS,
-    MAX_BIASES,
-    MAX_STOP_STRINGS,
-    PARAMETERS,
-    SAMPLERS,
-    Parameter,
-    Sampling,
-)
+from shepherd import sampling
 from shepherd.server.errors import invalid
 from shepherd.server.wire.fields import (
     OwnControls,
@@ -25,7 +17,7 @@ from shepherd.server.wire.fields import (
 )
 
 _SAMPLER_ALIASES = {"typ_p": "typical_p", "typical": "typical_p", "temp": "temperature"}
-_TOO_MANY_BIASES = f"takes at most {MAX_BIASES} tokens"
+_TOO_MANY_BIASES = f"takes at most {sampling.MAX_BIASES} tokens"
 MAX_BIAS_CHARACTERS = 256
 _MAX_DIGITS = 20
 """No number of a token has so many; such digits are a text."""
@@ -36,12 +28,12 @@ _BIAS_FORM = (
 
 _TEXTS = ("stop", "samplers", "dry_sequence_breakers")
 _PARAMETERS = {
-    **{p.names[0]: name for name, p in PARAMETERS.items() if name != "logprobs"},
+    **{p.names[0]: name for name, p in sampling.PARAMETERS.items() if name != "logprobs"},
     **{name: name for name in (*_TEXTS, "logit_bias", "ignore_eos")},
 }
 """The names in `Sampling` by the names of fields."""
 
-_UNSET = Sampling()
+_UNSET = sampling.Sampling()
 
 
 RANDOM_SEED = -1
@@ -84,7 +76,7 @@ def _biases(value: object) -> object:
         pairs = [_pair(item) for item in cast(list[object], value)]
     else:
         raise ValueError(_BIAS_FORM)
-    if len(pairs) > MAX_BIASES:
+    if len(pairs) > sampling.MAX_BIASES:
         raise ValueError(_TOO_MANY_BIASES)
     return tuple((_token(token), _bias(bias)) for token, bias in pairs) or None
 
@@ -117,7 +109,7 @@ _OTHERS = ("seed", "logprobs")
 """Numbers that requests write in another way."""
 
 
-def _number(parameter: Parameter) -> Any:
+def _number(parameter: sampling.Parameter) -> Any:
     """The field of a parameter; it may be called by any of the parameter's names."""
     names = parameter.names
     return Field(
@@ -131,7 +123,7 @@ def _number(parameter: Parameter) -> Any:
 
 _FIELDS: Any = {
     parameter.names[0]: (parameter.kind | None, _number(parameter))
-    for name, parameter in PARAMETERS.items()
+    for name, parameter in sampling.PARAMETERS.items()
     if name not in _OTHERS
 }
 if TYPE_CHECKING:
@@ -150,15 +142,15 @@ class DecodingFields(_Numbers):
         BeforeValidator(_sampler_names),
         Field(
             description="The samplers that are applied, in order: "
-            f"{', '.join((*SAMPLERS, *EXTRA_SAMPLERS))}."
+            f"{', '.join((*sampling.SAMPLERS, *sampling.EXTRA_SAMPLERS))}."
         ),
     ] = None
     seed: int | None = None
     """Random seed; taken modulo 2^32, -1: another one each time."""
     stop: Annotated[
-        Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)] | None,
+        Annotated[list[str], Field(max_length=sampling.MAX_STOP_STRINGS)] | None,
         BeforeValidator(_stop_strings),
-        Field(description=f"A text, or up to {MAX_STOP_STRINGS}, that end the answer."),
+        Field(description=f"A text, or up to {sampling.MAX_STOP_STRINGS}, that end the answer."),
     ] = None
     logit_bias: Annotated[tuple[tuple[int | str, float], ...] | None, BeforeValidator(_biases)] = (
         None
@@ -179,10 +171,10 @@ class DecodingFields(_Numbers):
                 raise invalid(name, "must be a number, not true or false")
         return cast(object, value)
 
-    def to_sampling(self) -> Sampling:
+    def to_sampling(self) -> sampling.Sampling:
         """The parameters that the request sets; raises ApiError if two exclude each other."""
         values = self._parameters()
-        return Sampling(**values) if values else _UNSET
+        return sampling.Sampling(**values) if values else _UNSET
 
     def _parameters(self) -> dict[str, Any]:
         """The values that the request sets, by the names of `Sampling`."""

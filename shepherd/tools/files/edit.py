@@ -20,10 +20,7 @@ from shepherd.tools.base import (
     ToolResult,
     Traits,
 )
-from shepherd.tools.files.access import FileAccess
-from shepherd.tools.files.linediff import unified_diff
-from shepherd.tools.files.opening import file_errors
-from shepherd.tools.files.textfile import load_text, replaced_file
+from shepherd.tools.files import access, linediff, opening, textfile
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.text import pluralize
 
@@ -152,8 +149,8 @@ class EditFile(Tool[EditArguments]):
 
 def _run(arguments: EditArguments, context: ToolContext) -> ToolResult:
     edit = _edit(arguments, context)
-    with file_errors(arguments.path):
-        FileAccess(context).write(edit.path, edit.data)
+    with opening.file_errors(arguments.path):
+        access.FileAccess(context).write(edit.path, edit.data)
     count = edit.result.count
     text = f"Edited {arguments.path}: {count} replacement{'s' if count > 1 else ''}"
     if edit.result.tolerant:
@@ -164,7 +161,7 @@ def _run(arguments: EditArguments, context: ToolContext) -> ToolResult:
 def _edit(arguments: EditArguments, context: ToolContext) -> _Edit:
     path_text, old, new = arguments.path, arguments.old_string, arguments.new_string
     path = resolve_path(path_text, context.cwd)
-    file = load_text(FileAccess(context), path, path_text)
+    file = textfile.load_text(access.FileAccess(context), path, path_text)
     if not old:
         raise ToolError("old_string is empty; use write_file to create a file")
     if old == new:
@@ -187,7 +184,7 @@ def _edit(arguments: EditArguments, context: ToolContext) -> _Edit:
 
 
 def _diff(edit: _Edit, arguments: EditArguments) -> str:
-    return unified_diff(edit.before, edit.result.text, arguments.path)
+    return linediff.unified_diff(edit.before, edit.result.text, arguments.path)
 
 
 class WriteArguments(Arguments):
@@ -209,21 +206,21 @@ class WriteFile(Tool[WriteArguments]):
         return [Access(AccessKind.WRITE, str(resolve_path(arguments.path, context.cwd)))]
 
     def preview(self, arguments: WriteArguments, context: ToolContext) -> str:
-        path, files = _target(arguments, context), FileAccess(context)
-        with file_errors(arguments.path):
+        path, files = _target(arguments, context), access.FileAccess(context)
+        with opening.file_errors(arguments.path):
             files.check_write(path)
         return _change(files, path, arguments)
 
     def change(self, arguments: WriteArguments, context: ToolContext) -> FileChange | None:
         path = _target(arguments, context)
-        old = replaced_file(FileAccess(context), path)
+        old = textfile.replaced_file(access.FileAccess(context), path)
         if old.note:
             return None
         return FileChange(path, old.text if old.exists else None, arguments.content)
 
     async def run(self, arguments: WriteArguments, context: ToolContext) -> ToolResult:
         path = _target(arguments, context)
-        return await asyncio.to_thread(_write, FileAccess(context), path, arguments)
+        return await asyncio.to_thread(_write, access.FileAccess(context), path, arguments)
 
 
 def _target(arguments: WriteArguments, context: ToolContext) -> Path:
@@ -233,17 +230,17 @@ def _target(arguments: WriteArguments, context: ToolContext) -> Path:
     return path
 
 
-def _change(files: FileAccess, path: Path, arguments: WriteArguments) -> str:
+def _change(files: access.FileAccess, path: Path, arguments: WriteArguments) -> str:
     """The change as a diff; if the old file is not text, a line about it comes first."""
-    old = replaced_file(files, path)
-    diff = unified_diff(old.text, arguments.content, arguments.path)
+    old = textfile.replaced_file(files, path)
+    diff = linediff.unified_diff(old.text, arguments.content, arguments.path)
     return "\n".join(part for part in (old.note, diff) if part)
 
 
-def _write(files: FileAccess, path: Path, arguments: WriteArguments) -> ToolResult:
+def _write(files: access.FileAccess, path: Path, arguments: WriteArguments) -> ToolResult:
     data = arguments.content.encode()
     display = _change(files, path, arguments)
-    with file_errors(arguments.path):
+    with opening.file_errors(arguments.path):
         files.write(path, data)
     return ToolResult(f"Wrote {pluralize(len(data), 'byte')} to {arguments.path}", display=display)
 
@@ -267,14 +264,14 @@ class DeleteFile(Tool[DeleteArguments]):
 
     def preview(self, arguments: DeleteArguments, context: ToolContext) -> str:
         path = _delete_target(arguments, context)
-        with file_errors(arguments.path):
-            FileAccess(context).check_delete(path)
+        with opening.file_errors(arguments.path):
+            access.FileAccess(context).check_delete(path)
         return f"delete {path}"
 
     async def run(self, arguments: DeleteArguments, context: ToolContext) -> ToolResult:
         path = _delete_target(arguments, context)
-        with file_errors(arguments.path):
-            await asyncio.to_thread(FileAccess(context).delete, path)
+        with opening.file_errors(arguments.path):
+            await asyncio.to_thread(access.FileAccess(context).delete, path)
         return ToolResult(f"Deleted {arguments.path}")
 
 

@@ -12,12 +12,9 @@ from msgspec.structs import replace
 from shepherd.config.section import ApproveMode
 from shepherd.tools.base import OPENS_SANDBOX, TRAITS, Access, AccessKind, Claim, Traits
 from shepherd.tools.paths import escape_glob
-from shepherd.tools.permissions import defaults
-from shepherd.tools.permissions.content import is_key_file
-from shepherd.tools.permissions.match import RuleLayer
+from shepherd.tools.permissions import content, defaults, match, tree
 from shepherd.tools.permissions.repository import Doubt, RepositoryGuard
 from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule
-from shepherd.tools.permissions.tree import HardLinks, file_status, first_denied
 from shepherd.tools.text import one_line
 
 _HELD_BY_SANDBOX = frozenset(
@@ -74,11 +71,11 @@ class PermissionPolicy:
         self._store = store
         self._repositories = RepositoryGuard(self._cwd)
         stored = store.load() if store else []
-        self._defaults = RuleLayer(defaults.default_rules(), self._cwd)
-        self._edits = RuleLayer(_edits(self._cwd), self._cwd)
-        self._own = RuleLayer([*_own_output(spill_dir), *user, *stored], self._cwd)
-        self._protected = RuleLayer(defaults.protected_rules(), self._cwd)
-        self._project = RuleLayer(project, self._cwd)
+        self._defaults = match.RuleLayer(defaults.default_rules(), self._cwd)
+        self._edits = match.RuleLayer(_edits(self._cwd), self._cwd)
+        self._own = match.RuleLayer([*_own_output(spill_dir), *user, *stored], self._cwd)
+        self._protected = match.RuleLayer(defaults.protected_rules(), self._cwd)
+        self._project = match.RuleLayer(project, self._cwd)
 
     @property
     def cwd(self) -> Path:
@@ -119,7 +116,7 @@ class PermissionPolicy:
     def end_session(self) -> None:
         """Remove the rules with the lifetime of a session."""
         lasting = [rule for rule in self._own.rules if rule.lifetime is not Lifetime.SESSION]
-        self._own = RuleLayer(lasting, self._cwd)
+        self._own = match.RuleLayer(lasting, self._cwd)
 
     def contained(self) -> "PermissionPolicy":
         """The same rules for a command that runs in the sandbox.
@@ -207,7 +204,7 @@ class PermissionPolicy:
         """Whether the rule comes from the user or the project."""
         return rule is not None and rule in (*self._own.rules, *self._project.rules)
 
-    def _decided(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
+    def _decided(self, tool: str, access: Access, own: match.RuleLayer) -> Verdict:
         """The verdict of rules and mode; a readable file is also checked for a private key."""
         verdict = self._with_mode(access, self._ruled(tool, access, own))
         verdict = self._in_plan(tool, access, verdict)
@@ -216,13 +213,13 @@ class PermissionPolicy:
             or verdict.decision is not Decision.ALLOW
             or self.mode is ApproveMode.ALL
             or _names_target(own.last(tool, access))
-            or not is_key_file(Path(access.target))
+            or not content.is_key_file(Path(access.target))
         ):
             return verdict
         decision = Decision.DENY if self.mode is ApproveMode.NONE else Decision.ASK
         return Verdict(decision, note=f"a private key: {one_line(access.target)}")
 
-    def _ruled(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
+    def _ruled(self, tool: str, access: Access, own: match.RuleLayer) -> Verdict:
         """The verdict of the rules, in every mode."""
         if access.kind is AccessKind.NONE:
             return Verdict(Decision.ALLOW)
@@ -245,7 +242,7 @@ class PermissionPolicy:
             return Verdict(Decision.ASK, note="the command can't be read in full")
         return verdict
 
-    def _tree_verdict(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
+    def _tree_verdict(self, tool: str, access: Access, own: match.RuleLayer) -> Verdict:
         """The verdict on a command that reads a whole tree: it asks if a file there is denied."""
 
         def is_denied(one: Access) -> bool:
@@ -255,14 +252,14 @@ class PermissionPolicy:
             read = Access(AccessKind.READ, path)
             if is_denied(read):
                 return True
-            status = file_status(read)
+            status = tree.file_status(read)
             return status is not None and bool(
                 links.denied_name(status, read.kind) or links.may_be_incomplete(status)
             )
 
-        links = HardLinks(self._cwd, is_denied)
+        links = tree.HardLinks(self._cwd, is_denied)
         try:
-            denied = first_denied(Path(access.target), access.claim, denies)
+            denied = tree.first_denied(Path(access.target), access.claim, denies)
         except OverflowError as error:
             where = one_line(access.target)
             return Verdict(Decision.ASK, note=f"it may read everything in {where}: {error}")
@@ -270,7 +267,7 @@ class PermissionPolicy:
             return Verdict(Decision.ALLOW)
         return Verdict(Decision.ASK, note=f"it may read {one_line(denied)}")
 
-    def _by_rule(self, tool: str, access: Access, own: RuleLayer) -> Verdict:
+    def _by_rule(self, tool: str, access: Access, own: match.RuleLayer) -> Verdict:
         """The verdict of the last rule that matches, unless secrets or the project are stricter."""
         user_rule = own.last(tool, access)
         secret_rule = self._secret_rule(tool, access)
@@ -285,9 +282,9 @@ class PermissionPolicy:
 
     def _linked(self, tool: str, accesses: Sequence[Access], verdict: Verdict) -> Verdict:
         """The verdict, unless a file of the call has another name under which it is denied."""
-        links = HardLinks(self._cwd, partial(self.denies, tool))
+        links = tree.HardLinks(self._cwd, partial(self.denies, tool))
         for access in accesses:
-            status = file_status(access)
+            status = tree.file_status(access)
             if status is None:
                 continue
             if name := links.denied_name(status, access.kind):

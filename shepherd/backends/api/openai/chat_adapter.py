@@ -5,12 +5,10 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from shepherd.backends.api import stream
+from shepherd.backends.api import history, parameters, stream
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelEntry, ModelTraits
-from shepherd.backends.api.history import normalise
 from shepherd.backends.api.openai import common, dialects
 from shepherd.backends.api.openai.chat_decoder import ChatDecoder
-from shepherd.backends.api.parameters import LIMIT_PARAMETERS, sampling_parameters, thinks
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
@@ -36,7 +34,7 @@ def chat_sampling(sampling: Sampling, model: str, dialect: dialects.Dialect) -> 
     if len(sampling.stop or ()) > dialect.stop_texts:
         message = f"stop: {dialect.name} takes at most {dialect.stop_texts} texts"
         raise InvalidRequestError(message, "stop")
-    body = sampling_parameters(sampling, dialect.sampling, dialect.name, _ELSEWHERE)
+    body = parameters.sampling_parameters(sampling, dialect.sampling, dialect.name, _ELSEWHERE)
     body |= {other: body[name] for name, other in dialect.aliases.items() if name in body}
     if sampling.samplers and "samplers" in body:
         body["samplers"] = [_SAMPLERS.get(name, name) for name in sampling.samplers]
@@ -73,7 +71,7 @@ def chat_body(
 
     Raises InvalidRequestError for a parameter that the server lacks.
     """
-    messages = _messages(session, dialect, adapter, thinking=thinks(session, model))
+    messages = _messages(session, dialect, adapter, thinking=parameters.thinks(session, model))
     body: JsonObject = {"model": model.id, "messages": messages, "stream": True}
     if dialect.usage_option:
         body["stream_options"] = {"include_usage": True}
@@ -91,14 +89,14 @@ def chat_body(
 def _limit_parameter(model: ModelTraits) -> str:
     """The name of the output limit: the known one, unless the server has refused it."""
     usual = "max_completion_tokens" if dialects.reasons(model.id) else "max_tokens"
-    names = (model.limit_parameter or usual, *LIMIT_PARAMETERS)
+    names = (model.limit_parameter or usual, *parameters.LIMIT_PARAMETERS)
     return next((name for name in names if name not in model.refused), names[0])
 
 
 def _messages(
     session: Session, dialect: dialects.Dialect, adapter: str, *, thinking: bool
 ) -> list[JsonObject]:
-    conversation = normalise(session.system_message, session.messages, dialect.rules)
+    conversation = history.normalise(session.system_message, session.messages, dialect.rules)
     system = conversation.system
     if not dialect.grammar:
         system = common.asking_for_json(system, session.output_format)
@@ -147,7 +145,7 @@ def _tool(spec: ToolSpec) -> JsonObject:
 
 def _thinking(session: Session, model: ModelTraits, dialect: dialects.Dialect) -> JsonObject:
     """The fields that turn the model's reasoning on or off."""
-    thinking = thinks(session, model)
+    thinking = parameters.thinks(session, model)
     if dialect.switch is dialects.Switch.UNSAID:
         return {}
     if dialect.switch is dialects.Switch.THINKING:

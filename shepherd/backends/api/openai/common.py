@@ -4,21 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 from urllib.parse import quote
 
+from shepherd import errors, messages, sampling
 from shepherd.backends.api import adapter, stream
 from shepherd.backends.api.embedding import as_vectors, texts_or_tokens
 from shepherd.backends.api.openai.dialects import OPENAI, Dialect, parse_models
 from shepherd.backends.embedding import EmbeddingInput
-from shepherd.errors import InvalidRequestError
 from shepherd.json_text import as_count, as_object, as_objects, as_text
-from shepherd.messages import JsonObject
-from shepherd.sampling import TokenLogprob, TokenProbability
 from shepherd.session import OutputFormat, Session, ToolChoice
 
 SCHEMA_NAME = "answer"
 ASK_FOR_JSON = "Answer with a JSON object."
 """OpenAI accepts `json_object` only if the conversation contains the word JSON."""
 
-_ANY_OBJECT: JsonObject = {"type": "object"}
+_ANY_OBJECT: messages.JsonObject = {"type": "object"}
 
 
 def is_any_object(output_format: OutputFormat | None) -> bool:
@@ -28,7 +26,7 @@ def is_any_object(output_format: OutputFormat | None) -> bool:
     return output_format.schema == _ANY_OBJECT and not output_format.grammar
 
 
-def response_format(output_format: OutputFormat | None, dialect: Dialect) -> JsonObject:
+def response_format(output_format: OutputFormat | None, dialect: Dialect) -> messages.JsonObject:
     """The fields of a chat request; raises InvalidRequestError if the server has no grammars."""
     if output_format is None:
         return {}
@@ -41,7 +39,7 @@ def response_format(output_format: OutputFormat | None, dialect: Dialect) -> Jso
     return {"response_format": {"type": "json_schema", "json_schema": _named(output_format)}}
 
 
-def text_format(output_format: OutputFormat | None) -> JsonObject:
+def text_format(output_format: OutputFormat | None) -> messages.JsonObject:
     """The fields of a responses request; raises InvalidRequestError for a grammar."""
     if output_format is None:
         return {}
@@ -52,13 +50,13 @@ def text_format(output_format: OutputFormat | None) -> JsonObject:
     return {"text": {"format": {"type": "json_schema", **_named(output_format)}}}
 
 
-def _named(output_format: OutputFormat) -> JsonObject:
+def _named(output_format: OutputFormat) -> messages.JsonObject:
     return {"name": SCHEMA_NAME, "schema": output_format.schema, "strict": output_format.strict}
 
 
-def no_grammar(api: str) -> InvalidRequestError:
+def no_grammar(api: str) -> errors.InvalidRequestError:
     """The error for an API that supports only JSON schemas."""
-    return InvalidRequestError(f"grammar: {api} has none; use a JSON schema", "grammar")
+    return errors.InvalidRequestError(f"grammar: {api} has none; use a JSON schema", "grammar")
 
 
 def asking_for_json(system: str, output_format: OutputFormat | None) -> str:
@@ -68,7 +66,7 @@ def asking_for_json(system: str, output_format: OutputFormat | None) -> str:
     return f"{system}\n\n{ASK_FOR_JSON}".lstrip()
 
 
-def tool_choice(session: Session, named: JsonObject) -> JsonObject:
+def tool_choice(session: Session, named: messages.JsonObject) -> messages.JsonObject:
     """The fields that force a call; `named` is the API's form for one certain tool.
 
     Without tools there are no fields.
@@ -76,7 +74,7 @@ def tool_choice(session: Session, named: JsonObject) -> JsonObject:
     choice: ToolChoice | None = session.tool_choice
     if choice is None or not session.tools:
         return {}
-    fields: JsonObject = {"tool_choice": named if choice.name else "required"}
+    fields: messages.JsonObject = {"tool_choice": named if choice.name else "required"}
     if choice.single or choice.name:
         fields["parallel_tool_calls"] = False
     return fields
@@ -92,7 +90,7 @@ _STATUSES = (
 )
 
 
-def error_delta(body: JsonObject) -> stream.Error:
+def error_delta(body: messages.JsonObject) -> stream.Error:
     """The error of an event that has an `error`, or that is itself one.
 
     The status is the one in the error, else the usual one for its kind, else 500.
@@ -108,21 +106,21 @@ def error_delta(body: JsonObject) -> stream.Error:
     return stream.Error(body, next(result, 500))
 
 
-def token_logprobs(logprobs: JsonObject) -> tuple[TokenLogprob, ...]:
+def token_logprobs(logprobs: messages.JsonObject) -> tuple[sampling.TokenLogprob, ...]:
     """The tokens of a `logprobs` object; () if there are none."""
     return tuple(token_logprob(item) for item in as_objects(logprobs.get("content")))
 
 
-def token_logprob(item: JsonObject) -> TokenLogprob:
+def token_logprob(item: messages.JsonObject) -> sampling.TokenLogprob:
     """One token with its alternatives."""
     top = tuple(
-        TokenProbability(_piece(other), _probability(other))
+        sampling.TokenProbability(_piece(other), _probability(other))
         for other in as_objects(item.get("top_logprobs"))
     )
-    return TokenLogprob(_piece(item), _probability(item), top)
+    return sampling.TokenLogprob(_piece(item), _probability(item), top)
 
 
-def _piece(item: JsonObject) -> bytes:
+def _piece(item: messages.JsonObject) -> bytes:
     """The token's bytes; without a list of them, those of its text."""
     listed = item.get("bytes")
     if isinstance(listed, list):
@@ -132,7 +130,7 @@ def _piece(item: JsonObject) -> bytes:
     return as_text(item.get("token")).encode("utf-8", "replace")
 
 
-def _probability(item: JsonObject) -> float:
+def _probability(item: messages.JsonObject) -> float:
     value: object = item.get("logprob")
     return float(value) if isinstance(value, int | float) else float("-inf")
 
@@ -163,7 +161,7 @@ class OpenAIAdapter(adapter.Adapter):
         above = "../../" if self.api_version else ""
         return adapter.ApiRequest(f"{above}models{self.query}", method="GET", stream=False)
 
-    def parse_models(self, body: JsonObject) -> list[adapter.ModelEntry]:
+    def parse_models(self, body: messages.JsonObject) -> list[adapter.ModelEntry]:
         return parse_models(body)
 
 
@@ -174,12 +172,12 @@ class OpenAIEmbeddings(adapter.EmbeddingApi):
         self._query = query
 
     def request(self, model: str, request: EmbeddingInput) -> adapter.ApiRequest:
-        body: JsonObject = {"model": model, "input": texts_or_tokens(request)}
+        body: messages.JsonObject = {"model": model, "input": texts_or_tokens(request)}
         if request.dimensions:
             body["dimensions"] = request.dimensions
         return adapter.ApiRequest(f"embeddings{self._query}", body, stream=False)
 
-    def parse(self, body: JsonObject) -> adapter.EmbeddingAnswer:
+    def parse(self, body: messages.JsonObject) -> adapter.EmbeddingAnswer:
         items = as_objects(body.get("data"))
         items.sort(key=lambda item: as_count(item.get("index")) or 0)
         usage = as_object(body.get("usage"))
@@ -187,5 +185,5 @@ class OpenAIEmbeddings(adapter.EmbeddingApi):
         return adapter.EmbeddingAnswer(vectors, as_count(usage.get("prompt_tokens")))
 
     def rank_request(self, model: str, query: str, documents: Sequence[str]) -> adapter.ApiRequest:
-        body: JsonObject = {"model": model, "query": query, "documents": list(documents)}
+        body: messages.JsonObject = {"model": model, "query": query, "documents": list(documents)}
         return adapter.ApiRequest("rerank", body, stream=False)

@@ -13,17 +13,7 @@ from typing import Any, BinaryIO
 
 from msgspec import Struct
 
-from shepherd.backends.llamacpp.cache.disk_file import (
-    SUFFIX,
-    DamagedFileError,
-    SavedSequence,
-    StateFolder,
-    file_bytes,
-    read_entry,
-    read_index,
-    write_entry,
-)
-from shepherd.backends.llamacpp.cache.prefixes import usable_prefix
+from shepherd.backends.llamacpp.cache import disk_file, prefixes
 from shepherd.backends.llamacpp.cache.sequence import StoredSequence, continues
 from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.llamacpp.native.devices import available_memory
@@ -152,13 +142,13 @@ class DiskCache:
     entry that can't be written is dropped; both are only logged.
     """
 
-    def __init__(self, folder: StateFolder, fingerprint: Fingerprint) -> None:
+    def __init__(self, folder: disk_file.StateFolder, fingerprint: Fingerprint) -> None:
         """Read the index; files that can never be used again are removed."""
         self.evictions = 0
         self._folder = folder
         self._fingerprint = fingerprint
         self._digest = fingerprint.digest
-        self._known: dict[str, SavedSequence] = {}
+        self._known: dict[str, disk_file.SavedSequence] = {}
         self._version = -1
         """That of the folder at the last look; -1 if it must be looked at again."""
         self._rate = INITIAL_RATE
@@ -181,7 +171,7 @@ class DiskCache:
         return sum(saved.bytes for saved in self._known.values())
 
     @property
-    def entries(self) -> list[SavedSequence]:
+    def entries(self) -> list[disk_file.SavedSequence]:
         """The index of all files."""
         return list(self._known.values())
 
@@ -195,29 +185,31 @@ class DiskCache:
             chosen.append(saved.tokens)
         return chosen
 
-    def find(self, prompt: "array[int]", *, rolls_back: bool) -> tuple[SavedSequence | None, int]:
+    def find(
+        self, prompt: "array[int]", *, rolls_back: bool
+    ) -> tuple[disk_file.SavedSequence | None, int]:
         """The file with the longest usable prefix of a packed prompt, and its length."""
         self._refresh()
         best, length = None, 0
         for saved in self._known.values():
             lengths = saved.lengths
-            usable = usable_prefix(saved.tokens, lengths, prompt, rolls_back=rolls_back)
+            usable = prefixes.usable_prefix(saved.tokens, lengths, prompt, rolls_back=rolls_back)
             if usable > length:
                 best, length = saved, usable
         return best, length
 
-    def seconds(self, saved: SavedSequence) -> float:
+    def seconds(self, saved: disk_file.SavedSequence) -> float:
         """The expected seconds to read a file."""
         return saved.body_bytes / self._rate
 
-    def load(self, saved: SavedSequence) -> StoredSequence | None:
+    def load(self, saved: disk_file.SavedSequence) -> StoredSequence | None:
         """Read a file; None if it is damaged or missing."""
         started = perf_counter()
         try:
-            entry = read_entry(saved.path, self._digest)
+            entry = disk_file.read_entry(saved.path, self._digest)
         except FileNotFoundError:
             entry = None
-        except (OSError, DamagedFileError) as error:
+        except (OSError, disk_file.DamagedFileError) as error:
             self._discard(saved.path, error)
             entry = None
         if entry is None:
@@ -228,9 +220,9 @@ class DiskCache:
         self._folder.touch(saved.path, entry.used)
         return entry
 
-    def discard(self, saved: SavedSequence) -> None:
+    def discard(self, saved: disk_file.SavedSequence) -> None:
         """Remove a file whose state llama.cpp refuses."""
-        self._discard(saved.path, DamagedFileError("llama.cpp refuses it"))
+        self._discard(saved.path, disk_file.DamagedFileError("llama.cpp refuses it"))
         self._known.pop(saved.path.name, None)
 
     def wants(self, tokens: "array[int]", size: int) -> bool:
@@ -241,7 +233,7 @@ class DiskCache:
 
     def post(self, entry: StoredSequence) -> None:
         """Write an entry later; it is dropped if too much is waiting."""
-        if not self.wants(entry.tokens, file_bytes(entry)):
+        if not self.wants(entry.tokens, disk_file.file_bytes(entry)):
             return
         if self._waiting and self._waiting + entry.bytes > MAX_PENDING_BYTES:
             logger.info("A conversation was not saved: the disk is too slow")
@@ -255,7 +247,7 @@ class DiskCache:
     def save(self, entry: StoredSequence) -> None:
         """Write an entry now, if it is worth a file."""
         self._refresh()
-        if self.wants(entry.tokens, file_bytes(entry)):
+        if self.wants(entry.tokens, disk_file.file_bytes(entry)):
             self._write(entry)
 
     def close(self) -> None:
@@ -280,10 +272,10 @@ class DiskCache:
         name = f"{self._fingerprint.prefix}{sha256(entry.tokens.tobytes()).hexdigest()[:16]}"
         try:
             evictions = self._folder.write(
-                f"{name}{SUFFIX}",
-                file_bytes(entry),
+                f"{name}{disk_file.SUFFIX}",
+                disk_file.file_bytes(entry),
                 entry.used,
-                lambda file: write_entry(file, self._digest, entry),
+                lambda file: disk_file.write_entry(file, self._digest, entry),
             )
         except OSError as error:
             logger.warning("A conversation could not be saved in %s: %s", self._folder.path, error)
@@ -324,10 +316,10 @@ class DiskCache:
     def _learn(self, name: str, path: Path) -> None:
         """Read the index of a file; a damaged one is removed."""
         try:
-            self._known[name] = read_index(path, self._digest)
+            self._known[name] = disk_file.read_index(path, self._digest)
         except FileNotFoundError:  # another process has removed it
             return
-        except (OSError, DamagedFileError) as error:
+        except (OSError, disk_file.DamagedFileError) as error:
             self._discard(path, error)
 
     def _discard(self, path: Path, error: Exception) -> None:
@@ -347,7 +339,7 @@ def disk_capacity(settings: LlamaCppSection, folder: Path) -> int:
     if settings.cache_disk_mib >= 0:
         return settings.cache_disk_mib * _MIB
     there = next(path for path in (folder, *folder.parents) if path.exists())
-    ours = sum(file.bytes for file in StateFolder(folder, 0).files())
+    ours = sum(file.bytes for file in disk_file.StateFolder(folder, 0).files())
     return min(MAX_DISK_BYTES, (shutil.disk_usage(there).free + ours) // DISK_DIVISOR)
 
 
@@ -361,7 +353,7 @@ def open_disk_cache(
     if folder is None or settings.cache_disk_mib == 0:
         return None
     try:
-        states = StateFolder(folder, disk_capacity(settings, folder))
+        states = disk_file.StateFolder(folder, disk_capacity(settings, folder))
         adapters = [adapter.identity for adapter in configured_adapters(settings)]
         return DiskCache(states, fingerprint(model, params, adapters))
     except OSError as error:
