@@ -6,7 +6,8 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from shepherd.backends.base import CacheTier
-from shepherd.backends.llamacpp.cache.disk_cache import DiskCache, SavedSequence
+from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
+from shepherd.backends.llamacpp.cache.disk_file import SavedSequence
 from shepherd.backends.llamacpp.cache.sequence import HostCache, StoredSequence
 
 _LEARNING_RATE = 0.05
