@@ -21,11 +21,11 @@ from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.app import Offer, ServerApp, create_app, create_conversation_app
 from shepherd.server.openapi import body_models
 from shepherd.session import Session
-from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import ToolContext
 from shepherd.transcript import SessionSummary
 from shepherd.turn import TurnLimits
 

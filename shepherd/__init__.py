@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from shepherd.sdk.opening import ApprovalCallback, ask
     from shepherd.sdk.opening import open_chat as open  # noqa: A004 - read as shepherd.open
     from shepherd.sdk.turn import Answer, End, Event, Turn
-    from shepherd.tools.base import Access, AccessKind, Tool, ToolContext
+    from shepherd.tools.access import Access, AccessKind
     from shepherd.tools.function import tool
     from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
     from shepherd.tools.shell.background import BackgroundCommand
+    from shepherd.tools.tool import Tool, ToolContext
     from shepherd.undo.log import MoveResult
 
 __all__ = [
@@ -104,8 +105,9 @@ _MODULES = {
     "sdk.chat": "Chat",
     "sdk.opening": "ApprovalCallback ask",
     "sdk.turn": "Answer End Event Turn",
-    "tools.base": "Access AccessKind Tool ToolContext",
+    "tools.access": "Access AccessKind",
     "tools.function": "tool",
+    "tools.tool": "Tool ToolContext",
     "tools.shell.background": "BackgroundCommand",
     "tools.permissions.approval": "Approval ApprovalRequest Choice",
     "undo.log": "MoveResult",

@@ -17,12 +17,13 @@ from shepherd.config.files import read_text
 from shepherd.config.paths import project_hooks_file
 from shepherd.config.sections import NO_HOOKS, Hook, HooksSection
 from shepherd.json_text import to_json
-from shepherd.tools.base import Access, AccessKind, ToolResult
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.consent import PreparedCall
 from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.program import Program, usual_variables
 from shepherd.tools.shell.process import run_program
 from shepherd.tools.text import one_line
+from shepherd.tools.tool import ToolResult
 from shepherd.validation import problems_of
 
 DENY_CODE = 2

@@ -10,7 +10,7 @@ from shepherd.cli.repl.completion import FileList
 from shepherd.conversation.own_commands import OwnCommands
 from shepherd.events import ignore_events
 from shepherd.own_programs import path_outside
-from shepherd.tools.base import Claim
+from shepherd.tools.access import Claim
 from shepherd.tools.permissions.tree import first_denied
 from shepherd.tools.sandbox.sandbox import find_box
 from tests.tools.workshop import open_workshop

@@ -10,7 +10,7 @@ from shepherd.backends.scripted import ScriptedBackend
 from shepherd.events import Event, EventCallback, FinishReason, ignore_events
 from shepherd.messages import Role, ToolCall
 from shepherd.session import Session
-from shepherd.tools.base import ToolResult
+from shepherd.tools.tool import ToolResult
 from shepherd.transcript import SessionStore
 from shepherd.transcript.records import repaired
 from shepherd.turn import run_turn

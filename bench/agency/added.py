@@ -5,7 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shepherd.tools.base import Access, AnyTool, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.access import Access
+from shepherd.tools.tool import AnyTool, Arguments, Tool, ToolContext, ToolResult
 
 NOUNS = {
     "tracker": ("ticket", "sprint", "board", "label"),

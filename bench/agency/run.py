@@ -19,12 +19,12 @@ from shepherd.events import EventCallback, ignore_events
 from shepherd.messages import Role, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.session import Session, ToolChoice
-from shepherd.tools.base import ToolContext
 from shepherd.tools.deferred import FindTools, SearchResults, ToolIndex, listed_tools
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry, builtin_tools
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import ToolContext
 from shepherd.turn import TurnLimits, run_turn
 
 SYSTEM = (

@@ -16,17 +16,9 @@ from shepherd.config.provider import Provider
 from shepherd.errors import ConfigError, ShepherdError, ToolError
 from shepherd.messages import Role, ToolSpec
 from shepherd.session import Session
-from shepherd.tools.base import (
-    Access,
-    AccessKind,
-    AnyTool,
-    Arguments,
-    Tool,
-    ToolContext,
-    ToolResult,
-    Traits,
-)
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.deferred import SearchResults
+from shepherd.tools.tool import AnyTool, Arguments, Tool, ToolContext, ToolResult, Traits
 from shepherd.turn import TurnLimits, run_turn
 
 PREFIX = "ask_"

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from shepherd import events
 from shepherd.messages import INTERRUPTED, Role, ToolCall
 from shepherd.session import Session
-from shepherd.tools.base import CallRunner, ToolResult
 from shepherd.tools.text import one_line
+from shepherd.tools.tool import CallRunner, ToolResult
 
 MAX_CHARACTERS = 160
 """Maximum characters of a call's arguments, or of an error, in a notice."""

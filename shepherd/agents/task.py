@@ -14,9 +14,9 @@ from shepherd.agents.ask import OtherBackends
 from shepherd.agents.progress import LastRoundExecutor, Progress, answer_of, shorten
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.session import Session
-from shepherd.tools.base import (
-    Access,
-    AccessKind,
+from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.text import cap_text
+from shepherd.tools.tool import (
     AnyTool,
     Arguments,
     CallRunner,
@@ -25,7 +25,6 @@ from shepherd.tools.base import (
     ToolResult,
     Traits,
 )
-from shepherd.tools.text import cap_text
 from shepherd.turn import TurnLimits, run_turn
 
 TASK = "task"

@@ -16,8 +16,8 @@ from shepherd.conversation import model_choice, model_slot, session_start
 from shepherd.conversation.toolbox import offered_tools
 from shepherd.session import Session
 from shepherd.tasks import in_daemon_thread
-from shepherd.tools.base import AnyTool
 from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.tool import AnyTool
 from shepherd.turn import TurnLimits
 
 MAX_DELEGATES = 5

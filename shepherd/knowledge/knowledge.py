@@ -33,10 +33,11 @@ from shepherd.knowledge.instructions import (
 )
 from shepherd.knowledge.skills import Skill, UseSkill, find_skills, prompt_lines
 from shepherd.messages import JsonObject, Message
-from shepherd.tools.base import AccessKind, AnyTool, Claim, ToolResult
+from shepherd.tools.access import AccessKind, Claim
 from shepherd.tools.consent import PreparedCall
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import AnyTool, ToolResult
 
 RESULT_SHARE = 4
 """The instructions take at most a quarter of a result."""

@@ -20,8 +20,9 @@ from shepherd.knowledge.files import (
 )
 from shepherd.knowledge.instructions import USE_SKILL
 from shepherd.tasks import in_thread
-from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.access import Access
 from shepherd.tools.text import cap_text, pluralize
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult
 from shepherd.validation import did_you_mean
 
 SKILL_FILE = "SKILL.md"

@@ -28,12 +28,12 @@ from shepherd.mcp.servers import (
 )
 from shepherd.messages import ToolCall
 from shepherd.tasks import end_tasks
-from shepherd.tools.base import AnyTool
 from shepherd.tools.permissions import approval
 from shepherd.tools.permissions.approval import Approver
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.tools.tool import AnyTool
 
 if TYPE_CHECKING:
     from shepherd.mcp.connection import Catalogue, Connection

@@ -14,8 +14,8 @@ from shepherd.errors import InvalidRequestError, ShepherdError
 from shepherd.events import ignore_events
 from shepherd.messages import Message, Role
 from shepherd.session import Session
-from shepherd.tools.base import FieldChoices, ToolContext
 from shepherd.tools.text import plain_text
+from shepherd.tools.tool import FieldChoices, ToolContext
 from shepherd.turn import ToolExecutor, TurnLimits, run_turn
 
 

@@ -21,8 +21,9 @@ from shepherd.errors import ImageError, ToolError
 from shepherd.events import Notice, Topic
 from shepherd.images import MAX_IMAGES, Image, decode_image
 from shepherd.messages import JsonObject, ToolSpec
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.text import cap_text, new_spill_file, plain_text, reveal, valid_json, valid_text
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult
 
 if TYPE_CHECKING:
     from shepherd.mcp.connection import Connection

@@ -19,8 +19,8 @@ from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import ConfigError, ShepherdError
 from shepherd.sdk.chat import Chat
 from shepherd.sdk.turn import Answer
-from shepherd.tools.base import AnyTool
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
+from shepherd.tools.tool import AnyTool
 
 ApprovalAnswer: TypeAlias = bool | Choice | Approval | Mapping[str, str]
 """A mapping has a value for each of the request's `fields`, and allows the call once."""

@@ -15,7 +15,7 @@ from shepherd.config.section import ApproveMode
 from shepherd.errors import PlaceError, ShepherdError, ToolError
 from shepherd.json_text import is_finite
 from shepherd.messages import ToolCall
-from shepherd.tools.base import Access, AccessKind, AnyTool, FieldChoices, ToolContext, ToolResult
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.confinement import Command, Confiner, Plan
 from shepherd.tools.deferred import call_signature
 from shepherd.tools.permissions.approval import (
@@ -32,6 +32,7 @@ from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.permissions.rules import Decision, Lifetime
 from shepherd.tools.sandbox.refusal import Refusal
 from shepherd.tools.text import valid_json, valid_text
+from shepherd.tools.tool import AnyTool, FieldChoices, ToolContext, ToolResult
 from shepherd.validation import describe_problem
 
 _MAX_PROBLEMS = 3

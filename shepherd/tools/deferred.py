@@ -15,8 +15,9 @@ from pydantic import Field
 
 from shepherd.errors import ToolError
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
-from shepherd.tools.base import Access, AnyTool, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.access import Access
 from shepherd.tools.text import one_line, pluralize
+from shepherd.tools.tool import AnyTool, Arguments, Tool, ToolContext, ToolResult
 
 FIND_TOOLS, USE_TOOL = "find_tools", "use_tool"
 RESERVED_NAMES = frozenset({FIND_TOOLS, USE_TOOL})

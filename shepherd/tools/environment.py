@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult, Traits
+from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 

@@ -15,19 +15,11 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from shepherd.errors import ToolError
 from shepherd.plugins import Group, Plugins
-from shepherd.tools.base import (
-    Access,
-    AccessKind,
-    AnyTool,
-    Arguments,
-    Claim,
-    Tool,
-    ToolContext,
-    ToolResult,
-)
+from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.deferred import RESERVED_NAMES
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.tool import AnyTool, Arguments, Tool, ToolContext, ToolResult
 
 Function: TypeAlias = Callable[..., Any]
 Touches: TypeAlias = Iterable[Access] | Callable[..., Iterable[Access]]

@@ -9,16 +9,8 @@ from shepherd.errors import MemoryStoreError, ToolError
 from shepherd.memory import Fact, Memory, MemoryMatch, Place
 from shepherd.memory.memory import search_facts
 from shepherd.memory.store import EVERYWHERE, MAX_KEY, MAX_VALUE, WHOLE_CHARACTERS, storable
-from shepherd.tools.base import (
-    Access,
-    AccessKind,
-    AnyTool,
-    Arguments,
-    Tool,
-    ToolContext,
-    ToolResult,
-    Traits,
-)
+from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.tool import AnyTool, Arguments, Tool, ToolContext, ToolResult, Traits
 
 NO_MATCHES = "(no matches)"
 NO_FACTS = "(no facts)"

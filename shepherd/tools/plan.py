@@ -14,7 +14,8 @@ from pydantic import (
 )
 
 from shepherd import errors, events, messages
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult, Traits
+from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
 
 MAX_STEPS = 50
 MAX_STEP = 300

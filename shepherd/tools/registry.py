@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator
 
 from shepherd.messages import ToolSpec
-from shepherd.tools.base import TRAITS, AnyTool, Traits
 from shepherd.tools.environment import GetDate, GetEnvironmentVariable, GetTime
 from shepherd.tools.files.edit import DeleteFile, EditFile, WriteFile
 from shepherd.tools.files.read import ListDirectory, ReadFile
 from shepherd.tools.search.glob import Glob
 from shepherd.tools.search.grep import Grep
 from shepherd.tools.shell.execute import CheckCommand, ExecuteCommand
+from shepherd.tools.tool import TRAITS, AnyTool, Traits
 from shepherd.tools.web.http import HttpGet, HttpRequest
 
 

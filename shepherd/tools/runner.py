@@ -13,7 +13,7 @@ from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback, Notice, Topic, ignore_events
 from shepherd.messages import ToolCall
-from shepherd.tools.base import Access, AnyTool, Authorize, CallRunner, ToolContext, ToolResult
+from shepherd.tools.access import Access
 from shepherd.tools.confinement import Confiner, Plan, refusal_note
 from shepherd.tools.consent import CallStep, Consent, PreparedCall, parse_arguments
 from shepherd.tools.deferred import unknown_tool
@@ -22,6 +22,7 @@ from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.text import cap_text, valid_text
+from shepherd.tools.tool import AnyTool, Authorize, CallRunner, ToolContext, ToolResult
 
 _log = logging.getLogger(__name__)
 

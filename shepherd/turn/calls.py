@@ -15,8 +15,8 @@ from shepherd.events import ToolResult as ToolResultEvent
 from shepherd.messages import INTERRUPTED, Message, ToolCall
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
-from shepherd.tools.base import ToolResult
 from shepherd.tools.deferred import open_call
+from shepherd.tools.tool import ToolResult
 from shepherd.turn.fitting import fit_result, result_bytes
 from shepherd.turn.parts import ToolExecutor, TurnLimits, TurnStream
 

@@ -7,8 +7,8 @@ from msgspec import Struct, field
 
 from shepherd import errors, events, messages
 from shepherd.backends.base import Observer
-from shepherd.tools.base import ToolResult
 from shepherd.tools.deferred import open_call
+from shepherd.tools.tool import ToolResult
 
 
 class ToolExecutor(Protocol):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from shepherd.errors import UndoError
-from shepherd.tools.base import ToolResult
 from shepherd.tools.consent import PreparedCall
+from shepherd.tools.tool import ToolResult
 from shepherd.undo.files import KeptFiles
 from shepherd.undo.log import MoveResult
 from shepherd.undo.recorder import Recorder

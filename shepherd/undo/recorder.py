@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from shepherd.errors import UndoError
-from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.consent import PreparedCall
 from shepherd.tools.files.linediff import unified_diff
 from shepherd.tools.files.textfile import detect

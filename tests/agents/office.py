@@ -14,9 +14,9 @@ from shepherd.config.section import ApproveMode
 from shepherd.events import CallbackEvent, Event
 from shepherd.messages import ToolCall, ToolSpec
 from shepherd.session import Session
-from shepherd.tools.base import AnyTool, ToolResult
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.registry import default_registry
+from shepherd.tools.tool import AnyTool, ToolResult
 from shepherd.turn import TurnLimits
 from tests.flat_events import flat
 from tests.tools.workshop import Workshop, open_workshop

@@ -8,12 +8,12 @@ import pytest
 
 from shepherd.config.section import ApproveMode
 from shepherd.messages import ToolCall
-from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import parse_rule
 from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import ToolContext
 from tests.attacks.corpus import SECRET, Attack, Place, load, names
 
 TIMEOUT = 20.0

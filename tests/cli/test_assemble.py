@@ -20,7 +20,7 @@ from shepherd.errors import ModelLoadError, SessionError, ShepherdError, Unreach
 from shepherd.events import CallbackEvent, Event
 from shepherd.messages import ToolCall
 from shepherd.models import BUILTIN_TOOLS
-from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.permissions.rules import Decision
 from shepherd.turn import run_turn
 from tests.flat_events import flat

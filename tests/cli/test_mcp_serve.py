@@ -29,8 +29,8 @@ from shepherd.cli.mcpserver.work import (
 )
 from shepherd.messages import ToolCall
 from shepherd.models import BUILTIN_TOOLS
-from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import DENIED_BY_USER, ApprovalRequest, Choice
+from shepherd.tools.tool import ToolResult
 from tests.cli.program import Program
 from tests.forked import SHEPHERD, start_forked
 from tests.patience import PATIENCE

@@ -13,7 +13,7 @@ from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.repl.turns import TerminalApprover
 from shepherd.cli.terminal.paint import Painter
 from shepherd.messages import ToolCall
-from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 from tests.patience import PATIENCE

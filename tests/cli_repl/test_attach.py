@@ -8,13 +8,13 @@ from shepherd.cli.terminal.attachments import (
     mentioned_paths,
     without_attachments,
 )
-from shepherd.tools.base import ToolContext
 from shepherd.tools.files.read import ReadImage
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Rule
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import ToolContext
 from tests.pictures import jpeg, picture, png
 
 

@@ -16,7 +16,7 @@ from shepherd.events import (
     ToolResult as ToolResultEvent,
 )
 from shepherd.messages import ToolCall
-from shepherd.tools.base import ToolResult
+from shepherd.tools.tool import ToolResult
 
 
 def stage(*, live: bool = True) -> tuple[Renderer, io.StringIO]:

@@ -11,7 +11,7 @@ from shepherd.cli.repl.plain import PlainSurface
 from shepherd.cli.terminal.paint import Painter
 from shepherd.events import Notice, PlanUpdate, ToolResult, Topic
 from shepherd.messages import Message, ToolCall
-from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.permissions.approval import ApprovalRequest, Choice
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
 from shepherd.tools.plan import plan_of

@@ -19,7 +19,7 @@ from shepherd.messages import Message, Role, ToolCall
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.sampling import Sampling
 from shepherd.session import Session
-from shepherd.tools.base import ToolResult
+from shepherd.tools.tool import ToolResult
 from shepherd.transcript import SessionStore
 from shepherd.turn import TurnLimits, run_turn
 from tests.flat_events import flat

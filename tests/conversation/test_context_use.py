@@ -19,11 +19,11 @@ from shepherd.knowledge.instructions import Instructions
 from shepherd.messages import Message
 from shepherd.models import BUILTIN_NAME, builtin_model
 from shepherd.session import Session
-from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import ToolContext
 from shepherd.turn import TurnLimits, run_turn
 from tests.flat_events import flat
 

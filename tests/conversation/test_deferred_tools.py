@@ -22,7 +22,6 @@ from shepherd.events import ignore_events
 from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.models import BUILTIN_TOOLS, builtin_model
 from shepherd.session import Session
-from shepherd.tools.base import AnyTool
 from shepherd.tools.deferred import (
     FIND_TOOLS,
     RESERVED_NAMES,
@@ -32,6 +31,7 @@ from shepherd.tools.deferred import (
     open_call,
 )
 from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.tool import AnyTool
 from tests.tools.deferred.many import remote_tools
 from tests.tools.workshop import open_workshop
 

@@ -9,9 +9,10 @@ from shepherd.config.load import load_config
 from shepherd.config.settings import Config
 from shepherd.conversation.toolbox import ToolOffer, build_registry, offered_tools
 from shepherd.models import BUILTIN_NAME, BUILTIN_TOOLS, builtin_model
-from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.access import Access
 from shepherd.tools.plan import PLAN_TOOLS
 from shepherd.tools.registry import ToolRegistry
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult
 
 
 class Added(Tool[Arguments]):

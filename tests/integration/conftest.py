@@ -14,11 +14,11 @@ from shepherd.messages import Message, Role
 from shepherd.models import builtin_model
 from shepherd.sampling import Sampling
 from shepherd.session import Session
-from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import ToolContext
 from tests.flat_events import Flat, flat
 
 Loader = Callable[[int], "LlamaCppBackend"]

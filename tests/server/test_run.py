@@ -19,11 +19,11 @@ from shepherd.server.app import Offer
 from shepherd.server.listen import bind, url_of
 from shepherd.server.run import serve
 from shepherd.server.settings import ServerSettings
-from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import ToolContext
 from tests.patience import PATIENCE
 from tests.server.harness import HI, chat_request
 from tests.server.held import HeldBackend

@@ -11,12 +11,12 @@ import pytest
 from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.config.section import ApproveMode
-from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.tools.tool import ToolContext
 from tests.patience import PATIENCE
 from tests.server.harness import RunningServer, Scripted
 

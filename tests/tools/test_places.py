@@ -10,12 +10,13 @@ import pytest
 import shepherd.tools
 from shepherd.config.section import ApproveMode
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, AccessKind, ToolContext
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import open_directory, open_regular
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.search.grep import Grep
+from shepherd.tools.tool import ToolContext
 from tests.tools.workshop import Workshop, open_workshop
 
 

@@ -11,8 +11,8 @@ from shepherd.config.section import ApproveMode
 from shepherd.events import CallbackEvent, Event, PlanUpdate, Topic
 from shepherd.memory import Memory, Place
 from shepherd.messages import ToolCall
-from shepherd.tools.base import Access
-from shepherd.tools.base import AccessKind as Kind
+from shepherd.tools.access import Access
+from shepherd.tools.access import AccessKind as Kind
 from shepherd.tools.function import FunctionTool
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import NO_TERMINAL, Approval, ApprovalRequest, Choice

@@ -15,7 +15,7 @@ import pytest
 
 from shepherd.config.section import ApproveMode
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, ToolContext
+from shepherd.tools.access import Access
 from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,
@@ -23,6 +23,7 @@ from shepherd.tools.permissions.approval import (
     DenyingApprover,
     ScriptedApprover,
 )
+from shepherd.tools.tool import ToolContext
 from shepherd.tools.web.http import Body, Reply, Request, following, permit
 from tests.patience import PATIENCE, POLL
 from tests.tools.workshop import Workshop, open_workshop

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shepherd.config.section import ApproveMode
 from shepherd.messages import ToolCall
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.permissions.approval import (
     Approval,
     ApprovalRequest,
@@ -22,6 +22,7 @@ from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Lifetime, PermissionStore
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult
 from tests.examples import examples
 from tests.tools.workshop import Workshop, open_workshop
 

@@ -11,7 +11,6 @@ from shepherd.agents.ask import AskArguments
 from shepherd.agents.task import TaskAtArguments
 from shepherd.knowledge.skills import SkillArguments
 from shepherd.models import builtin_model
-from shepherd.tools.base import Arguments, compact_schema
 from shepherd.tools.deferred import FindArguments
 from shepherd.tools.memory import (
     KeyArguments,
@@ -21,6 +20,7 @@ from shepherd.tools.memory import (
 )
 from shepherd.tools.plan import PlanArguments, PresentArguments
 from shepherd.tools.registry import ToolRegistry, default_registry
+from shepherd.tools.tool import Arguments, compact_schema
 
 SCHEMAS = Path(__file__).parent / "schemas.txt"
 SIGNATURES = """

@@ -9,12 +9,12 @@ from typing import Any
 
 from shepherd.config.section import ApproveMode
 from shepherd.messages import ToolCall
-from shepherd.tools.base import ToolContext, ToolResult
 from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import parse_rule
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import ToolContext, ToolResult
 from tests.patience import PATIENCE
 
 

@@ -19,7 +19,7 @@ from shepherd.events import (
 )
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
-from shepherd.tools.base import ToolResult
+from shepherd.tools.tool import ToolResult
 
 OUTPUT_TOKENS = 16
 """Output that upstreams are asked for, in tokens."""

@@ -14,7 +14,7 @@ from shepherd.events import (
 )
 from shepherd.messages import Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session
-from shepherd.tools.base import ToolResult
+from shepherd.tools.tool import ToolResult
 from shepherd.turn import run_turn
 from tests.flat_events import flat
 

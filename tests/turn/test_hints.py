@@ -12,7 +12,7 @@ from shepherd.events import (
 )
 from shepherd.messages import Message, Role, ToolCall, ToolSpec, message_from_json, message_to_json
 from shepherd.session import Session
-from shepherd.tools.base import ToolResult
+from shepherd.tools.tool import ToolResult
 from shepherd.turn import TurnLimits, run_turn
 from tests.flat_events import flat
 

@@ -17,7 +17,7 @@ from shepherd.events import (
 )
 from shepherd.messages import INTERRUPTED, Role, ToolCall, ToolSpec
 from shepherd.session import Session
-from shepherd.tools.base import ToolResult
+from shepherd.tools.tool import ToolResult
 from shepherd.turn import TurnLimits, run_turn
 from tests.turn.test_run_turn import Recorder, assert_consistent, untimed
 

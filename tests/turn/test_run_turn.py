@@ -20,7 +20,7 @@ from shepherd.events import (
 )
 from shepherd.messages import Message, Role, ToolCall
 from shepherd.session import Session
-from shepherd.tools.base import ToolResult
+from shepherd.tools.tool import ToolResult
 from shepherd.turn import TurnLimits, TurnOutcome, run_turn
 from tests.flat_events import Flat, flat
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shepherd.config.section import ApproveMode
-from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.undo.keeper import UndoKeeper
 from shepherd.undo.store import UndoLimits

@@ -11,8 +11,8 @@ from shepherd.events import EventCallback
 from shepherd.messages import ToolCall
 from shepherd.sampling import Sampling
 from shepherd.session import Session
-from shepherd.tools.base import ToolResult
 from shepherd.tools.registry import default_registry
+from shepherd.tools.tool import ToolResult
 
 KEY_VARIABLE = "UPSTREAM_KEY"
 

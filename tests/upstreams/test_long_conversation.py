@@ -16,7 +16,7 @@ from shepherd.backends.api.backend import ApiBackend
 from shepherd.events import CallbackEvent, Event, EventCallback, FinishReason
 from shepherd.messages import ToolCall, ToolSpec
 from shepherd.session import Session
-from shepherd.tools.base import ToolResult
+from shepherd.tools.tool import ToolResult
 from shepherd.turn import run_turn
 from tests.backends.api.upstream import Upstream
 from tests.examples import PROFILE

@@ -16,11 +16,12 @@ from shepherd.cli.acp import updates as shown
 from shepherd.cli.acp.updates import CallContent, SessionUpdates
 from shepherd.cli.approval.question import Answer, Question, approval_question
 from shepherd.errors import ToolError
-from shepherd.tools.base import AccessKind, Claim, FileChange, ToolResult
+from shepherd.tools.access import AccessKind, Claim
 from shepherd.tools.consent import PreparedCall
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.registry import traits_of
 from shepherd.tools.text import valid_text
+from shepherd.tools.tool import FileChange, ToolResult
 
 ALLOWED = "allowed by the user"
 NOT_ASKED = "denied: the editor could not ask for approval"

@@ -23,12 +23,12 @@ from shepherd.conversation.commands.table import COMMANDS, find_command, output_
 from shepherd.conversation.conversation import Conversation
 from shepherd.images import Image, check_count, decode_image
 from shepherd.knowledge.commands import INIT, INIT_SUMMARY
-from shepherd.tools.base import FileChange
 from shepherd.tools.consent import parse_arguments
 from shepherd.tools.files.read import ReadImage
 from shepherd.tools.permissions.approval import ApprovalRequest, Approver
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.text import one_line
+from shepherd.tools.tool import FileChange
 from shepherd.turn import TurnOutcome, run_turn
 
 Block = (

@@ -11,10 +11,10 @@ from shepherd import errors, events, messages
 from shepherd.cli.render.tool_view import argument_summary
 from shepherd.events import Topic
 from shepherd.json_text import is_finite
-from shepherd.tools.base import FileChange
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.registry import traits_of
 from shepherd.tools.text import code_span, fenced, valid_text
+from shepherd.tools.tool import FileChange
 
 CallContent = (
     schema.ContentToolCallContent | schema.FileEditToolCallContent | schema.TerminalToolCallContent

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from shepherd.tools.base import AccessKind, Claim
+from shepherd.tools.access import AccessKind, Claim
 from shepherd.tools.permissions.approval import ApprovalRequest, Choice
 from shepherd.tools.text import count_hidden, count_right_to_left, pieces, pluralize, reveal
 

@@ -13,7 +13,7 @@ from shepherd.cli.connect.client import RemoteUpdate, SharedSessionClient
 from shepherd.conversation.shared.updates import UpdateKind, to_event
 from shepherd.images import Image
 from shepherd.tasks import end_tasks
-from shepherd.tools.base import Access
+from shepherd.tools.access import Access
 from shepherd.tools.permissions.approval import DENIED_BY_USER, ApprovalRequest, Approver
 from shepherd.tools.permissions.rules import Rule
 

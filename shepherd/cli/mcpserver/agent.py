@@ -17,11 +17,11 @@ from shepherd.errors import ImageError, ShepherdError
 from shepherd.images import Image, check_count
 from shepherd.messages import Message, ToolCall, ToolSpec
 from shepherd.models import BUILTIN_TOOLS
-from shepherd.tools.base import ToolResult, compact_schema
 from shepherd.tools.files.read import ReadImage
 from shepherd.tools.permissions.approval import Approver
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.text import one_line
+from shepherd.tools.tool import ToolResult, compact_schema
 from shepherd.turn import run_turn
 
 ASK = "ask"

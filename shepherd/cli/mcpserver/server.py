@@ -25,8 +25,8 @@ from shepherd.conversation.build import backend_opener, build_conversation, unsa
 from shepherd.conversation.session_start import SessionStart
 from shepherd.errors import UsageError
 from shepherd.messages import ToolSpec
-from shepherd.tools.base import ToolResult
 from shepherd.tools.registry import traits_of
+from shepherd.tools.tool import ToolResult
 from shepherd.version import __version__
 
 INSTRUCTIONS = (

@@ -12,8 +12,8 @@ from msgspec import Struct, field
 from shepherd.cli.approval.question import approval_question
 from shepherd.events import Event, Notice, Topic
 from shepherd.tasks import end_tasks
-from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
+from shepherd.tools.tool import ToolResult
 
 MAX_CHARACTERS = 32_768
 """Maximum length of a question; a longer one is denied, because it must be read in full."""

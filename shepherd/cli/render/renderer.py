@@ -16,10 +16,10 @@ from shepherd.cli.terminal.attachments import without_attachments
 from shepherd.cli.terminal.paint import BLANK_LINE, Piece
 from shepherd.cli.terminal.sanitize import sanitize
 from shepherd.messages import Message, Role, ToolCall
-from shepherd.tools.base import ToolResult
 from shepherd.tools.deferred import open_call
 from shepherd.tools.plan import PLAN_TOOLS, UPDATE_PLAN, plan_of
 from shepherd.tools.text import pluralize
+from shepherd.tools.tool import ToolResult
 
 CUT = "The answer was cut: it reached the limit of tokens."
 STOP_HINT = "Esc stops"

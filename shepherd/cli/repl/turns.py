@@ -19,12 +19,12 @@ from shepherd.cli.terminal.sanitize import one_line, sanitize
 from shepherd.config.section import ApproveMode
 from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.own_commands import ALONE, SIGN, OwnCommand, OwnCommands
-from shepherd.tools.base import ToolResult
 from shepherd.tools.files.read import ReadImage
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Approver, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.text import reveal
+from shepherd.tools.tool import ToolResult
 from shepherd.turn import ToolExecutor, run_turn
 
 

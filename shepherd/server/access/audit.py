@@ -27,11 +27,11 @@ from shepherd.conversation.own_commands import SIGN
 from shepherd.server.errors import ApiError
 from shepherd.server.operation.traces import span
 from shepherd.server.record import CallOrigin, calling_for, current_origin
-from shepherd.tools.base import AnyTool, CallRunner, ToolResult
 from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import AnyTool, CallRunner, ToolResult
 
 OLD_FILES = 3
 """Full files that are kept: FILE.1 is the newest of them."""

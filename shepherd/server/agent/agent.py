@@ -32,9 +32,9 @@ from shepherd.server.agent.tasks import Accounts, TaskRounds, smaller_limit, sub
 from shepherd.server.agent.text import AnswerText
 from shepherd.server.errors import ApiError
 from shepherd.session import Session, TokenLedger
-from shepherd.tools.base import ToolResult
 from shepherd.tools.deferred import SearchResults
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import ToolResult
 from shepherd.turn import OutOfTokensError, ToolExecutor, TurnLimits, TurnOutcome, continue_turn
 
 logger = logging.getLogger(__name__)

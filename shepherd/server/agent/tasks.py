@@ -24,7 +24,7 @@ from shepherd.server.generation import stats_so_far
 from shepherd.server.operation.monitor import Monitor
 from shepherd.server.record import current_key
 from shepherd.session import Session
-from shepherd.tools.base import AnyTool
+from shepherd.tools.tool import AnyTool
 from shepherd.turn import TurnLimits
 
 LIMIT_REACHED = 429

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from shepherd.config.section import ShowToolCalls
 from shepherd.events import Event, EventCallback, Text, TextEvent, Thinking
 from shepherd.messages import Message, ToolCall
-from shepherd.tools.base import ToolResult
 from shepherd.tools.text import code_span, one_line, pluralize
+from shepherd.tools.tool import ToolResult
 
 MAX_CHARACTERS = 160
 """Maximum characters of a call's arguments, or of an error, in a line about a tool."""

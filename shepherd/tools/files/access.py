@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shepherd.config.files import Attributes, replace_at
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, AccessKind, ToolContext
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.files.opening import (
     closing_descriptor,
     existing_status,
@@ -19,6 +19,7 @@ from shepherd.tools.files.opening import (
     status_at,
 )
 from shepherd.tools.permissions.tree import HardLinks
+from shepherd.tools.tool import ToolContext
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from shepherd.errors import PlaceError, ToolError
-from shepherd.tools.base import (
+from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.files import access, linediff, opening, textfile
+from shepherd.tools.paths import resolve_path
+from shepherd.tools.text import pluralize
+from shepherd.tools.tool import (
     EDIT_FILE,
     WRITE_FILE,
-    Access,
-    AccessKind,
     Arguments,
     FileChange,
     Tool,
@@ -20,9 +22,6 @@ from shepherd.tools.base import (
     ToolResult,
     Traits,
 )
-from shepherd.tools.files import access, linediff, opening, textfile
-from shepherd.tools.paths import resolve_path
-from shepherd.tools.text import pluralize
 
 
 class Replacement(Struct, frozen=True):

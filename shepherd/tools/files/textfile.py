@@ -9,7 +9,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import AccessKind
+from shepherd.tools.access import AccessKind
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.text import pluralize

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from shepherd.tools.base import OPENS_SANDBOX, Access, AccessKind
+from shepherd.tools.access import OPENS_SANDBOX, Access, AccessKind
 from shepherd.tools.paths import expand_braces, glob_regex, has_magic, has_open_braces
 from shepherd.tools.permissions.rules import Decision, Rule
 

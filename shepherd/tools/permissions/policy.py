@@ -10,12 +10,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shepherd.config.section import ApproveMode
-from shepherd.tools.base import OPENS_SANDBOX, TRAITS, Access, AccessKind, Claim, Traits
+from shepherd.tools.access import OPENS_SANDBOX, Access, AccessKind, Claim
 from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions import content, defaults, match, tree
 from shepherd.tools.permissions.repository import Doubt, RepositoryGuard
 from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule
 from shepherd.tools.text import one_line
+from shepherd.tools.tool import TRAITS, Traits
 
 _HELD_BY_SANDBOX = frozenset(
     {AccessKind.SHELL, AccessKind.READ, AccessKind.WRITE, AccessKind.REPOSITORY}

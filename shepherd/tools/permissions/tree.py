@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 from shepherd.own_programs import own_program
-from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.permissions.defaults import protected_rules
 from shepherd.tools.program import safe_environment
 

@@ -9,12 +9,13 @@ from pydantic import Field
 
 from shepherd.errors import ToolError
 from shepherd.tasks import Stopped, in_thread
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult, Traits
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import closing_descriptor, directory_errors
 from shepherd.tools.paths import glob_regex, has_magic, resolve_path
 from shepherd.tools.search.walk import SKIPPED, Ignored, Tree, denied
 from shepherd.tools.text import one_line
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
 
 MAX_MATCHES = 500
 

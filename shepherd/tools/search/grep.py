@@ -15,7 +15,7 @@ from pydantic import Field
 from shepherd.errors import ToolError
 from shepherd.own_programs import packaged_program
 from shepherd.tasks import Stopped, in_thread
-from shepherd.tools.base import Access, AccessKind, Arguments, Tool, ToolContext, ToolResult, Traits
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import closing_descriptor, file_errors
 from shepherd.tools.paths import resolve_path
@@ -25,6 +25,7 @@ from shepherd.tools.search.walk import SKIPPED, Ignored, Tree, denied
 from shepherd.tools.shell.output import CappedOutput
 from shepherd.tools.shell.process import run_program
 from shepherd.tools.text import one_line, plain_text
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
 
 MAX_MATCHES = 500
 _MAX_LINE = 400

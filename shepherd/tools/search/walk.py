@@ -8,9 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from shepherd.tools.base import Access, AccessKind, ToolContext
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.files.opening import closing_descriptor, enter_directory
 from shepherd.tools.paths import glob_regex
+from shepherd.tools.tool import ToolContext
 
 IGNORE_FILE = ".gitignore"
 MAX_BYTES = 262_144

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.shell import programs, syntax
 from shepherd.tools.shell.places import Places, directory_accesses, named_words, resolved
 from shepherd.tools.shell.split import split_line

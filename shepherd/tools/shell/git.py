@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.access import Access, AccessKind, Claim
 
 _COMMON = """
 color color-moved color-words no-color quiet verbose word-diff

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.paths import expand_home, resolve_path
 from shepherd.tools.shell.git import git_places
 from shepherd.tools.shell.programs import inner_commands, name_of, trees, words_to_name

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from shepherd.tools.base import Claim
+from shepherd.tools.access import Claim
 from shepherd.tools.paths import expand_home
 from shepherd.tools.shell.git import Options, git_words_to_name
 

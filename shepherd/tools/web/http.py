@@ -14,8 +14,9 @@ from msgspec import Struct, field
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult, Traits
+from shepherd.tools.access import Access
 from shepherd.tools.text import one_line, plain_text, pluralize
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
 from shepherd.tools.web import urls
 
 if TYPE_CHECKING:

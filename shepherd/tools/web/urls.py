@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from shepherd.errors import ToolError
-from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.access import Access, AccessKind
 
 if TYPE_CHECKING:
     import httpx

@@ -6,7 +6,7 @@ from shepherd.backends.base import Backend
 from shepherd.events import CallbackEvent, EventCallback, FinishReason, ignore_events
 from shepherd.messages import Message, Role, ToolCall, ToolSpec
 from shepherd.session import Session
-from shepherd.tools.base import ToolResult
+from shepherd.tools.tool import ToolResult
 from shepherd.turn import TurnOutcome, run_turn
 from tests.backends.api.support import Events
 from tests.flat_events import TEXT_KINDS

@@ -22,8 +22,9 @@ from shepherd.server.access.audit import (
 )
 from shepherd.server.access.keys import KeyStore
 from shepherd.server.settings import ServerSettings
-from shepherd.tools.base import Access, Arguments, Tool, ToolContext, ToolResult
+from shepherd.tools.access import Access
 from shepherd.tools.permissions.rules import Decision, Rule
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult
 from tests.patience import PATIENCE
 from tests.server.agent.support import READ, Recorded, RecordingBackend, agent_of, directory, runner
 from tests.server.harness import CHAT, HI, RunningServer

@@ -21,11 +21,11 @@ from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import ClientApprovals
 from shepherd.server.app import Offer, create_app
 from shepherd.server.settings import ServerSettings
-from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import ToolContext
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, RunningServer, Scripted, ask
 

@@ -15,12 +15,12 @@ from shepherd.server.access.keys import KeyStore
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.rounds import HiddenRounds
 from shepherd.session import Session
-from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Rule
 from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import ToolContext
 from shepherd.turn import TurnLimits
 from tests.server.harness import RunningServer
 

@@ -21,11 +21,11 @@ from shepherd.server.access.keys import KeyStore
 from shepherd.server.agent.agent import Agent
 from shepherd.server.agent.approvals import NOBODY, ClientApprovals
 from shepherd.server.settings import ServerSettings
-from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, PermissionStore, Rule
 from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import ToolContext
 from tests.patience import PATIENCE
 from tests.server.agent.support import Recorded, RecordingBackend, agent_of, directory
 from tests.server.harness import CHAT, HI, RunningServer

@@ -8,7 +8,7 @@ from shepherd.events import CallbackEvent, Event, Text, Thinking, ignore_events
 from shepherd.messages import Message, ToolCall
 from shepherd.server.agent.rounds import HiddenRounds
 from shepherd.server.agent.text import AnswerText
-from shepherd.tools.base import ToolResult
+from shepherd.tools.tool import ToolResult
 from tests.flat_events import flat
 
 TEXT = st.text(max_size=12)

@@ -26,13 +26,13 @@ from shepherd.server.listen import bind
 from shepherd.server.settings import ServerSettings
 from shepherd.server.transport.uvicorn_server import DrainingServer
 from shepherd.session import Session, SessionJournal
-from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import Approver
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import PermissionStore
 from shepherd.tools.registry import default_registry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
+from shepherd.tools.tool import ToolContext
 from shepherd.transcript import SessionSummary
 from shepherd.turn import TurnLimits
 from tests.patience import PATIENCE

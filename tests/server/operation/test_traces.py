@@ -19,11 +19,11 @@ from shepherd.backends.script import parse_script
 from shepherd.backends.scripted import ScriptedBackend
 from shepherd.server.operation.traces import Traces
 from shepherd.server.settings import ServerSettings
-from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
+from shepherd.tools.tool import ToolContext
 from tests.patience import PATIENCE
 from tests.server.harness import CHAT, HI, RunningServer, Scripted
 

@@ -5,14 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from shepherd.tools.base import (
-    Access,
-    AccessKind,
-    Arguments,
-    Tool,
-    ToolContext,
-    ToolResult,
-)
+from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult
 
 SERVERS = [
     *("github", "jira", "slack", "postgres", "calendar"),

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from shepherd.config.section import ApproveMode
-from shepherd.tools.base import ToolContext
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
 from shepherd.tools.registry import default_registry
+from shepherd.tools.tool import ToolContext
 from tests.tools.workshop import Workshop, open_workshop
 
 

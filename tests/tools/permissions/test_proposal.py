@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.permissions.approval import propose
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, parse_rule

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.tools.base import AccessKind, Claim
+from shepherd.tools.access import AccessKind, Claim
 from shepherd.tools.permissions.approval import propose
 from shepherd.tools.permissions.match import command_matches, exact_pattern
 from shepherd.tools.permissions.policy import PermissionPolicy

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.errors import ConfigError
-from shepherd.tools.base import AccessKind
+from shepherd.tools.access import AccessKind
 from shepherd.tools.permissions.match import applies_to, command_matches, host_matches, path_regex
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule, parse_rule
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shepherd.config.section import ApproveMode
-from shepherd.tools.base import Access, AccessKind
+from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.permissions.policy import PermissionPolicy

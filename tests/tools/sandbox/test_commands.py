@@ -11,13 +11,14 @@ import pytest
 from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.events import Event, Notice
 from shepherd.messages import ToolCall
-from shepherd.tools.base import AccessKind, ToolResult
+from shepherd.tools.access import AccessKind
 from shepherd.tools.permissions.approval import Choice, DenyingApprover
 from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, PermissionStore, Rule, parse_rule
 from shepherd.tools.sandbox.sandbox import Attempt, Finding, Sandbox
 from shepherd.tools.sandbox.view.tree import MAX_SHIELDED, TreeScanner
+from shepherd.tools.tool import ToolResult
 from tests.tools.workshop import Workshop, open_workshop
 
 ASK, AUTO, ALL = ApproveMode.ASK, ApproveMode.AUTO, ApproveMode.ALL

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shepherd.config.section import ApproveMode
-from shepherd.tools.base import Access, AccessKind, Claim
+from shepherd.tools.access import Access, AccessKind, Claim
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, parse_rule
 from shepherd.tools.shell.accesses import argv_accesses, line_accesses

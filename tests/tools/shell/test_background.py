@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from shepherd.config.section import ApproveMode
 from shepherd.events import Event, Topic
 from shepherd.messages import ToolCall
-from shepherd.tools.base import ToolResult
 from shepherd.tools.permissions.approval import Choice
 from shepherd.tools.program import Program
 from shepherd.tools.shell.background import (
@@ -28,6 +27,7 @@ from shepherd.tools.shell.background import (
 )
 from shepherd.tools.shell.output import Redactor
 from shepherd.tools.shell.process import ConfinedProgram
+from shepherd.tools.tool import ToolResult
 from tests.examples import examples
 from tests.flat_events import flat
 from tests.patience import PATIENCE

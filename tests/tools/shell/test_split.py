@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from shepherd.tools.base import AccessKind, Claim
+from shepherd.tools.access import AccessKind, Claim
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, parse_rule
 from shepherd.tools.shell.accesses import line_accesses

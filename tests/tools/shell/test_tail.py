@@ -10,9 +10,9 @@ import pytest
 
 from shepherd.events import CallbackEvent, Event, EventCallback, Topic, ignore_events
 from shepherd.messages import ToolCall
-from shepherd.tools.base import ToolResult
 from shepherd.tools.shell import output
 from shepherd.tools.shell.output import LINES, LiveTail
+from shepherd.tools.tool import ToolResult
 from tests.flat_events import flat
 from tests.tools.workshop import Workshop, open_workshop, until
 

@@ -1,0 +1,54 @@
+"""The accesses of a call: what it touches, of which kind, and how certain that is."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class AccessKind(StrEnum):
+    """The kind of access of a call to its target."""
+
+    READ = "read"
+    WRITE = "write"
+    SHELL = "shell"
+    SHELL_NETWORK = "shell_network"  # a command in the sandbox, with network
+    UNSANDBOXED = "unsandboxed"  # a command outside the sandbox
+    NETWORK = "network"
+    ENVIRONMENT = "environment"
+    REPOSITORY = "repository"  # git runs in a directory, with the settings there
+    MCP = "mcp"  # a tool of an MCP server
+    TOOL = "tool"  # a tool that does not declare its accesses
+    PROCESS = "process"  # the end of a background command
+    MEMORY = "memory"  # a change of the user's memory
+    HOOK = "hook"  # a hook of the user asks about the call
+    PLAN = "plan"  # the end of plan mode, which only the user decides
+    NONE = "none"
+
+
+OPENS_SANDBOX = frozenset({AccessKind.SHELL_NETWORK, AccessKind.UNSANDBOXED})
+"""Kinds that only a rule that names them, or the user's approval, can allow."""
+
+
+class Claim(StrEnum):
+    """How certain an access is."""
+
+    EXACT = "exact"  # the call does just this
+    MENTION = "mention"  # the call may do this: only a rule that denies it counts
+    OPAQUE = "opaque"  # can't be read in full: no rule can allow it
+    TREE = "tree"  # the call may read all that is below
+    VISIBLE_TREE = "visible_tree"  # ... except hidden files
+    UNIGNORED_TREE = "unignored_tree"  # ... except files that git ignores
+
+
+class Access(Struct, frozen=True):
+    """One target that a call touches.
+
+    `target` is a resolved absolute path, a command in canonical shell quoting, a URL, the name of
+    a variable, or `SERVER/TOOL`. `named` is the number of a command's words that no wildcard may
+    match, such as an option that runs another program.
+    """
+
+    kind: AccessKind
+    target: str
+    claim: Claim = Claim.EXACT
+    named: int = 0
