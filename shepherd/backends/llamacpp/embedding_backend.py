@@ -4,6 +4,7 @@ import asyncio
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -25,17 +26,17 @@ Compute = Callable[[Sequence[_Tokens]], Awaitable[Sequence[Vector]]]
 
 
 class _Waiting(Struct, eq=False):
-    """The texts of one request; `next` is the index of the first that waits."""
+    """The texts of one request; `next_text` is the index of the first that waits."""
 
     texts: Sequence[_Tokens]
     done: asyncio.Future[None]
     vectors: list[Vector] = field(default_factory=list[Vector])
-    next: int = 0
+    next_text: int = 0
 
     @property
     def is_batched(self) -> bool:
         """Whether each text is in a batch or done."""
-        return self.next == len(self.texts)
+        return self.next_text == len(self.texts)
 
     def add(self, vector: Vector) -> None:
         """Take the vector of the next text that was computed."""
@@ -75,6 +76,7 @@ class EmbeddingQueue:
             return []
         if self._running >= self._max_requests:
             raise BusyError(f"{self._running} requests are running or waiting; try again later")
+        # `done` is set with the last vector, or to an error.
         request = _Waiting(texts, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
         self._running += 1
@@ -84,7 +86,7 @@ class EmbeddingQueue:
             await request.done
         finally:
             self._running -= 1
-            if request in self._waiting:
+            if request in self._waiting:  # it was cancelled
                 self._waiting.remove(request)
         return request.vectors
 
@@ -95,9 +97,9 @@ class EmbeddingQueue:
         _fail(self._waiting, BackendError("The model was closed."))
 
     async def _run(self) -> None:
-        """Compute batch after batch while requests wait."""
+        """Compute batch after batch, in a task that ends when no request waits."""
         while self._waiting:
-            batch = self._take()
+            batch = self._next_batch()
             try:
                 vectors = await self._compute([tokens for _, tokens in batch])
             except BackendError as error:
@@ -110,20 +112,20 @@ class EmbeddingQueue:
             for (request, _), vector in zip(batch, vectors, strict=True):
                 request.add(vector)
 
-    def _take(self) -> list[tuple[_Waiting, _Tokens]]:
-        """The next batch: one text of each request in turn, as many as fit; at least one."""
+    def _next_batch(self) -> list[tuple[_Waiting, _Tokens]]:
+        """Take one text of each request in turn, as many as fit; at least one."""
         batch: list[tuple[_Waiting, _Tokens]] = []
         size = 0
         while self._waiting and len(batch) < self._max_texts:
             request = self._waiting[0]
-            tokens = request.texts[request.next]
+            tokens = request.texts[request.next_text]
             size += len(tokens)
             if batch and size > self._max_tokens:
                 break
             batch.append((request, tokens))
-            request.next += 1
+            request.next_text += 1
             self._waiting.popleft()
-            if not request.is_batched:
+            if not request.is_batched:  # it waits for its next turn behind all others
                 self._waiting.append(request)
         return batch
 
@@ -134,8 +136,9 @@ class EmbeddingQueue:
 
 
 def _fail(requests: Iterable[_Waiting], error: BackendError) -> None:
+    """End requests that have not ended, each with an error of its own."""
     for request in requests:
-        if not request.done.done():
+        if not request.done.done():  # one request may have several texts in a batch
             request.done.set_exception(BackendError(str(error)))
 
 
@@ -151,33 +154,38 @@ class LlamaEmbedder(embedding.Embedder):
         self._text = text
 
     async def embed(self, request: embedding.EmbeddingInput) -> embedding.Embeddings:
+        """A vector for each input; raises InvalidRequestError and ContextFullError."""
         self._check(ranks=False)
         embedding.check_dimensions(request.dimensions, self.engine.context.width)
         texts = await self._text.run(self.engine.reader.inputs, request)
         vectors = await self._queue.vectors(texts)
         size = request.dimensions
+        # Not on the event loop: there are thousands of numbers in a vector.
         scaled = await self._text.run(
             lambda: [embedding.shortened(vector, size) for vector in vectors]
         )
         return embedding.Embeddings(scaled, sum(map(len, texts)))
 
     async def rank(self, query: str, documents: Sequence[str]) -> embedding.Ranking:
+        """How well each document answers the query: the only number of its pair's vector."""
         self._check(ranks=True)
         pairs = await self._text.run(self.engine.reader.pairs, query, documents)
         vectors = await self._queue.vectors(pairs)
         return embedding.Ranking([vector[0] for vector in vectors], sum(map(len, pairs)))
 
     async def count(self, request: embedding.EmbeddingInput | embedding.RankingInput) -> int:
-        ranks = isinstance(request, embedding.RankingInput)
-        self._check(ranks=ranks)
+        """The tokens that the request would take."""
         reader = self.engine.reader
         if isinstance(request, embedding.RankingInput):
+            self._check(ranks=True)
             texts = await self._text.run(reader.pairs, request.query, request.documents)
         else:
+            self._check(ranks=False)
             texts = await self._text.run(reader.inputs, request)
         return sum(map(len, texts))
 
     def _check(self, *, ranks: bool) -> None:
+        """Raise an error if a file has changed, or unless the model ranks, or makes vectors."""
         self.engine.model.files.check()
         if ranks == (self.engine.context.pooling is Pooling.RANK):
             return
@@ -205,6 +213,7 @@ class LlamaEmbeddingBackend(Backend):
             self._vectors, context.batch_size, context.sequences, context.sequences + max_queue
         )
         self.embedder = LlamaEmbedder(name, engine, self._queue, text)
+        # A backend that nobody closes must not keep its threads and memory.
         self._shut_down = weakref.finalize(self, _shut_down, text, compute, engine)
 
     @classmethod
@@ -216,14 +225,13 @@ class LlamaEmbeddingBackend(Backend):
         Raises ModelLoadError, or ConfigError for a bad setting.
         """
         compute = TextThread("llama.cpp vectors")
-        loading = asyncio.ensure_future(compute.run(PooledEngine.load, path, settings, pooling))
+        loading = compute.post(PooledEngine.load, path, settings, pooling)
+        assert loading is not None  # only a closed thread takes no work
         try:
-            engine = await asyncio.shield(loading)
+            engine = await asyncio.wrap_future(loading)
         except BaseException:
-            await asyncio.wait({loading})
-            if not loading.exception():
-                loading.result().close()
-            compute.close()
+            # In a thread, which a second cancelling does not end.
+            await asyncio.to_thread(_discard, loading, compute)
             raise
         return cls(name or path.stem, engine, settings.max_queue, compute)
 
@@ -263,24 +271,29 @@ class LlamaEmbeddingBackend(Backend):
     async def count_message_tokens(self, session: Session, message: Message) -> int:
         raise self._refusal()
 
-    async def used_sequences(self) -> int:
-        """The sequences that hold tokens between two batches: none."""
-        return await self._compute.run(lambda: self.engine.context.used_sequences)
-
     async def aclose(self) -> None:
         await self._queue.aclose()
         await asyncio.to_thread(self._shut_down)
 
     async def _vectors(self, texts: Sequence[Sequence[int]]) -> Sequence[Vector]:
+        """Compute a batch on the thread that owns the context."""
         return await self._compute.run(self.engine.context.compute, texts)
 
     def _refusal(self) -> InvalidRequestError:
+        """The error for each use of a model that writes no text as one that does."""
         ranks = self.engine.context.pooling is Pooling.RANK
         message = (
             f"The model {self._name} {'reranks' if ranks else 'makes embeddings'} and can't write "
             f"text; use it at {'/v1/rerank' if ranks else '/v1/embeddings'} of a server."
         )
         return InvalidRequestError(message, "model")
+
+
+def _discard(loading: Future[PooledEngine], compute: TextThread) -> None:
+    """Wait for the end of a loading that failed or was cancelled, and free its engine."""
+    compute.close()
+    if not loading.cancelled() and loading.exception() is None:
+        loading.result().close()
 
 
 def _shut_down(text: TextThread, compute: TextThread, engine: PooledEngine) -> None:

@@ -106,14 +106,6 @@ class PooledContext:
         finally:
             self._clear()
 
-    @property
-    def used_sequences(self) -> int:
-        """The sequences that hold tokens, for tests."""
-        if not self._memory:
-            return 0
-        last = self._lib.llama_memory_seq_pos_max
-        return sum(last(self._memory, sequence) >= 0 for sequence in range(self.sequences))
-
     def close(self) -> None:
         """Free the context; safe to call twice."""
         if self.handle:

@@ -2,9 +2,13 @@
 
 import asyncio
 import math
+import os
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
+from pathlib import Path, PosixPath
+from threading import Event
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import gguf
@@ -14,7 +18,8 @@ import pytest
 from shepherd.backends.embedding import Embedder, EmbeddingInput, Parts
 from shepherd.backends.llamacpp import LlamaCppBackend
 from shepherd.backends.llamacpp.embedding_backend import LlamaEmbeddingBackend
-from shepherd.backends.llamacpp.embedding_engine import Pooling, pooling_of
+from shepherd.backends.llamacpp.embedding_engine import PooledContext, Pooling, pooling_of
+from shepherd.backends.llamacpp.native.bindings import bindings
 from shepherd.backends.opening import open_local
 from shepherd.config.llamacpp import LlamaCppSection
 from shepherd.config.sections import ModelSection
@@ -177,7 +182,50 @@ async def test_a_cancelled_request_leaves_nothing(kind: str, tmp_path: Path) -> 
             await task
         assert backend.running == 0
         assert await vectors(backend.embedder, ("the dog",)) == [close(expected[0])]
-        assert await backend.used_sequences() == 0
+        assert used_sequences(backend.engine.context) == 0
+
+
+def used_sequences(context: PooledContext) -> int:
+    """The sequences that hold tokens; an encoder has no memory."""
+    lib = bindings()
+    memory = lib.llama_get_memory(context.handle)
+    if not memory:
+        return 0
+    return sum(lib.llama_memory_seq_pos_max(memory, i) >= 0 for i in range(context.sequences))
+
+
+class HeldPath(PosixPath):
+    """A model file that is not read before `go` is set."""
+
+    reached = Event()
+    go = Event()
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        self.reached.set()
+        assert self.go.wait(PATIENCE)
+        return super().is_dir()
+
+
+def is_open(path: Path) -> bool:
+    """Whether this process has the file open."""
+    return any(os.path.realpath(file) == str(path) for file in Path("/proc/self/fd").iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the list of open files is read from /proc")
+async def test_a_loading_that_is_cancelled_twice_frees_the_model(bert: Path) -> None:
+    path = HeldPath(bert)
+    load = LlamaEmbeddingBackend.load(path, settings(), Pooling.CLS)
+    task = asyncio.create_task(load)
+    await asyncio.to_thread(path.reached.wait, PATIENCE)
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(0.01)
+    path.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(PATIENCE):
+        while is_open(path) or any("vectors" in thread.name for thread in enumerate_threads()):
+            await asyncio.sleep(0.01)
 
 
 async def test_too_many_requests_are_refused(bert: Path) -> None:
