@@ -86,7 +86,7 @@ class LlamaCppBackend(Backend):
         sampling = sampling or Sampling()
         check_sampling(sampling.over(DEFAULT_SAMPLING))
         shared = parallel if isinstance(parallel, Concurrency) else Concurrency(max(1, parallel))
-        worker = Worker(lambda post: Engine.load(path, settings, shared, post, cache))
+        worker = Worker(lambda post, wake: Engine.load(path, settings, shared, post, cache, wake))
         text = TextThread()
         try:
             engine = await asyncio.wrap_future(worker.loaded)

@@ -43,6 +43,10 @@ from shepherd.errors import ModelLoadError
 from shepherd.tasks import in_daemon_thread
 
 
+def _wake_nobody() -> None:
+    """For an engine that is driven by its caller, and so never waits."""
+
+
 class Engine(Struct, eq=False):
     """A model, its context and its scheduler; created and used on one thread."""
 
@@ -66,9 +70,11 @@ class Engine(Struct, eq=False):
         parallel: Concurrency,
         post: Post,
         cache: Path | None = None,
+        wake: Callable[[], None] = _wake_nobody,
     ) -> "Engine":
         """Load a model file; conversations are saved in the folder `cache`, unless it is None.
 
+        `wake` is called from other threads when an image is encoded or an RPC worker is lost.
         Raises ModelLoadError, or ConfigError for a bad variable.
         """
         header = gguf.check_model_file(path)
@@ -85,7 +91,7 @@ class Engine(Struct, eq=False):
 
         def load(fit: fitting.Fit) -> "Engine":
             return cls._load(
-                _Order(path, fit.applied(settings), parallel, post, cache, workers, choice)
+                _Order(path, fit.applied(settings), parallel, post, cache, wake, workers, choice)
             )
 
         engine, engine_fit = fitting.load_fitted(fit, load)
@@ -127,14 +133,8 @@ class Engine(Struct, eq=False):
             if images is not None:
                 resources.callback(images.close)
             scheduler = Scheduler(
-                context,
-                pool,
-                model.vocab,
-                order.post,
-                speculator,
-                jumps_ahead=settings.jump_ahead,
+                context, pool, order.post, speculator, images, jumps_ahead=settings.jump_ahead
             )
-            scheduler.images = images
             engine = cls(
                 model,
                 context,
@@ -149,6 +149,7 @@ class Engine(Struct, eq=False):
             )
             if workers is not None:
                 workers.check()  # weights on a worker that was lost meanwhile are zeros
+                workers.watch(order.wake)
             resources.pop_all()  # the engine frees them from here on
             return engine
 
@@ -172,16 +173,6 @@ class Engine(Struct, eq=False):
             self.speculator.warm_up()
         yield
         _ = self.model.vocab.sorted_pieces  # for grammars
-
-    def watch_images(self, listener: Callable[[], None]) -> None:
-        """Call `listener` from another thread when an image is encoded."""
-        if self.images is not None:
-            self.images.listener = listener
-
-    def watch_workers(self, listener: Callable[[], None]) -> None:
-        """Call `listener` from another thread when an RPC worker is lost."""
-        if self.model.workers is not None:
-            self.model.workers.watch(listener)
 
     def check_workers(self) -> None:
         """Raise WorkerLostError if an RPC worker was lost."""
@@ -212,6 +203,7 @@ class _Order(Struct, frozen=True):
     parallel: Concurrency
     post: Post
     cache: Path | None
+    wake: Callable[[], None]
     workers: Workers | None
     choice: ProjectorChoice
 
@@ -236,7 +228,7 @@ def _image_encoder(
         use_gpu=gpu_layers(settings, os.environ) != 0,
         ubatch=context.ubatch_size,
     )
-    return ImageEncoder(setup, model)
+    return ImageEncoder(setup, model, order.wake)
 
 
 def _sequence_pool(

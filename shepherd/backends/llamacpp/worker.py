@@ -41,8 +41,12 @@ class Worker:
     however the thread ends.
     """
 
-    def __init__(self, load: Callable[[Post], Engine]) -> None:
-        """Start the thread; `load` runs on it, and `loaded` has the result."""
+    def __init__(self, load: Callable[[Post, Callable[[], None]], Engine]) -> None:
+        """Start the thread; `load` runs on it, and `loaded` has the result.
+
+        `load` gets a function that posts an update, and one that ends the thread's wait for a
+        command.
+        """
         self.loaded: Future[Engine] = Future()
         # A caller that stops waiting must not cancel the loading.
         self.loaded.set_running_or_notify_cancel()
@@ -79,22 +83,22 @@ class Worker:
 
     def cancel(self, job: Job) -> None:
         """End a job at the next step; it still gets a Finished."""
-        job.cancelled = True
-        self._commands.put(_wake)
+        job.cancelled = True  # the scheduler reads it before each step
+        self._wake()
         self._interrupt()
 
     def release(self, job: Job) -> None:
         """Give up a job without an update."""
         self._commands.put(lambda engine: engine.scheduler.release(job))
-        if job.phase is not Phase.DONE:
+        if job.phase is not Phase.DONE:  # else no step works for it, which could be shortened
             self._interrupt()
 
     def stop(self, timeout: float | None = None) -> None:
         """End all jobs, free everything and wait for the thread; safe to call twice."""
         self._stopping = True
-        self._commands.put(_wake)
+        self._wake()
         self._interrupt()
-        if self._thread is not threading.current_thread():
+        if self._thread is not threading.current_thread():  # a thread can't wait for itself
             self._thread.join(timeout)
 
     def _send(self, command: Command) -> None:
@@ -106,6 +110,10 @@ class Worker:
                 raise _closed()
             self._commands.put(command)
 
+    def _wake(self) -> None:
+        """End the thread's wait for a command, so that it looks at flags; from any thread."""
+        self._commands.put(_do_nothing)
+
     def _interrupt(self) -> None:
         """Let a long step of a prompt end, so that a command does not wait for it."""
         if self._interrupter is not None:
@@ -114,7 +122,7 @@ class Worker:
     def _run(self) -> None:
         """The whole life of the thread: load, serve, and free everything however that ends."""
         try:
-            engine = self._load(self._outbox.post)
+            engine = self._load(self._outbox.post, self._wake)
         except ShepherdError as error:
             self.loaded.set_exception(error)
             return
@@ -126,8 +134,6 @@ class Worker:
         self.loaded.set_result(engine)
         error, orderly = _closed(), False
         try:
-            engine.watch_workers(lambda: self._commands.put(_wake))
-            engine.watch_images(lambda: self._commands.put(_wake))
             self._serve(engine)
             orderly = True
         except WorkerLostError as lost:
@@ -139,7 +145,7 @@ class Worker:
             self._end(engine, error, orderly=orderly)
 
     def _serve(self, engine: Engine) -> None:
-        """One turn after another: commands, a step, its updates."""
+        """One turn after another until the worker stops: commands, a step, its updates."""
         scheduler = engine.scheduler
         self._warm_up(engine)
         while not self._stopping:
@@ -147,13 +153,14 @@ class Worker:
             if self._interrupter is not None:
                 self._interrupter.clear()
                 if not self._commands.empty():
-                    continue  # its interrupt may have been cleared
+                    continue  # that command's interrupt may have been cleared just now
             engine.check_workers()
             if not scheduler.steady:
                 self._outbox.flush()  # the next step reads prompts, which may take long
             if not self._stopping:
                 scheduler.step(self._commands.empty)
             self._heart.beat()
+            # With a prompt that is ready, its caller sends `start` as soon as it hears of it.
             if scheduler.pop_ready() and not scheduler.idle():
                 self._outbox.flush()
                 self._await_start(engine)
@@ -166,7 +173,9 @@ class Worker:
         except Empty:
             self._heart.beat()
             try:
-                all(self._commands.empty() for _ in engine.warm_up())
+                for _ in engine.warm_up():
+                    if not self._commands.empty():
+                        break  # a request must not wait for the rest
             except BackendError as error:
                 logger.warning("Warming up failed: %s", error)
         else:
@@ -200,13 +209,16 @@ class Worker:
         try:
             self._loop.call_soon_threadsafe(_deliver, updates)
         except RuntimeError:
-            self._stopping = True  # the loop is closed: there is no listener
+            self._stopping = True  # the loop is closed, and nobody reads updates any more
 
     def _end(self, engine: Engine, error: BackendError, *, orderly: bool) -> None:
-        """Refuse new commands, end all jobs, save, and free the engine once it was closed."""
+        """Refuse new commands, end all jobs, save, and free the engine once it was closed.
+
+        `orderly` says that the thread did not fail: only then is the memory worth saving.
+        """
         with self._gate:
             self._ended = error
-        self._run_commands(engine, wait=False)
+        self._run_commands(engine, wait=False)  # so that a job sent just before gets an end, too
         engine.scheduler.abandon(error)
         self._outbox.flush()
         try:
@@ -219,12 +231,13 @@ class Worker:
 
 
 def _deliver(updates: list[tuple[Job, Update]]) -> None:
+    """Put each update into its job's mailbox; on the event loop's thread."""
     for job, update in updates:
         job.receive(update)
 
 
-def _wake(_engine: Engine) -> None:
-    """Do nothing but end the wait for a command."""
+def _do_nothing(_engine: Engine) -> None:
+    """A command whose arrival is all that matters."""
 
 
 def _closed() -> BackendError:

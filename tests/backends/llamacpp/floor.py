@@ -66,9 +66,7 @@ class Floor:
         speculator = Speculator(self.model.vocab, always=True) if ahead else None
         self.told: list[tuple[Job, Update]] = []
         self.may_fail = False
-        self.scheduler = Scheduler(
-            self.context, self.pool, self.model.vocab, self._note, speculator
-        )
+        self.scheduler = Scheduler(self.context, self.pool, self._note, speculator)
 
     def start(self, prompt: list[int], max_tokens: int, request: object = None) -> Job:
         job = Job(len(prompt), list(prompt), STUCK, lambda update: None)

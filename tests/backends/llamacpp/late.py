@@ -123,9 +123,7 @@ class LateEngine:
         self.costs = Costs(self.model.vocab, always=True)
         self.costs.batches = []
         self.ended: dict[Job, Finished] = {}
-        self.scheduler = Scheduler(
-            self.context, self.pool, self.model.vocab, self._note, self.costs
-        )
+        self.scheduler = Scheduler(self.context, self.pool, self._note, self.costs)
 
     def submit(self, prompt: Sequence[int], max_tokens: int) -> Job:
         sampling = Sampling(temperature=0.0, ignore_eos=True)

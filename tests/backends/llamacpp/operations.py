@@ -73,7 +73,7 @@ class World:
         host = HostCache(0 if deterministic and window else HOST_BYTES)
         self.pool = SequencePool(self._context, window, controls, host, shifts=shifts)
         self._context.watch = self._watch
-        self.scheduler = Scheduler(self._context, self.pool, self._model.vocab, self._post)
+        self.scheduler = Scheduler(self._context, self.pool, self._post)
         self.reference = Reference(path, **values)
         self.requests: list[Request] = []
         self.compared = 0

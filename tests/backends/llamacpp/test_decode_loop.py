@@ -34,7 +34,7 @@ class Engine:
         self.context = NativeContext(self.model, params, self._clock)
         self.pool = SequencePool(self.context, self.model.window)
         self.updates: list[tuple[Job, Update]] = []
-        self.scheduler = Scheduler(self.context, self.pool, self.model.vocab, self._post)
+        self.scheduler = Scheduler(self.context, self.pool, self._post)
 
     def begin(self, *requests: tuple[Sampling, int]) -> list[Job]:
         self.updates.clear()

@@ -103,7 +103,7 @@ async def answer_of(worker: Worker, tokens: list[int]) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("by", ["request", "cancel", "release"])
 async def test_what_comes_during_a_step_does_not_wait_for_it(by: str) -> None:
-    def load(post: Post) -> Engine:
+    def load(post: Post, _wake: object) -> Engine:
         return engine_with(PatientContext, PUP, post)
 
     worker = Worker(load)
@@ -130,7 +130,7 @@ async def test_what_comes_during_a_step_does_not_wait_for_it(by: str) -> None:
 
 
 async def test_a_closed_engine_does_not_wait_for_a_step() -> None:
-    worker = Worker(lambda post: engine_with(PatientContext, PUP, post))
+    worker = Worker(lambda post, _: engine_with(PatientContext, PUP, post))
     engine = await asyncio.wrap_future(worker.loaded)
     assert isinstance(engine.context, PatientContext)
     job, mailbox = job_for(LONG)
@@ -158,7 +158,7 @@ class WatchedContext(NativeContext):
 @pytest.mark.parametrize("rows", [1, 2])
 async def test_the_padded_steps_of_deterministic_answers_stay_short(rows: int) -> None:
     """A padded batch is not interrupted, so a request would wait for a long one."""
-    worker = Worker(lambda post: engine_with(WatchedContext, PUP, post))
+    worker = Worker(lambda post, _: engine_with(WatchedContext, PUP, post))
     engine = await asyncio.wrap_future(worker.loaded)
     assert isinstance(engine.context, WatchedContext)
     engine.context.pad_to(rows)

@@ -83,7 +83,6 @@ class Desk:
         scheduler = Scheduler(
             self.context,
             pool,
-            self.model.vocab,
             lambda _, update: updates.append(update),
             jumps_ahead=jumps,
         )

@@ -115,7 +115,7 @@ def bench(path: Path, drafts: Drafts) -> Bench:
     updates: list[tuple[Job, Update]] = []
     speculator = drafts(model)
     scheduler = Scheduler(
-        context, pool, model.vocab, lambda job, update: updates.append((job, update)), speculator
+        context, pool, lambda job, update: updates.append((job, update)), speculator
     )
     return Bench(model, context, scheduler, speculator, updates)
 

@@ -67,7 +67,7 @@ def engine_with(kind: type[NativeContext], path: Path, post: Post, parallel: int
     model = NativeModel(path, model_params(settings(), {}))
     context = kind(model, context_params(settings(), parallel, model.traits))
     pool = SequencePool(context, model.window)
-    return Engine(model, context, Scheduler(context, pool, model.vocab, post))
+    return Engine(model, context, Scheduler(context, pool, post))
 
 
 def job_for(prompt: list[int]) -> tuple[Job, Mailbox]:
@@ -163,7 +163,7 @@ def _wait(go: threading.Event) -> None:
 
 @pytest.mark.parametrize("breaks_at", [2, 3, 10])
 async def test_a_thread_that_dies_tells_everyone(breaks_at: int, llama: Path) -> None:
-    def load(post: Post) -> Engine:
+    def load(post: Post, _wake: object) -> Engine:
         engine = engine_with(BreakingContext, llama, post)
         assert isinstance(engine.context, BreakingContext)
         engine.context.breaks_at = breaks_at
@@ -187,7 +187,7 @@ async def test_a_thread_that_dies_tells_everyone(breaks_at: int, llama: Path) ->
 
 
 async def test_a_load_that_breaks_is_told(llama: Path) -> None:
-    def load(post: Post) -> Engine:
+    def load(post: Post, _wake: object) -> Engine:
         raise BrokenError("broken")
 
     worker = Worker(load)
@@ -207,7 +207,7 @@ async def test_a_load_that_is_cancelled_frees_what_it_loaded() -> None:
 
 
 async def test_a_failed_batch_ends_only_its_requests(llama: Path) -> None:
-    def load(post: Post) -> Engine:
+    def load(post: Post, _wake: object) -> Engine:
         engine = engine_with(BreakingContext, llama, post)
         assert isinstance(engine.context, BreakingContext)
         engine.context.fault = BackendError("llama.cpp could not compute a batch (-3)")
@@ -243,7 +243,7 @@ async def test_when_memory_is_full_the_youngest_waits_and_says_the_same(llama: P
 async def _answers(
     kind: type[NativeContext], path: Path, prompts: list[list[int]], most: int, *, together: bool
 ) -> list[tuple[int, ...]]:
-    def load(post: Post) -> Engine:
+    def load(post: Post, _wake: object) -> Engine:
         engine = engine_with(kind, path, post, parallel=4 if together else 1)
         assert isinstance(engine.context, CrowdedContext)
         engine.context.most = most
@@ -267,7 +267,7 @@ async def _answers(
 async def test_a_parked_prompt_that_had_to_wait_goes_on(llama: Path) -> None:
     """The second job is put back while it is parked, and decoded again when there is room."""
 
-    def load(post: Post) -> Engine:
+    def load(post: Post, _wake: object) -> Engine:
         engine = engine_with(CrowdedContext, llama, post)
         assert isinstance(engine.context, CrowdedContext)
         engine.context.most = 90

@@ -46,7 +46,9 @@ class PupEngine:
     ) -> "PupEngine":
         own = settings(speculation="off", **values)
         worker = Worker(
-            lambda post: Engine.load(builtin_model(), own, Concurrency(parallel), post, None)
+            lambda post, wake: Engine.load(
+                builtin_model(), own, Concurrency(parallel), post, None, wake
+            )
         )
         return cls(worker, await asyncio.wrap_future(worker.loaded), unsupported)
 

@@ -26,6 +26,7 @@ class NativeContext:
         """Reserve the memory; raises ModelLoadError if there is not enough."""
         self._lib = bindings()
         self._workers = model.workers
+        self.vocab = model.vocab
         native_log.take_errors()
         self._handle: Any = self._lib.llama_init_from_model(model.handle, params)
         if not self._handle:

@@ -17,7 +17,6 @@ from time import perf_counter
 from shepherd.backends.inprocess.answer import Progress, Ready
 from shepherd.backends.llamacpp.cache.sequences import SequencePool
 from shepherd.backends.llamacpp.native.context import ABORTED, NO_ROOM, NativeContext
-from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.rpc.workers import WorkerLostError
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
 from shepherd.backends.llamacpp.scheduling.answers import Answers, DecodeLoop
@@ -42,19 +41,21 @@ class Scheduler:
         self,
         context: NativeContext,
         pool: SequencePool,
-        vocab: Vocab,
         post: Post,
         speculator: Speculator | None = None,
+        images: ImageEncoder | None = None,
         *,
         jumps_ahead: bool = True,
     ) -> None:
-        """`jumps_ahead`: text that a grammar forces is decoded at once instead of sampled."""
-        self.images: ImageEncoder | None = None
-        """Makes the embeddings of images; None if no job has images."""
+        """`images` makes the embeddings of images; None if no job has images.
+
+        `jumps_ahead`: text that a grammar forces is decoded at once instead of sampled.
+        """
         self._context = context
+        self._images = images
         self._pool = pool
         self._post = post
-        self._vocab = vocab
+        self._vocab = vocab = context.vocab
         self._became_ready = False
         self._quiet: Callable[[], bool] = _never
         self._pace = PrefillPace(context.batch_size, context.limits)
@@ -138,8 +139,8 @@ class Scheduler:
         for job in [job for job in self.jobs if job.cancelled]:
             self._queue.finish(job, FinishReason.CANCELLED)
         for job in self._queue.admit():
-            if self.images is not None:
-                self.images.request(job.missing_images(), job.needs_images)
+            if self._images is not None:
+                self._images.request(job.missing_images(), job.needs_images)
         self._decode_image()
         parts = self._planner.plan(self._queue.active, queued=self._queue.waiting > 0)
         if parts and all(part.job.phase is Phase.GENERATING and part.last for part in parts):

@@ -40,10 +40,13 @@ _MAX_HASHED = 256 * 1024
 
 
 class _Request(Struct, eq=False):
-    """An image that waits for its embeddings, and whether its requests still need it."""
+    """An image that waits for its embeddings, with a question to each job that wants them.
+
+    A question of `still_needed` is whether the job still goes on.
+    """
 
     future: "Future[Embeddings]" = field(default_factory=Future[Embeddings])
-    needed: list[Callable[[], bool]] = field(default_factory=list[Callable[[], bool]])
+    still_needed: list[Callable[[], bool]] = field(default_factory=list[Callable[[], bool]])
 
 
 class VisionSetup(Struct, frozen=True):
@@ -62,9 +65,11 @@ class ImageEncoder:
     `prepare` is called from the event loop, `encode` from the owner thread of llama.cpp.
     """
 
-    def __init__(self, setup: VisionSetup, model: NativeModel) -> None:
+    def __init__(self, setup: VisionSetup, model: NativeModel, wake: Callable[[], None]) -> None:
+        """`wake` is called on the encoder's thread when embeddings are there, or have failed."""
         self._setup = setup
         self._model = model
+        self._wake = wake
         self._thread = TextThread("llama.cpp images")
         self._lock = Lock()
         self._known: OrderedDict[bytes, ImageTokens] = OrderedDict()
@@ -72,8 +77,6 @@ class ImageEncoder:
         self._requests: dict[bytes, _Request] = {}
         self._native: NativeProjector | None = None
         self._closing = False
-        self.listener: Callable[[], None] = _do_nothing
-        """Called on the encoder's thread when embeddings are there, or have failed."""
         self.encoded = 0
         """The number of images that were encoded."""
 
@@ -88,8 +91,8 @@ class ImageEncoder:
         else:
             key = self._key(image)
         with self._lock:
-            known = self._known.get(key)
-        return known or await self._thread.run(self._prepare, key, image)
+            known_tokens = self._known.get(key)
+        return known_tokens or await self._thread.run(self._prepare, key, image)
 
     async def prepare_all(
         self, images: Mapping[str, Image], earlier: Sequence[Image]
@@ -107,18 +110,20 @@ class ImageEncoder:
                 if not any(image is other for other in earlier):
                     raise
                 text = tuple(self._model.vocab.tokenize(NO_IMAGE))
-                prepared[name] = image, ImageTokens(b"", text, ())
+                prepared[name] = image, ImageTokens(b"", text, ())  # no key, because no part
         return prepared
 
-    def encode(self, key: bytes, image: Image, needed: Callable[[], bool]) -> "Future[Embeddings]":
+    def encode(
+        self, key: bytes, image: Image, still_needed: Callable[[], bool]
+    ) -> "Future[Embeddings]":
         """The embeddings of an image's parts, once they are there.
 
-        An image that no request needs any more when its turn comes is not encoded.
+        An image is not encoded if `still_needed` of all its requests is false when its turn comes.
         """
         with self._lock:
             kept = self._embeddings.get(key)
             if kept is not None:
-                self._embeddings.move_to_end(key)
+                self._embeddings.move_to_end(key)  # the least recently used ones are dropped first
                 done: Future[Embeddings] = Future()
                 done.set_result(kept)
                 return done
@@ -126,16 +131,16 @@ class ImageEncoder:
             is_new = request is None
             if request is None:
                 request = self._requests[key] = _Request()
-            request.needed.append(needed)
+            request.still_needed.append(still_needed)
         if is_new and self._thread.post(self._encode, key, image) is None:
             request.future.set_exception(BackendError("The model was closed."))
         return request.future
 
-    def request(self, runs: Iterable[ImageRun], needed: Callable[[], bool]) -> None:
+    def request(self, runs: Iterable[ImageRun], still_needed: Callable[[], bool]) -> None:
         """Request the embeddings of these parts of images, unless that was done."""
         for run in runs:
             if run.encoding is None:
-                run.encoding = self.encode(run.key, run.image, needed)
+                run.encoding = self.encode(run.key, run.image, still_needed)
 
     def close(self) -> None:
         """Wait for the thread and free the projector; safe to call twice."""
@@ -169,8 +174,9 @@ class ImageEncoder:
                 tokens += part.tokens
                 continue
             self._check_size(part, image)
-            name = key + len(pictures).to_bytes(4, "little")
-            tokens += placeholders(name, part.count, part.advance)
+            # The same picture at another place of an image has other placeholders.
+            part_key = key + len(pictures).to_bytes(4, "little")
+            tokens += placeholders(part_key, part.count, part.advance)
             pictures.append(part)
         prepared = ImageTokens(key, tuple(tokens), tuple(pictures))
         with self._lock:
@@ -193,14 +199,14 @@ class ImageEncoder:
         """Encode an image that is still needed; on the encoder's thread."""
         with self._lock:
             request = self._requests[key]
-            needed = not self._closing and any(check() for check in request.needed)
-            if not needed:
+            is_needed = not self._closing and any(needed() for needed in request.still_needed)
+            if not is_needed:
                 del self._requests[key]
-        if not needed:
+        if not is_needed:
             request.future.set_exception(BackendError("The image is not needed any more."))
             return
         self._finish(key, image, request.future)
-        self.listener()
+        self._wake()
 
     def _finish(self, key: bytes, image: Image, future: "Future[Embeddings]") -> None:
         """Make the embeddings and give them to the requests that wait."""
@@ -214,12 +220,14 @@ class ImageEncoder:
         with self._lock:
             del self._requests[key]
             self._embeddings[key] = embeddings
+            # The newest one stays at any size, because its requests read it next.
             while len(self._embeddings) > 1 and self._kept_bytes() > MAX_EMBEDDING_BYTES:
                 self._embeddings.popitem(last=False)
             self.encoded += 1
         future.set_result(embeddings)
 
     def _kept_bytes(self) -> int:
+        """The size of all embeddings that are kept."""
         kept = (part for parts in self._embeddings.values() for part in parts)
         return sum(len(part) * part.itemsize for part in kept)
 
@@ -230,7 +238,3 @@ def _failure(fault: Exception) -> BackendError:
         return fault
     logger.error("Encoding an image failed", exc_info=fault)
     return BackendError(f"The image can't be encoded: {fault!r}")
-
-
-def _do_nothing() -> None:
-    """Nobody waits yet."""
