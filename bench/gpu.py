@@ -138,7 +138,12 @@ def speculation_table(plan: Plan) -> str:
             _read(engine, [job])
             writing = _seconds(engine, partial(_write, engine, [job], 4 * plan.answer))
             rows.append(
-                [mode, f"{job.generated / writing:,.0f}", str(job.drafted), str(job.accepted)]
+                [
+                    mode,
+                    f"{job.generated / writing:,.0f}",
+                    str(job.drafted_tokens),
+                    str(job.accepted_tokens),
+                ]
             )
     return markdown(("speculation", "answer tokens/s", "drafted", "accepted"), rows)
 

@@ -106,10 +106,10 @@ def test_a_request_that_is_sent_again_is_answered_in_fewer_batches() -> None:
     batches.append(len(floor.context.batches))
     once = answered(plain)
     assert {tuple(job.tokens) for job in jobs} == {tuple(once.tokens)}
-    assert all(job.accepted <= job.drafted <= job.generated for job in jobs)
-    assert jobs[-1].accepted > once.generated - 5  # also of the draft in which it ends
+    assert all(job.accepted_tokens <= job.drafted_tokens <= job.generated for job in jobs)
+    assert jobs[-1].accepted_tokens > once.generated - 5  # also of the draft in which it ends
     assert batches[1] - batches[0] < len(plain.context.batches) / 2
-    assert once.drafted == 0
+    assert once.drafted_tokens == 0
     floor.close()
     plain.close()
 

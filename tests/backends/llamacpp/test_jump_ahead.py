@@ -153,7 +153,7 @@ def test_a_later_turn_continues_warm_as_it_would_cold(desk: Desk) -> None:
     warm = desk.answer(following, "", made, most=20)
     desk.context.clear()
     cold = desk.answer(following, "", desk.scheduler(jumps=True), most=20)
-    assert warm.job.cached > len(first.job.tokens) / 2
+    assert warm.job.cached_tokens > len(first.job.tokens) / 2
     assert warm.end.tokens == cold.end.tokens
 
 

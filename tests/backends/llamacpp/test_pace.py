@@ -72,11 +72,11 @@ def test_answers_show_the_pace_of_prompts_only_on_a_cpu(
     pool = SequencePool(context, 0)
     pace = PrefillPace(BATCH, limits)
     job = Job(1, [30], Sampling(), lambda update: None)
-    job.ready = True
-    part = Part(job, pool.acquire([30]), [30], completes=True, reads=True)
+    job.prompt_done = True
+    part = Part(job, pool.acquire([30]), [30], completes_job=True, reads_results=True)
     Planner(context, pool, pace, None).note([part] * 200, 0.01)
     assert bool(pace.speed) == learns
-    job.ready = False
+    job.prompt_done = False
     Planner(context, pool, pace, None).note([part] * 200, 0.01)
     assert pace.speed
     context.close()

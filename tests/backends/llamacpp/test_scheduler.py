@@ -197,10 +197,21 @@ def test_alone_in_a_full_memory_a_prompt_that_does_not_fit_is_refused(llama: Pat
     floor.close()
 
 
+def test_a_ready_prompt_is_noted_beside_one_that_was_started(llama: Path) -> None:
+    floor = Floor(llama, 2)
+    unstarted = Job(20, prompt(20), STUCK, lambda update: None)
+    floor.scheduler.submit(unstarted)
+    started = floor.start(prompt(20, 1), 1)
+    floor.scheduler.step()
+    assert (unstarted.prompt_done, started.prompt_done) == (True, True)
+    assert floor.scheduler.pop_ready()
+    floor.close()
+
+
 def steps_until_ready(floor: Floor, job: Job) -> int:
     """How many steps a job's prompt takes from now on."""
     before = len(floor.context.batches)
-    while not job.ready:
+    while not job.prompt_done:
         floor.scheduler.step()
     return len(floor.context.batches) - before
 
@@ -228,14 +239,14 @@ def test_a_long_prompt_goes_on_beside_ever_new_short_ones(long_llama: Path) -> N
     floor.scheduler.step()
     assert long.sequence is not None
     number = 0
-    while not long.ready:
+    while not long.prompt_done:
         number += 1
         while len(floor.scheduler.jobs) < 4:
             floor.start(prompt(250, number), 1)
         read = len(long.sequence.tokens)
         floor.scheduler.step()
         assert (
-            long.ready
+            long.prompt_done
             or len(long.sequence.tokens) - read >= floor.context.limits.min_shared_chunk // 8
         )
     floor.close()

@@ -176,7 +176,7 @@ def test_answers_are_the_same_with_and_without(
     expected = without.answer(*(job_for(p, sampling) for p in prompts), max_tokens=max_tokens)
     jobs = [job_for(p, sampling) for p in prompts]
     assert ahead.answer(*jobs, max_tokens=max_tokens) == expected
-    assert all(job.accepted <= job.drafted for job in jobs)
+    assert all(job.accepted_tokens <= job.drafted_tokens for job in jobs)
 
 
 def test_each_token_has_its_own_log_probability(pair: tuple[Bench, Bench]) -> None:
@@ -189,7 +189,7 @@ def test_each_token_has_its_own_log_probability(pair: tuple[Bench, Bench]) -> No
         logprobs = [u.logprob for u in texts if u.logprob is not None]
         assert [p.piece for p in logprobs] == [one.model.vocab.piece(t) for t in tokens]
         told.append([p.logprob for p in logprobs])
-    assert job.accepted > 0
+    assert job.accepted_tokens > 0
     assert told[0] == pytest.approx(told[1], abs=1e-4)
 
 
@@ -201,10 +201,13 @@ def test_a_repetition_is_drafted_and_takes_fewer_steps(pair: tuple[Bench, Bench]
         before = one.context.decoded_batches
         one.answer(job, max_tokens=200)
         steps.append(one.context.decoded_batches - before)
-    assert job.accepted > 100
+    assert job.accepted_tokens > 100
     assert steps[1] < steps[0] / 2
     stats = job.stats(1)
-    assert (stats.drafted_tokens, stats.accepted_tokens) == (job.drafted, job.accepted)
+    assert (stats.drafted_tokens, stats.accepted_tokens) == (
+        job.drafted_tokens,
+        job.accepted_tokens,
+    )
 
 
 def test_what_was_rejected_is_forgotten(pair: tuple[Bench, Bench]) -> None:
@@ -216,7 +219,7 @@ def test_what_was_rejected_is_forgotten(pair: tuple[Bench, Bench]) -> None:
         one.answer(first, max_tokens=25)
         second = job_for([*first.tokens, 30, 32])
         answers += one.answer(second)
-        assert second.cached == len(first.tokens) - 1
+        assert second.cached_tokens == len(first.tokens) - 1
     assert answers[0] == answers[1]
 
 
@@ -232,7 +235,7 @@ def test_stop_strings_and_grammars_hold(pair: tuple[Bench, Bench]) -> None:
         (expected,), (found,) = without.answer(jobs[0]), ahead.answer(jobs[1])
         assert found == expected
         assert ahead.text(jobs[1]) == without.text(jobs[0])
-    assert jobs[1].drafted > 0
+    assert jobs[1].drafted_tokens > 0
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -246,7 +249,10 @@ def test_a_draft_model_changes_nothing_either(plain: Bench, tmp_path: Path, seed
         expected = plain.answer(*map(job_for, prompts))
         jobs = [job_for(prompt) for prompt in prompts]
         assert ahead.answer(*jobs) == expected
-        drafted, accepted = sum(job.drafted for job in jobs), sum(job.accepted for job in jobs)
+        drafted, accepted = (
+            sum(job.drafted_tokens for job in jobs),
+            sum(job.accepted_tokens for job in jobs),
+        )
         assert drafted > 0
         assert accepted == drafted if seed == 0 else accepted < drafted / 2
     ahead.close()
@@ -267,7 +273,7 @@ def test_memory_that_cannot_forget_is_left_alone(kind: str, request: pytest.Fixt
     one = bench(path, lookup)
     job = job_for([30, 31, 32] * 5)
     one.answer(job, max_tokens=60)
-    assert job.drafted == 0
+    assert job.drafted_tokens == 0
     one.close()
     engine = Engine.load(path, EXACT, Concurrency(), lambda job, update: None)
     assert engine.speculator is None

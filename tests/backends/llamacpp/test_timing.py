@@ -85,7 +85,7 @@ def test_a_cancelled_prompt_has_its_seconds_too(opened: Open) -> None:
     job = engine.submit(prompt(4_000), 1)
     for _ in range(2):
         engine.scheduler.step()
-    done = len(job.sequence.tokens) - job.cached if job.sequence else 0
+    done = len(job.sequence.tokens) - job.cached_tokens if job.sequence else 0
     assert done > 0
     job.cancelled = True
     engine.run()

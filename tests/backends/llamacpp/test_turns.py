@@ -29,7 +29,7 @@ def long_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def waiting(missing: int, seconds: float = 0.0) -> Job:
     job = Job(missing, [1] * missing, Sampling(), lambda update: None)
-    job.missing = missing
+    job.missing_tokens = missing
     job.submitted = monotonic() - seconds
     return job
 
@@ -42,8 +42,10 @@ def reading(missing: int, seconds: float = 0.0) -> Job:
 
 def readers(floor: Floor) -> list[Job]:
     """Jobs whose long prompts are being read."""
-    active = [job for job in floor.scheduler.jobs if job.sequence is not None and not job.ready]
-    return [job for job in active if job.missing > SHORT_PROMPT]
+    active = [
+        job for job in floor.scheduler.jobs if job.sequence is not None and not job.prompt_done
+    ]
+    return [job for job in active if job.missing_tokens > SHORT_PROMPT]
 
 
 @given(st.lists(st.tuples(LENGTHS, WAITS), min_size=1, max_size=6), LENGTHS)
@@ -53,7 +55,7 @@ def test_no_long_prompt_begins_beside_another(jobs: list[tuple[int, float]], len
     if chosen is None:
         assert all(missing > SHORT_PROMPT for missing, _ in jobs)
     else:
-        assert chosen.missing <= SHORT_PROMPT
+        assert chosen.missing_tokens <= SHORT_PROMPT
     assert next_in_turn([waiting(*job) for job in jobs], [], SPEED) is not None
 
 
@@ -62,7 +64,7 @@ def test_of_two_that_come_together_the_shorter_goes_first(one: int, other: int) 
     jobs = [waiting(one), waiting(other)]
     chosen = next_in_turn(jobs, [], SPEED)
     assert chosen is not None
-    assert chosen.missing <= max(min(one, other), SHORT_PROMPT)
+    assert chosen.missing_tokens <= max(min(one, other), SHORT_PROMPT)
 
 
 @given(LENGTHS, LENGTHS)
@@ -118,7 +120,7 @@ def test_an_overtaken_prompt_goes_on_where_it_was(long_llama: Path) -> None:
     assert floor.answer(long) == expected
     ended = [job for job, update in floor.told if isinstance(update, Finished)]
     assert ended == [short, long]
-    assert long.cached == 0
+    assert long.cached_tokens == 0
     decoded = sum(len(span.tokens) for batch in floor.context.batches for span in batch)
     assert decoded <= 1_600 + 500 + 2 * 8 + 1  # nothing was read twice
     floor.close()
@@ -130,7 +132,7 @@ def test_nobody_overtakes_if_there_is_no_other_sequence(long_llama: Path) -> Non
     long = floor.start(prompt(3_000, 1), 1)
     floor.scheduler.step()
     floor.start(prompt(500, 2), 1)
-    while not long.ready:
+    while not long.prompt_done:
         assert long.sequence is not None
         floor.scheduler.step()
     floor.run()
@@ -141,7 +143,7 @@ def test_a_long_prompt_ends_beside_ever_new_ones_that_overtake_it(long_llama: Pa
     floor = Floor(long_llama, 4)
     long = floor.start(prompt(1_500), 1)
     number = 0
-    while not long.ready:
+    while not long.prompt_done:
         while len(floor.scheduler.jobs) < 4:
             number += 1
             floor.start(prompt(300, number), 1)

@@ -9,6 +9,7 @@ from shepherd.backends.base import CacheTier
 from shepherd.backends.llamacpp.cache.disk_cache import DiskCache
 from shepherd.backends.llamacpp.cache.disk_file import SavedSequence
 from shepherd.backends.llamacpp.cache.sequence import HostCache, StoredSequence
+from shepherd.backends.llamacpp.native.context import RecentLine
 
 _LEARNING_RATE = 0.05
 """The weight of one batch in what is known of batches."""
@@ -161,10 +162,8 @@ class Crowding:
     def __init__(self, threshold: int | None) -> None:
         """`threshold` is in new tokens times idle tokens; None learns instead."""
         self._threshold = threshold
-        self._cells: float = 0.0
-        self._seconds: float = 0.0
-        self._variance: float = 0.0
-        self._covariance: float = 0.0
+        self._line = RecentLine(_LEARNING_RATE)
+        """The seconds of a token, by the cells in use."""
 
     @property
     def learns(self) -> bool:
@@ -174,21 +173,11 @@ class Crowding:
     @property
     def pair_seconds(self) -> float:
         """The measured seconds for a new token and one more cell; 0 before it is known."""
-        if self._variance < _MIN_SPREAD**2:
-            return 0.0
-        return max(0.0, self._covariance / self._variance)
+        return 0.0 if self._line.variance < _MIN_SPREAD**2 else self._line.slope
 
     def note(self, tokens: int, cells: int, seconds: float) -> None:
         """Learn from a batch of prompts with so many cells in use."""
-        each = seconds / tokens
-        if not self._seconds:
-            self._cells, self._seconds = cells, each
-            return
-        more, longer, rate = cells - self._cells, each - self._seconds, _LEARNING_RATE
-        self._cells += rate * more
-        self._seconds += rate * longer
-        self._variance = (1 - rate) * (self._variance + rate * more * more)
-        self._covariance = (1 - rate) * (self._covariance + rate * more * longer)
+        self._line.note(cells, seconds / tokens)
 
     def pays(self, new: int, idle: int, swap_seconds: Callable[[], float]) -> bool:
         """Whether to put away `idle` tokens before `new` ones are read.

@@ -275,6 +275,35 @@ class Stopwatch:
         return self._clock()
 
 
+class RecentLine:
+    """A line through recent measurements: seconds, by the size of what took them.
+
+    All means move towards each measurement by the share `rate`, so that older ones count less.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self.mean_size = self.mean_seconds = 0.0
+        self.variance = self.covariance = 0.0
+
+    def note(self, size: float, seconds: float) -> None:
+        """Learn from a measurement."""
+        if not self.mean_seconds:  # the first one
+            self.mean_size, self.mean_seconds = size, seconds
+            return
+        rate = self._rate
+        more, longer = size - self.mean_size, seconds - self.mean_seconds
+        self.mean_size += rate * more
+        self.mean_seconds += rate * longer
+        self.variance = (1 - rate) * (self.variance + rate * more * more)
+        self.covariance = (1 - rate) * (self.covariance + rate * more * longer)
+
+    @property
+    def slope(self) -> float:
+        """The seconds for one more of a size; only where sizes differ enough."""
+        return max(0.0, self.covariance / self.variance)
+
+
 class Interrupt:
     """A flag that llama.cpp reads between two operations of a batch, if it computes on a CPU.
 

@@ -59,12 +59,12 @@ class Answers:
         job.pieces.append(piece)
         if job.thought is not None:
             job.thought.feed(piece)
-        if not job.joins_text:
+        if not job.joins_text:  # a stop string ends the answer at once
             self.post_text(job)
             if job.stop.hit is not None:
                 return FinishReason.STOP
-        full = job.generated == job.max_tokens or len(job.tokens) >= self.context_size
-        return FinishReason.LENGTH if full else None
+        is_full = job.generated == job.max_tokens or len(job.tokens) >= self.context_size
+        return FinishReason.LENGTH if is_full else None
 
     def jump_ahead(self, job: Job) -> FinishReason | None:
         """Add the tokens that need no choice; the next batch decodes them together.
@@ -74,10 +74,11 @@ class Answers:
         if job.sampler is None:
             return None
         for token in self._forced(job, job.sampler):
-            job.decodes += 1
+            job.decoded_tokens += 1
             reason = self.accept(job, token)
             if reason is not None:
                 return reason
+        # The grammar has no more text, so that the model could only choose to end the answer.
         return FinishReason.STOP if self._jumps_ahead and job.sampler.ended else None
 
     def _forced(self, job: Job, sampler: SamplerChain) -> list[int]:
@@ -88,8 +89,8 @@ class Answers:
             return sampler.write(ending)
         if not self._jumps_ahead:
             return []
-        start = max(job.prompt_length, len(job.tokens) - MAX_TAIL)
-        return sampler.force(job.tokens[start:])
+        tail_start = max(job.prompt_length, len(job.tokens) - MAX_TAIL)
+        return sampler.force(job.tokens[tail_start:])
 
     def post_text(self, job: Job) -> None:
         """Post the text of the tokens since the last call, unless it may wait."""
@@ -98,7 +99,7 @@ class Answers:
         text = job.decode_text(b"".join(job.pieces))
         job.pieces.clear()
         logprob = None if job.sampler is None else job.sampler.logprob
-        if text or logprob is not None:
+        if text or logprob is not None:  # a token may be a part of a character only
             self._post(job, Text(text, logprob))
 
     def end(self, job: Job) -> None:
@@ -158,9 +159,10 @@ class DecodeLoop:
                 drafted = self._planner.with_drafts(jobs)
                 if drafted:
                     return drafted
+                # The mirrors of the sequences do not have the tokens of this run yet.
                 places = (position + decoded for position in positions)
                 spans = [
-                    Span(part.sequence.id, place, (part.job.tokens[-1],), True)
+                    Span(part.sequence.id, place, (part.job.tokens[-1],), wants_logits=True)
                     for part, place in zip(parts, places, strict=True)
                 ]
                 self._timer.begin()
@@ -170,11 +172,11 @@ class DecodeLoop:
                 decoded += 1
                 self._timer.add(parts)
                 self._sample(jobs)
-                # A grammar has forced further tokens of an answer: they need a larger batch.
-                length = 1 + decoded
+                # Those that were decoded, and the one that was sampled last. A grammar has forced
+                # any further ones, which need a larger batch.
+                usual = decoded + 1
                 has_jumped = any(
-                    len(job.tokens) > start + length
-                    for job, start in zip(jobs, starts, strict=True)
+                    len(job.tokens) > start + usual for job, start in zip(jobs, starts, strict=True)
                 )
                 if self.endings or has_jumped or not quiet() or stopwatch.now() > deadline:
                     return []
@@ -183,11 +185,11 @@ class DecodeLoop:
 
     def _sample(self, jobs: Sequence[Job]) -> None:
         """Sample the next token of each job."""
-        for index, job in enumerate(jobs):
-            assert job.sampler is not None
+        for index, job in enumerate(jobs):  # each has one token in the batch
+            assert job.sampler is not None  # it was made for the job's first token
             try:
                 token = job.sampler.sample(self._context, index)
-                job.decodes += 1
+                job.decoded_tokens += 1
                 reason = self._answers.accept(job, token) or self._answers.jump_ahead(job)
             except BackendError as error:
                 reason = error

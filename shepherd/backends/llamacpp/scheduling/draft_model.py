@@ -31,11 +31,11 @@ class DraftRequest(Struct, frozen=True):
 
 
 class _Mirror(Struct):
-    """The tokens in memory; the first `known` of them are certainly those of the owner."""
+    """The tokens in memory; the first `confirmed` of them are certainly those of the owner."""
 
     owner: object = None
     tokens: list[int] = field(default_factory=list[int])
-    known: int = 0
+    confirmed: int = 0
 
 
 class DraftModel:
@@ -67,15 +67,16 @@ class DraftModel:
         started = self._stopwatch.now()
         ready = [request for request in requests if self._catch_up(request)]
         drafts: dict[int, list[int]] = {request.sequence: [] for request in requests}
-        last = {request.sequence: request.tokens[-1] for request in ready}
+        last_tokens = {request.sequence: request.tokens[-1] for request in ready}
         for count in range(max((request.length for request in ready), default=0)):
-            going = [request.sequence for request in ready if request.length > count]
-            tokens = self._next([(sequence, last[sequence]) for sequence in going])
+            # Shorter drafts are complete before longer ones.
+            going_on = [request.sequence for request in ready if request.length > count]
+            tokens = self._next([(sequence, last_tokens[sequence]) for sequence in going_on])
             if tokens is None:
                 break
-            for sequence, token in zip(going, tokens, strict=True):
+            for sequence, token in zip(going_on, tokens, strict=True):
                 drafts[sequence].append(token)
-                last[sequence] = token
+                last_tokens[sequence] = token
         ended = self._stopwatch.finished()  # the next batch must not wait for this work
         total = sum(map(len, drafts.values()))
         if total:
@@ -98,9 +99,9 @@ class DraftModel:
         """Read all but the last token; False if more steps are needed."""
         sequence, mirror = request.sequence, self._mirrors[request.sequence]
         if mirror.owner is not request.owner:
-            mirror.owner, mirror.known = request.owner, 0
+            mirror.owner, mirror.confirmed = request.owner, 0
         end = len(request.tokens) - 1
-        known = mirror.known  # an answer only grows, so that these need no comparison
+        known = mirror.confirmed  # an answer only grows, so that these need no comparison
         known += common_prefix(mirror.tokens[known:], request.tokens[known:end])
         if known < len(mirror.tokens):  # drafted tokens that the large model has rejected
             self._context.remove(sequence, known)
@@ -108,11 +109,14 @@ class DraftModel:
         chunk = list(request.tokens[known : min(end, known + self._context.limits.draft_chunk)])
         if chunk and not self._read([Span(sequence, known, chunk, wants_logits=False)]):
             return False
-        mirror.known = len(mirror.tokens)
-        return mirror.known == end
+        mirror.confirmed = len(mirror.tokens)
+        return mirror.confirmed == end
 
     def _next(self, last: list[tuple[int, int]]) -> list[int] | None:
-        """The most likely token after each of these; None if there is no room."""
+        """The most likely token after each pair of a sequence and its last token.
+
+        None if there is no room.
+        """
         spans = [
             Span(sequence, len(self._mirrors[sequence].tokens), [token], wants_logits=True)
             for sequence, token in last
@@ -126,7 +130,7 @@ class DraftModel:
         """Decode and mirror; after a failure the whole memory is cleared."""
         try:
             code = self._context.decode(spans)
-        except BackendError:
+        except BackendError:  # an answer needs no draft, so it goes on without
             code = -1
         if code != DECODED:
             self._context.clear()
@@ -138,22 +142,21 @@ class DraftModel:
 
     def _note(self, tokens: int, seconds: float) -> None:
         """Learn how long a drafted token takes, by a moving average."""
-        each = seconds / tokens
-        known = self.seconds_per_token
-        self.seconds_per_token = known + _LEARNING_RATE * (each - known) if known else each
+        measured, mean = seconds / tokens, self.seconds_per_token
+        self.seconds_per_token = mean + _LEARNING_RATE * (measured - mean) if mean else measured
 
 
 def check_same_vocabulary(draft: Vocab, target: Vocab) -> None:
     """Raise ModelLoadError unless the tokens mean the same in both models."""
-    shared = min(draft.size, target.size)
-    padding = max(draft.size, target.size) - shared
+    shared_size = min(draft.size, target.size)
+    padding = max(draft.size, target.size) - shared_size
     reason = ""
     if padding > MAX_PADDING:
         reason = f"it has {draft.size} tokens instead of {target.size}"
     elif draft.eos != target.eos:
         reason = "another token ends its answers"
     else:
-        different = next((t for t in range(shared) if draft.raw(t) != target.raw(t)), None)
+        different = next((t for t in range(shared_size) if draft.raw(t) != target.raw(t)), None)
         if different is not None:
             mine, theirs = draft.text(different), target.text(different)
             reason = f"its token {different} is {mine!r} instead of {theirs!r}"

@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from msgspec import Struct
 
+from shepherd.backends.llamacpp.native.context import RecentLine
 from shepherd.backends.llamacpp.native.devices import CPU_LIMITS
 from shepherd.backends.llamacpp.native.vocab import Vocab
 
@@ -58,18 +59,18 @@ class AcceptanceRate:
             self._shared.note(accepted, drafted)
 
     def forget(self) -> None:
-        """Move towards the prior, for a draft that was not tried."""
+        """Move a little towards the prior, for a draft that was not tried."""
         self.value += _DECAY * (self._prior - self.value)
 
     def expected(self, length: int) -> float:
         """The expected number of accepted tokens in a draft of this length."""
-        rate = min(self.value, _MAX_RATE)
+        rate = min(self.value, _MAX_RATE)  # so that the division below is possible
         # rate + rate**2 + ... + rate**length: each token counts if all before it were accepted
         return rate * (1 - rate**length) / (1 - rate)
 
 
-class BatchCosts:
-    """The seconds that a batch takes, by its tokens: a line through recent measurements.
+class BatchCosts(RecentLine):
+    """The seconds that a batch takes, by its tokens.
 
     While all batches have the same size, the slope decays to its minimum, so that larger batches
     are tried again.
@@ -77,42 +78,30 @@ class BatchCosts:
 
     def __init__(self, token_share: float = CPU_LIMITS.token_share) -> None:
         """`token_share` is the assumed cost of a token before any measurement."""
+        super().__init__(_COST_LEARNING)
         self._token_share = token_share
-        self._tokens = self._seconds = 0.0
-        self._variance = self._covariance = 0.0
-        self._slope = 0.0
+        self._token_seconds = 0.0
+        """The cost of one more token."""
 
     def note(self, tokens: int, seconds: float, prompt_speed: float = 0.0) -> None:
         """Learn from a batch without prompts; `prompt_speed` is in tokens per second.
 
-        A token of a small batch never costs less than a token of a prompt.
+        While nothing else is known, a token costs as much as one of a prompt.
         """
-        if not self._seconds:
-            self._tokens, self._seconds = tokens, seconds
-            self._slope = self._min_slope(prompt_speed)
-            return
-        seconds = min(seconds, _OUTLIER * self.seconds(tokens))
-        more, longer = tokens - self._tokens, seconds - self._seconds
-        self._tokens += _COST_LEARNING * more
-        self._seconds += _COST_LEARNING * longer
-        self._variance = (1 - _COST_LEARNING) * (self._variance + _COST_LEARNING * more * more)
-        self._covariance = (1 - _COST_LEARNING) * (
-            self._covariance + _COST_LEARNING * more * longer
-        )
-        if self._variance > _MIN_VARIANCE:
-            self._slope = max(0.0, self._covariance / self._variance)
+        is_first = not self.mean_seconds
+        super().note(tokens, seconds if is_first else min(seconds, _OUTLIER * self.seconds(tokens)))
+        least = 1 / prompt_speed if prompt_speed else self._token_share * self.mean_seconds
+        if is_first:
+            self._token_seconds = least
+        elif self.variance > _MIN_VARIANCE:
+            self._token_seconds = self.slope
         else:
-            self._slope += _DECAY * (self._min_slope(prompt_speed) - self._slope)
+            self._token_seconds += _DECAY * (least - self._token_seconds)
 
     def seconds(self, tokens: int) -> float:
         """The expected seconds of a batch; 0 before any measurement."""
-        return max(
-            _MIN_SHARE * self._seconds, self._seconds + self._slope * (tokens - self._tokens)
-        )
-
-    def _min_slope(self, prompt_speed: float) -> float:
-        """The least seconds that one more token can take."""
-        return 1 / prompt_speed if prompt_speed else self._token_share * self._seconds
+        mean = self.mean_seconds
+        return max(_MIN_SHARE * mean, mean + self._token_seconds * (tokens - self.mean_size))
 
 
 @dataclass(slots=True)
@@ -134,13 +123,14 @@ class StepBudget:
 
         `seconds_per_token` is the time that the draft model needs for one token.
         """
-        best, length = 0.0, 0
+        best_speed, length = 0.0, 0
         for count in range(1, max_tokens + 1):
             speed = self._speed(count, rate.expected(count), count * seconds_per_token)
-            if speed <= best:  # every further token gains less
+            if speed <= best_speed:  # every further token gains less
                 break
-            best, length = speed, count
-        return length if best > MARGIN * self._speed(0, 0.0, 0.0) else 0
+            best_speed, length = speed, count
+        speed_without = self._speed(0, 0.0, 0.0)
+        return length if best_speed > MARGIN * speed_without else 0
 
     def add(self, rate: AcceptanceRate, length: int, seconds_per_token: float = 0.0) -> None:
         """Add a draft to the batch."""
@@ -196,7 +186,7 @@ class NgramIndex:
         if start is None:
             return []
         draft = list(tokens[start : start + max_tokens])
-        while len(draft) < max_tokens:
+        while len(draft) < max_tokens:  # the match is near the end, so its tokens come again
             draft += draft[: max_tokens - len(draft)]
         return draft
 
@@ -217,9 +207,10 @@ class NgramIndex:
             return
         size = self._size
         self._next = stop
-        if stop - start == 1:
+        if stop - start == 1:  # the usual case while an answer grows
             self._behind[tuple(tokens[start - size : start])] = start
             return
+        # Column i has the i-th tokens of all n-grams, so that `zip` makes the n-grams in C.
         columns = (tokens[start - size + i : stop - size + i] for i in range(size))
         self._behind.update(zip(zip(*columns, strict=True), range(start, stop), strict=True))
 
@@ -280,7 +271,7 @@ class Drafting:
 
     def note_unused(self, draft: Draft, at: int) -> None:
         """Note a draft that is not decoded, to learn from the tokens that come after `at`."""
-        if self._unused is None:
+        if self._unused is None:  # else the one before it is not decided yet
             self._unused = Draft(draft.tokens[:_MAX_UNUSED], draft.kind)
             self._unused_at = at
 
@@ -294,6 +285,7 @@ class Drafting:
             if expected != token:
                 break
             accepted += 1
+        # A token differs, or all of the draft has been answered.
         is_decided = accepted < len(actual) or len(actual) >= len(drafted)
         if is_decided:
             self.rates[self._unused.kind].note(accepted, len(drafted))
@@ -318,13 +310,13 @@ class EarlierAnswers:
 
         The last tokens of the prompt are kept too, so that the answer's first token is found.
         """
-        if len(tokens) == prompt_length:
+        if len(tokens) == prompt_length:  # an empty answer
             return
         self._tokens += tokens[max(0, prompt_length - self._size) :]
         self._tokens.append(end)
         if len(self._tokens) > self._max_tokens:
             self._tokens = self._tokens[-self._max_tokens // 2 :]
-            self._index = NgramIndex(self._size)
+            self._index = NgramIndex(self._size)  # an index has the places of tokens
 
     def look_up(self, tokens: Sequence[int], max_tokens: int) -> Draft | None:
         """What followed the last tokens of a conversation in the newest answer that has them."""

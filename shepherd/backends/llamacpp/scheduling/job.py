@@ -41,12 +41,14 @@ class Job:
     """One request. Only the owner thread uses it, but any thread may set `cancelled`.
 
     `tokens` has the prompt and the answer; those that are not in the sequence yet must be
-    decoded. `pending_token` was sampled before the job was started. `accepted` counts the
-    `drafted` tokens that the model chose. `end_token` ended the answer, or is -1. `has_text` is
+    decoded. `prompt_done` is true once all of the prompt was read and the first token sampled;
+    `pending_token` is that token until the job is started. `decoded_tokens` counts those after it,
+    and `accepted_tokens` those of the `drafted_tokens` that the model chose. `max_tokens` is 0
+    without a limit. `end_token` ended the answer, or is -1. `has_text` is
     true once text was sent, and `holds_text` if further text may wait for the end. `pieces` are
     the bytes of tokens whose text was not sent yet. `receive` is called on the event loop's
     thread. The answer of a `repeatable` job should come out the same again. All jobs of one
-    request have the same `request`. `missing` tokens of the prompt were in no cache when the job
+    request have the same `request`. `missing_tokens` of the prompt were in no cache when the job
     was `submitted` (`time.monotonic`), got a sequence, or was `interrupted`. A `prompt_meter` needs
     the logits of all tokens of the prompt. `thought` limits the tokens of reasoning. `images` are
     where the tokens are placeholders.
@@ -66,17 +68,17 @@ class Job:
     pending_token: int | None = None
     max_tokens: int = 0
     submitted: float = 0.0
-    missing: int = 0
+    missing_tokens: int = 0
     interrupted: bool = False
-    cached: int = 0
-    restored: int = 0
+    cached_tokens: int = 0
+    restored_tokens: int = 0
     prefill_seconds: float = 0.0
     decode_started: float = 0.0
-    decodes: int = 0
-    drafted: int = 0
-    accepted: int = 0
+    decoded_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     end_token: int = -1
-    ready: bool = False
+    prompt_done: bool = False
     started: bool = False
     has_text: bool = False
     holds_text: bool = False
@@ -112,7 +114,7 @@ class Job:
     @property
     def measures(self) -> bool:
         """Whether the prompt is being measured."""
-        return self.prompt_meter is not None and not self.ready
+        return self.prompt_meter is not None and not self.prompt_done
 
     @property
     def runnable(self) -> bool:
@@ -121,7 +123,7 @@ class Job:
         if not works or not self.images:
             return works
         image = self.next_image
-        return image is None or image.ready
+        return image is None or image.ready  # else its embeddings are not there yet
 
     @property
     def next_image(self) -> ImageRun | None:
@@ -132,7 +134,7 @@ class Job:
         return next((image for image in self.images if image.start <= done < image.end), None)
 
     def tokens_before_image(self, start: int) -> int:
-        """How many tokens from `start` on can be decoded before the next image."""
+        """How many tokens from `start` on can be decoded before the next image; 0 inside of one."""
         places = (image.start for image in self.images if image.end > start)
         return max(0, next(places, len(self.tokens)) - start)
 
@@ -160,7 +162,9 @@ class Job:
     def decode_text(self, piece: bytes, *, last: bool = False) -> str:
         """The text that these bytes complete, without stop strings."""
         text = self.stop.feed(self._decoder.decode(piece, final=last))
-        return text + self.stop.finish() if last and self.stop.hit is None else text
+        if last and self.stop.hit is None:
+            text += self.stop.finish()  # what could have become a stop string
+        return text
 
     def measure(self, context: NativeContext, count: int, index: int) -> None:
         """Measure the last `count` tokens, if requested; they end at the batch index `index`."""
@@ -169,24 +173,26 @@ class Job:
             return
         meter.begin(self.tokens[0])
         end = len(sequence.tokens)
+        # The logits of a token tell how likely the one after it was; none follows the last.
         following = self.tokens[end - count + 1 : min(end + 1, self.prompt_length)]
         meter.measure(context, index + 1 - count, following)
 
     def stats(self, context_size: int) -> Stats:
         """The measurements so far; the first token, which comes from the prefill, counts too."""
-        elapsed = perf_counter() - self.decode_started if self.decodes else 0.0
-        decode_seconds = elapsed * self.generated / max(1, self.decodes)
+        elapsed = perf_counter() - self.decode_started if self.decoded_tokens else 0.0
+        # As if the first token had taken as long as each other one.
+        decode_seconds = elapsed * self.generated / max(1, self.decoded_tokens)
         return Stats(
             prompt_tokens=self.prompt_length,
-            cached_tokens=self.cached,
+            cached_tokens=self.cached_tokens,
             completion_tokens=self.generated,
             prefill_seconds=self.prefill_seconds,
             decode_seconds=decode_seconds,
             context_used=len(self.tokens),
             context_size=context_size,
-            restored_tokens=self.restored,
-            drafted_tokens=self.drafted,
-            accepted_tokens=self.accepted,
+            restored_tokens=self.restored_tokens,
+            drafted_tokens=self.drafted_tokens,
+            accepted_tokens=self.accepted_tokens,
         )
 
 
@@ -205,7 +211,7 @@ class Outbox:
         self._clock = clock
         self._updates: list[tuple[Job, Update]] = []
         self._urgent = False
-        self._sent = 0.0
+        self._last_sent = 0.0
 
     def post(self, job: Job, update: Update) -> None:
         """Take an update; all are urgent but text after an answer's first."""
@@ -219,10 +225,10 @@ class Outbox:
         if not self._updates:
             return
         now = self._clock()
-        if hold and not self._urgent and now - self._sent < HOLD_SECONDS:
+        if hold and not self._urgent and now - self._last_sent < HOLD_SECONDS:
             return
         updates, self._updates = self._updates, []
-        self._urgent, self._sent = False, now
+        self._urgent, self._last_sent = False, now
         self._deliver(updates)
 
 

@@ -37,16 +37,16 @@ MAX_UNREAD_SECONDS = EXCLUSIVE_STEP_SECONDS
 class Part(Struct, frozen=True):
     """A job's part of a batch: its next tokens, then drafted ones.
 
-    `completes` says that all tokens of the job are in memory afterwards, and `reads` that results
-    are read next: logits, or the state for a checkpoint. A part with an `image` has placeholders
-    instead of tokens, and is a batch of its own.
+    `completes_job` says that all tokens of the job are in memory afterwards, and `reads_results`
+    that results are read next: logits, or the state for a checkpoint. A part with an `image` has
+    placeholders instead of tokens, and is a batch of its own.
     """
 
     job: Job
     sequence: CachedSequence
     tokens: list[int]
-    completes: bool
-    reads: bool
+    completes_job: bool
+    reads_results: bool
     draft: Draft | None = None
     image: ImageSpan | None = None
 
@@ -56,9 +56,9 @@ class Part(Struct, frozen=True):
         return self.draft.tokens if self.draft is not None else []
 
     @property
-    def last(self) -> bool:
+    def is_last_token(self) -> bool:
         """Whether this is only the last token of the job."""
-        return self.completes and len(self.tokens) == 1
+        return self.completes_job and len(self.tokens) == 1
 
     def without_draft(self) -> "Part":
         """The same part without drafted tokens."""
@@ -80,12 +80,13 @@ class PrefillPace:
         return self._speed
 
     def note(self, tokens: int, seconds: float) -> None:
-        """Learn from a step; small steps are ignored."""
+        """Learn from a step; small steps are ignored, which take longer for each token."""
         if tokens < self._limits.min_shared_chunk or seconds <= 0:
             return
         speed = tokens / seconds
-        slower = speed < self._speed  # attention covers more tokens: the next step is not faster
-        self._speed = speed if slower or not self._speed else (self._speed + speed) / 2
+        # Once it is slower, attention covers more tokens, and the next step is not faster.
+        is_slower = speed < self._speed
+        self._speed = speed if is_slower or not self._speed else (self._speed + speed) / 2
 
     def limit(
         self,
@@ -102,14 +103,16 @@ class PrefillPace:
         `in_turn` says that others wait for it to end. `interruptible`: a new request ends the step.
         """
         limits = self._limits
-        seconds, minimum = SHARED_STEP_SECONDS, limits.min_shared_chunk
-        if not is_shared and (in_turn or prompts == 1):
-            alone = QUEUED_STEP_SECONDS if in_turn else EXCLUSIVE_STEP_SECONDS
-            seconds = INTERRUPTIBLE_STEP_SECONDS if interruptible and prompts == 1 else alone
-            minimum = limits.min_chunk
-        share = self._batch_size // SHARED_BATCH_DIVISOR if is_shared else self._batch_size
-        fitting = int(self._speed * seconds) if self._speed else limits.initial_chunk
-        return min(room, max(1, min(share, max(minimum, fitting))))
+        seconds, minimum = EXCLUSIVE_STEP_SECONDS, limits.min_chunk
+        if is_shared or (prompts > 1 and not in_turn):
+            seconds, minimum = SHARED_STEP_SECONDS, limits.min_shared_chunk
+        elif interruptible and prompts == 1:
+            seconds = INTERRUPTIBLE_STEP_SECONDS
+        elif in_turn:
+            seconds = QUEUED_STEP_SECONDS
+        most = self._batch_size // SHARED_BATCH_DIVISOR if is_shared else self._batch_size
+        in_time = int(self._speed * seconds) if self._speed else limits.initial_chunk
+        return min(room, max(1, min(most, max(minimum, in_time))))
 
     def without_remainder(self, tokens: int) -> int:
         """At most so many tokens, as a step that attention computes without padding."""
@@ -142,24 +145,26 @@ class Planner:
         `queued` says that others wait for a sequence.
         """
         room = self._context.batch_size
-        running = [j for j in active if j.phase is Phase.GENERATING and j.pending == 1]
-        others = [j for j in active if j.runnable and j not in running and not j.next_image]
-        parts = [part for job in running[:room] if (part := self._part(job, 1))]
-        room -= len(parts)
-        if not others:
-            return parts
-        beside = bool(parts) or any(job.phase is Phase.PARKED for job in active)
+        writing = [j for j in active if j.phase is Phase.GENERATING and j.pending == 1]
+        # An image is decoded in a batch of its own.
+        reading = [j for j in active if j.runnable and j not in writing and not j.next_image]
+        answers = [part for job in writing[:room] if (part := self._part(job, 1))]
+        room -= len(answers)
+        if not reading:
+            return answers
+        # A parked job may be started at any moment, and then waits for this step.
+        has_answers = bool(answers) or any(job.phase is Phase.PARKED for job in active)
         room = self._pace.limit(
             room,
-            is_shared=beside,
-            prompts=len(others),
-            in_turn=self._pool.is_crowded_by_others and (queued or len(others) > 1),
+            is_shared=has_answers,
+            prompts=len(reading),
+            in_turn=self._pool.is_crowded_by_others and (queued or len(reading) > 1),
             interruptible=self._is_calm,
         )
-        room = min(room, sum(job.pending for job in others))
+        room = min(room, sum(job.pending for job in reading))
         # The tokens of answers count, too, when attention pads a step to a full size.
-        full = self._pace.without_remainder(room + len(parts)) - len(parts)
-        return parts + self._prompts(others, full if full > 0 else room)
+        full_room = self._pace.without_remainder(room + len(answers)) - len(answers)
+        return answers + self._prompts(reading, full_room if full_room > 0 else room)
 
     def image_parts(self, job: Job, active: Sequence[Job]) -> list[Part]:
         """The next tokens of the image that a job is at; raises ImageEncodingError.
@@ -169,28 +174,30 @@ class Planner:
         image, sequence = job.next_image, job.sequence
         if image is None or sequence is None:
             return []
-        beside = any(other is not job and other.runnable for other in active)
-        room = max(
-            self._pace.limit(self._context.batch_size, is_shared=beside), 2 * self._context.rows
-        )
+        is_shared = any(other is not job and other.runnable for other in active)
+        size, rows = self._context.batch_size, self._context.rows
+        # A part of fewer than `rows` tokens would be padded, and an image can't be. With twice as
+        # many, enough are left of this part if it leaves some to the next.
+        room = max(self._pace.limit(size, is_shared=is_shared), 2 * rows)
         done = len(sequence.tokens)
         end = min(image.end, done + room) if image.part.causal else image.end
-        # A part of fewer than `rows` tokens would be padded, and an image can't be.
-        if 0 < image.end - end < self._context.rows:
-            end -= self._context.rows
-        completes = end == len(job.tokens)
+        if 0 < image.end - end < rows:
+            end -= rows
+        completes_job = end == len(job.tokens)
         place = (sequence.id, sequence.position_at(image.start))
-        span = image_span(image, done, end, place, wants_logits=completes)
-        reads = completes or end in sequence.marks
-        return [Part(job, sequence, job.tokens[done:end], completes, reads, image=span)]
+        span = image_span(image, done, end, place, wants_logits=completes_job)
+        reads_results = completes_job or end in sequence.marks
+        tokens = job.tokens[done:end]
+        return [Part(job, sequence, tokens, completes_job, reads_results, image=span)]
 
     def decode(self, parts: Sequence[Part]) -> int:
         """Decode a batch; as `NativeContext.decode`."""
         image = parts[0].image
         if image is not None:
             return self._context.decode_image(image)
-        alone = len(parts) == 1 and not parts[0].job.ready
-        return self._context.decode(self.spans(parts), interruptible=alone and self._is_calm)
+        is_lone_prompt = len(parts) == 1 and not parts[0].job.prompt_done
+        interruptible = is_lone_prompt and self._is_calm
+        return self._context.decode(self.spans(parts), interruptible=interruptible)
 
     def note_interrupted(self) -> None:
         """A request came while a step ran. Others may follow, so the next steps are short."""
@@ -212,12 +219,20 @@ class Planner:
             draft = None if drafts is None else drafts.get(job)
             if job.sequence is not None:
                 tokens = [job.tokens[-1], *(draft.tokens if draft else ())]
-                parts.append(Part(job, job.sequence, tokens, True, True, draft))
+                part = Part(
+                    job,
+                    job.sequence,
+                    tokens,
+                    completes_job=True,
+                    reads_results=True,
+                    draft=draft,
+                )
+                parts.append(part)
         return parts
 
     def with_drafts(self, jobs: Sequence[Job]) -> list[Part]:
         """The next parts of jobs that generate, if one of them has a draft; else []."""
-        room = self._context.batch_size - len(jobs)
+        room = self._context.batch_size - len(jobs)  # behind the last token of each job
         if self._speculator is None or room <= 0:
             return []
         drafts = self._speculator.drafts(jobs, room, self._context.size)
@@ -229,7 +244,7 @@ class Planner:
             self._pool.span(
                 part.sequence,
                 part.tokens,
-                wants_logits=part.completes or part.job.measures,
+                wants_logits=part.completes_job or part.job.measures,
                 outputs=len(part.tokens) if part.job.measures else 1 + len(part.draft_tokens),
             )
             for part in parts
@@ -238,10 +253,12 @@ class Planner:
     def note(self, parts: Sequence[Part], seconds: float) -> None:
         """Learn from the duration of a batch, and add it to its prompts."""
         for part in parts:
-            if not part.job.ready:
+            if not part.job.prompt_done:
                 part.job.prefill_seconds += seconds
         tokens = sum(len(part.tokens) for part in parts)
-        only_answers = all(p.job.ready and len(p.tokens) == 1 + len(p.draft_tokens) for p in parts)
+        only_answers = all(
+            p.job.prompt_done and len(p.tokens) == 1 + len(p.draft_tokens) for p in parts
+        )
         if not only_answers or self._context.limits.answers_show_pace:
             self._pace.note(tokens, seconds)
         if not only_answers:
@@ -273,9 +290,9 @@ class Planner:
         room = min(room, job.tokens_before_image(done)) if job.images else room
         tokens = job.tokens[done : done + self._pool.chunk(sequence, room)]
         end = done + len(tokens)
-        completes = end == len(job.tokens)
-        reads = completes or job.measures or end in sequence.marks
-        return Part(job, sequence, tokens, completes, reads)
+        completes_job = end == len(job.tokens)
+        reads_results = completes_job or job.measures or end in sequence.marks
+        return Part(job, sequence, tokens, completes_job, reads_results)
 
 
 class BatchTimer:
@@ -302,7 +319,7 @@ class BatchTimer:
 
     def begin(self) -> None:
         """Call this before a batch is decoded."""
-        if not self._unread:
+        if not self._unread:  # else it is queued behind others, with which it shares the time
             self._started = self._stopwatch.now()
 
     def returned(self) -> None:
@@ -326,7 +343,7 @@ class BatchTimer:
     def _must_wait(self, parts: Sequence[Part]) -> bool:
         """Whether results are read next, or no further batch of this size may be queued."""
         speed = self._pace.speed
-        if not speed or any(part.reads for part in parts):
+        if not speed or any(part.reads_results for part in parts):  # 0 is an unknown speed
             return True
         return (sum(map(_tokens, self._unread)) + _tokens(parts)) / speed > MAX_UNREAD_SECONDS
 
@@ -334,9 +351,9 @@ class BatchTimer:
         """Note the queued batches, which were all computed at `time`; they share it by tokens."""
         batches, self._unread = self._unread, []
         started, self._started = self._started, time
-        each = (time - started) / max(1, sum(map(_tokens, batches)))
+        token_seconds = (time - started) / max(1, sum(map(_tokens, batches)))
         for parts in batches:
-            self._note(parts, each * _tokens(parts))
+            self._note(parts, token_seconds * _tokens(parts))
 
 
 def _tokens(parts: Sequence[Part]) -> int:

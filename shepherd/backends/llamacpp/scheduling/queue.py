@@ -64,22 +64,23 @@ class JobQueue:
     def submit(self, job: Job) -> None:
         """Let a job wait for a sequence."""
         job.submitted = monotonic()
-        job.missing = len(job.tokens)
-        # Only there the missing tokens decide who is next, and looking for them takes time.
-        if self._reads_in_turn and self.active and job.missing > SHORT_PROMPT:
-            job.missing -= self._pool.known(job.tokens)
+        job.missing_tokens = len(job.tokens)
+        # Only where prompts are read in turn do these tokens decide who is next, and looking for
+        # cached ones takes time.
+        if self._reads_in_turn and self.active and job.missing_tokens > SHORT_PROMPT:
+            job.missing_tokens -= self._pool.known(job.tokens)
         self._waiting.append(job)
 
     def can_admit(self) -> bool:
         """Whether a job waits for which there is a sequence."""
-        return bool(self._waiting) and self._next() is not None
+        return bool(self._waiting) and self._job_to_admit() is not None
 
     def admit(self) -> Iterator[Job]:
         """Give sequences to waiting jobs; yields each such job."""
-        self._overtake()
-        while self._waiting and (job := self._next()):
+        self._interrupt_long_prompt()
+        while self._waiting and (job := self._job_to_admit()):
             if not self._has_sequence():
-                self._preempt()  # `_next` has checked that another request can spare one
+                self._preempt()  # `_job_to_admit` has checked that a request can spare one
             self._waiting.remove(job)
             self._timer.settle()  # moving memory takes time that is not the queued batch's
             job.sequence = sequence = self._pool.acquire(job.tokens, self._pace.speed)
@@ -87,16 +88,16 @@ class JobQueue:
                 # It needs the logits of each token, which the cache does not have.
                 self._pool.clear(sequence)
                 job.prompt_meter.restart()
-            if not job.ready:  # else it goes on with its answer, and nothing new was cached
+            if not job.prompt_done:  # else it goes on with its answer, and nothing new was cached
                 self._note_cached(job, sequence)
-                job.missing = job.pending
+                job.missing_tokens = job.pending
             job.phase = Phase.PREFILL
             self.active.append(job)
             yield job
 
     def finish(self, job: Job, reason: FinishReason) -> None:
         """End a job with the answer that it has."""
-        self._timer.settle()
+        self._timer.settle()  # so that the job's statistics have the time of all its batches
         self._answers.end(job)
         answer = tuple(job.tokens[job.prompt_length :])
         stats = job.stats(self._answers.context_size)
@@ -120,9 +121,9 @@ class JobQueue:
         self._waiting.clear()
 
     def end(self, job: Job) -> None:
-        """End a job without a word; its tokens stay in its sequence."""
+        """End a job without an update; its tokens stay in its sequence."""
         job.phase = Phase.DONE
-        self._memory_full = False
+        self._memory_full = False  # its sequence can be swapped out now
         if job in self.active:
             self.active.remove(job)
         elif job in self._waiting:
@@ -137,7 +138,7 @@ class JobQueue:
         if self._pool.drop_idle():
             return
         youngest = self.active[-1]
-        if len(self.active) == 1:
+        if len(self.active) == 1:  # it has all memory, and that is not enough
             self._end_at_full_context(youngest)
             return
         if youngest.sequence is not None:
@@ -145,7 +146,7 @@ class JobQueue:
         self._requeue(youngest)
         self._memory_full = True
 
-    def _next(self) -> Job | None:
+    def _job_to_admit(self) -> Job | None:
         """The waiting job to admit now, if there is a sequence for it."""
         if not self._has_sequence() and surplus_job(self._waiting, self.active) is None:
             return None
@@ -169,16 +170,16 @@ class JobQueue:
             self._requeue(job)
             self._memory_full = False
 
-    def _overtake(self) -> None:
-        """Interrupt a long prompt for a much shorter one, which gets another sequence."""
+    def _interrupt_long_prompt(self) -> None:
+        """Interrupt a long prompt for a much shorter one that waits and has a sequence to get."""
         if self._waiting and self._reads_in_turn and self._has_sequence():
             job = overtaken_job(self._waiting, self.active, self._pace.speed)
             if job is not None:
                 self._requeue(job)
 
     def _requeue(self, job: Job) -> None:
-        """Move an active job back to the queue; it keeps its tokens."""
-        job.missing = job.pending
+        """Move an active job to the front of the queue; it keeps its tokens."""
+        job.missing_tokens = job.pending
         job.interrupted = True
         self.active.remove(job)
         self._release_sequence(job)
@@ -189,8 +190,10 @@ class JobQueue:
     def _note_cached(job: Job, sequence: CachedSequence) -> None:
         """Note what was found in the cache, without what the job itself has read before."""
         cached, restored = len(sequence.tokens), sequence.restored
-        job.cached = min(job.cached, cached) if job.interrupted else cached
-        job.restored = min(job.restored, restored) if job.interrupted else restored
+        if job.interrupted:  # the rest was cached by its own first part
+            cached = min(job.cached_tokens, cached)
+            restored = min(job.restored_tokens, restored)
+        job.cached_tokens, job.restored_tokens = cached, restored
 
     def _release_sequence(self, job: Job) -> None:
         """Give back its sequence, after the batches that are queued for it."""
@@ -228,17 +231,19 @@ def next_in_turn(waiting: Sequence[Job], active: Sequence[Job], speed: float) ->
     counts = Counter(job.request for job in active)
     long_ones_wait = _reader(active) is not None
     able = [job for job in waiting if not (long_ones_wait and _is_long(job))]
+    # First the requests with the fewest sequences, as in `next_job`.
     return max(able, key=lambda job: (-counts[job.request], _priority(job, speed)), default=None)
 
 
 def overtaken_job(waiting: Sequence[Job], active: Sequence[Job], speed: float) -> Job | None:
     """The job whose long prompt should wait for one that is less than half as long."""
     reader = _reader(active)
-    long = (job for job in waiting if _is_long(job))
-    first = max(long, key=lambda job: _priority(job, speed), default=None)
+    # Short prompts need no turn: they are read beside the long one.
+    long_ones = (job for job in waiting if _is_long(job))
+    first = max(long_ones, key=lambda job: _priority(job, speed), default=None)
     if reader is None or first is None or reader.measures:  # measuring would begin again
         return None
-    is_shorter = 2 * first.missing < reader.pending
+    is_shorter = 2 * first.missing_tokens < reader.pending
     return reader if is_shorter and _priority(first, speed) > _priority(reader, speed) else None
 
 
@@ -250,6 +255,7 @@ def surplus_job(waiting: Sequence[Job], active: Sequence[Job]) -> Job | None:
     counts = Counter(job.request for job in active)
     if all(counts[job.request] for job in waiting):  # nobody waits who has no sequence at all
         return None
+    # The youngest first, because `max` takes the first of equals.
     several = [job for job in reversed(active) if counts[job.request] > 1]
     return max(several, key=lambda job: counts[job.request], default=None)
 
@@ -261,7 +267,7 @@ def _reader(active: Sequence[Job]) -> Job | None:
 
 def _is_long(job: Job) -> bool:
     """Whether a long part of its prompt is still to be read."""
-    return not job.ready and job.missing > SHORT_PROMPT
+    return not job.prompt_done and job.missing_tokens > SHORT_PROMPT
 
 
 def _priority(job: Job, speed: float) -> float:
@@ -271,8 +277,9 @@ def _priority(job: Job, speed: float) -> float:
     for the first text for 5.2 s (median) and 14 s (p90), with 1.5 for 3.8 and 14 s, and with the
     shortest first for 2.7 and 24 s.
     """
-    if job.ready:  # it has begun its answer, and somebody reads it
+    if job.prompt_done:  # it has begun its answer, and somebody reads it
         return inf
-    tokens = job.pending if job.sequence is not None else job.missing
+    tokens = job.pending if job.sequence is not None else job.missing_tokens
+    # Without a minimum, tiny prompts would have priorities without end after a short wait.
     seconds = max(tokens, SHORT_PROMPT) / (speed or ASSUMED_SPEED)
     return (monotonic() - job.submitted + seconds) / seconds**1.5

@@ -31,6 +31,7 @@ from shepherd.events import FinishReason
 
 
 def _never() -> bool:
+    """The `quiet` of a caller who wants one batch per step."""
     return False
 
 
@@ -57,7 +58,8 @@ class Scheduler:
         self._post = post
         self._vocab = vocab = context.vocab
         self._became_ready = False
-        self._quiet: Callable[[], bool] = _never
+        self._is_quiet: Callable[[], bool] = _never
+        """Whether no command waits for the end of the step."""
         self._pace = PrefillPace(context.batch_size, context.limits)
         self._planner = Planner(context, pool, self._pace, speculator)
         self._timer = BatchTimer(context.stopwatch, self._pace, self._planner.note)
@@ -91,8 +93,8 @@ class Scheduler:
         self._queue.submit(job)
 
     def start(self, job: Job, max_tokens: int) -> None:
-        """Start to generate, as soon as the prompt is in memory."""
-        if job.phase is Phase.DONE:
+        """Start to generate, as soon as the prompt is in memory; `max_tokens` 0 is no limit."""
+        if job.phase is Phase.DONE:  # it has failed or was cancelled before the command came
             return
         job.max_tokens = max_tokens
         job.started = True
@@ -101,7 +103,7 @@ class Scheduler:
             self._begin_generating(job)
 
     def release(self, job: Job) -> None:
-        """Give up a job; its tokens stay in its sequence."""
+        """Give up a job; its tokens stay in its sequence. Jobs that are done have none any more."""
         if job.phase is not Phase.DONE:
             self._queue.end(job)
 
@@ -120,7 +122,7 @@ class Scheduler:
     @property
     def steady(self) -> bool:
         """Whether the next step only continues running answers."""
-        if self._queue.can_admit():
+        if self._queue.can_admit():  # the step would read a prompt
             return False
         return all(job.phase is not Phase.PREFILL for job in self._queue.active)
 
@@ -135,21 +137,25 @@ class Scheduler:
         While `quiet()` is true, a step that only continues answers decodes more batches, for a few
         milliseconds.
         """
-        self._quiet = quiet
-        for job in [job for job in self.jobs if job.cancelled]:
-            self._queue.finish(job, FinishReason.CANCELLED)
+        self._is_quiet = quiet
+        for job in self.jobs:  # a copy, from which finished jobs do not vanish
+            if job.cancelled:
+                self._queue.finish(job, FinishReason.CANCELLED)
         for job in self._queue.admit():
             if self._images is not None:
                 self._images.request(job.missing_images(), job.needs_images)
         self._decode_image()
         parts = self._planner.plan(self._queue.active, queued=self._queue.waiting > 0)
-        if parts and all(part.job.phase is Phase.GENERATING and part.last for part in parts):
-            parts = self._continue_answers(parts, quiet)
+        # Only answers, each with the token that was sampled last: the quick loop decodes those.
+        if parts and all(
+            part.job.phase is Phase.GENERATING and part.is_last_token for part in parts
+        ):
+            parts = self._continue_answers(parts)
         if parts:
             self._run(parts)
 
     def _decode_image(self) -> None:
-        """Decode tokens of one image, if the embeddings of one are there."""
+        """Decode tokens of one image as a batch of its own, if the embeddings of one are there."""
         job = next((job for job in self._queue.active if job.next_image and job.runnable), None)
         if job is None:
             return
@@ -158,19 +164,19 @@ class Scheduler:
         except ImageEncodingError as error:
             self.fail(job, BackendError(str(error)))
 
-    def _continue_answers(self, parts: list[Part], quiet: Callable[[], bool]) -> list[Part]:
+    def _continue_answers(self, parts: list[Part]) -> list[Part]:
         """Decode one token of each answer, or several; returns the parts of a larger batch."""
-        rest: list[Part] = []
+        undecoded: list[Part] = []
         try:
-            rest = self._loop.run(parts, quiet)
+            undecoded = self._loop.run(parts, self._is_quiet)
         except BackendError as error:
             self._fail_parts(parts, error)
         for job, reason in self._loop.endings:
             if isinstance(reason, BackendError):
                 self.fail(job, reason)
-            elif job.phase is not Phase.DONE:
+            else:
                 self._queue.finish(job, reason)
-        return [part for part in rest if part.job.phase is not Phase.DONE]
+        return [part for part in undecoded if part.job.phase is not Phase.DONE]
 
     def _fail_parts(self, parts: list[Part], error: BackendError) -> None:
         """Fail the jobs of a batch; what llama.cpp has kept of it is unknown, so it is asked."""
@@ -192,7 +198,7 @@ class Scheduler:
             self._handle_full_memory(parts)
             return
         if code == ABORTED:  # a command came; llama.cpp may have kept a part of the batch
-            if not self._quiet():
+            if not self._is_quiet():  # else the flag was left from a command that was run before
                 self._planner.note_interrupted()
             for part in parts:
                 self._pool.resync(part.sequence)
@@ -200,11 +206,11 @@ class Scheduler:
         self._timer.returned()
         extended = [self._extend(part) for part in parts]
         self._timer.add(parts)
-        index = -1  # of the last token of each part
+        last_index = -1  # of the last token of each part in the batch
         for part, is_extended in zip(parts, extended, strict=True):
-            index += len(part.tokens)
+            last_index += len(part.tokens)
             if is_extended:
-                self._decoded(part, index)
+                self._read_results(part, last_index)
 
     def _extend(self, part: Part) -> bool:
         """Note the tokens of a part; False if its job has failed."""
@@ -215,23 +221,25 @@ class Scheduler:
             return False
         return True
 
-    def _decoded(self, part: Part, index: int) -> None:
+    def _read_results(self, part: Part, index: int) -> None:
         """Read the results of a part that ends at the batch index `index`."""
         job = part.job
         self._pool.checkpoint(part.sequence)
         if part.image is not None:
             job.forget_images()
-        if not job.ready:
+        if not job.prompt_done:
             job.measure(self._context, len(part.tokens), index)
-        if not part.completes:
-            if not job.ready:
-                self._post(job, Progress(len(part.sequence.tokens), job.prompt_length, job.cached))
+        if not part.completes_job:
+            if not job.prompt_done:
+                self._post(
+                    job, Progress(len(part.sequence.tokens), job.prompt_length, job.cached_tokens)
+                )
             return
         if job.pending_token is not None:  # its prompt was read again, after its memory was taken
             self._park(job)
             return
         try:
-            if job.ready:
+            if job.prompt_done:
                 self._continue(part, index - len(part.draft_tokens))
             else:
                 self._sample_first(job, index)
@@ -241,9 +249,10 @@ class Scheduler:
     def _sample_first(self, job: Job, index: int) -> None:
         """Sample the first token and keep it until the job is started."""
         job.pending_token = self._sampler(job).sample(self._context, index)
-        job.ready = True
-        self._became_ready = not job.started
-        self._post(job, Ready(job.cached))
+        job.prompt_done = True
+        if not job.started:
+            self._became_ready = True
+        self._post(job, Ready(job.cached_tokens))
         self._park(job)
 
     def _continue(self, part: Part, index: int) -> None:
@@ -252,16 +261,16 @@ class Scheduler:
         Drafts do not change the model's choice; the rest of a draft is dropped.
         """
         job, drafted = part.job, part.draft_tokens
-        length = len(part.sequence.tokens) - len(drafted)
+        undrafted_length = len(part.sequence.tokens) - len(drafted)
         sampled = accepted = 0
-        job.drafted += len(drafted)
+        job.drafted_tokens += len(drafted)
         try:
-            for expected in (*drafted, None):
+            for expected in (*drafted, None):  # behind the draft, no token is expected
                 token = self._sampler(job).sample(self._context, index + sampled)
                 sampled += 1
-                job.decodes += 1
+                job.decoded_tokens += 1
                 accepted += token == expected
-                job.accepted += token == expected
+                job.accepted_tokens += token == expected
                 self._accept(job, token)  # counts what was accepted, if the answer ends
                 if token != expected or job.phase is Phase.DONE or job.ends_thought:
                     break
@@ -270,7 +279,7 @@ class Scheduler:
                 self._planner.note_draft(part, accepted)
                 # All sampled tokens but the last one were in the draft, and stay in memory. None
                 # was sampled if the sampler has failed at once.
-                self._pool.trim(part.sequence, length + max(0, sampled - 1))
+                self._pool.trim(part.sequence, undrafted_length + max(0, sampled - 1))
         self._jump_ahead(job)
 
     def _jump_ahead(self, job: Job) -> None:
@@ -287,7 +296,7 @@ class Scheduler:
             self._queue.finish(job, reason)
 
     def _park(self, job: Job) -> None:
-        """Let a job whose prompt is in memory wait for its start, unless it was started."""
+        """Let a job whose prompt is in memory wait for its start, unless it has come already."""
         job.phase = Phase.PARKED
         if job.started:
             self._begin_generating(job)
@@ -319,7 +328,7 @@ class Scheduler:
 
     def _handle_full_memory(self, parts: list[Part]) -> None:
         """Free shared memory: that of drafts first."""
-        self._timer.settle()
+        self._timer.settle()  # freeing memory takes time that is not the queued batches'
         if any(part.draft_tokens for part in parts):
             self._run([part.without_draft() for part in parts])
             return

@@ -68,8 +68,8 @@ class Speculator:
                 chosen[job] = draft
                 room -= len(draft.tokens)
         if self._model is not None and room > 0:
-            rest = [job for job in jobs if job not in chosen]
-            chosen |= self._from_model(self._model, rest, room, context_size, budget)
+            without_draft = [job for job in jobs if job not in chosen]
+            chosen |= self._from_model(self._model, without_draft, room, context_size, budget)
         return chosen
 
     def note_batch(self, tokens: int, seconds: float, prompt_speed: float) -> None:
@@ -91,6 +91,7 @@ class Speculator:
             self._model.close()
 
     def _drafting(self, job: Job) -> Drafting:
+        """What is known of a job's drafts, made at its first one."""
         if job.drafting is None:
             job.drafting = Drafting(self._rates, lookup=self._lookup)
         return job.drafting
@@ -105,6 +106,7 @@ class Speculator:
         rate = drafting.rates[draft.kind]
         length = self._length(budget, rate, min(max_tokens, len(tokens)))
         if length <= 0:
+            # Otherwise a rate that fell too low would never be measured again.
             drafting.note_unused(draft, len(job.tokens))
             return None
         budget.add(rate, length)
@@ -121,6 +123,7 @@ class Speculator:
         if escaped is not None:
             return escaped
         earlier = self._from_earlier(job, self.earlier)
+        # Before the answer has a backslash, this would only search for one again.
         if draft is None and job.escaped_prompt.is_open:
             draft = job.escaped_prompt.look_up(job.tokens, MAX_DRAFT, DraftKind.SHORT)
         candidates = [candidate for candidate in (earlier, draft) if candidate is not None]
@@ -149,6 +152,7 @@ class Speculator:
             rate = self._drafting(job).rates[DraftKind.MODEL]
             max_tokens = min(MAX_DRAFT, room, _remaining(job, context_size))
             length = self._length(budget, rate, max_tokens, model.seconds_per_token)
+            # Placeholders of images are no tokens, so that the draft model can't read them.
             if length > 0 and job.sequence is not None and not job.images:
                 budget.add(rate, length, model.seconds_per_token)
                 room -= length
@@ -171,7 +175,7 @@ class Speculator:
     def _up_to_end(self, tokens: list[int]) -> list[int]:
         """The tokens up to the first one that ends the answer or that the vocabulary lacks."""
         for place, token in enumerate(tokens):
-            if not 0 <= token < self._vocab.size:
+            if not 0 <= token < self._vocab.size:  # an image, or the unknown end of an answer
                 return tokens[:place]
             if self._vocab.is_eog(token):
                 return tokens[: place + 1]
@@ -180,8 +184,9 @@ class Speculator:
 
 def _remaining(job: Job, context_size: int) -> int:
     """How many drafted tokens the answer can still use."""
+    # One place is for the token that the model itself chooses behind the draft.
     remaining = context_size - len(job.tokens) - 1
-    if job.max_tokens:
+    if job.max_tokens:  # 0 is no limit
         remaining = min(remaining, job.max_tokens - job.generated - 1)
     return remaining
 
@@ -242,8 +247,8 @@ def _open_draft(
         model = NativeModel(path, model_params(settings, os.environ))
         resources.callback(model.close)
         draft_model.check_same_vocabulary(model.vocab, target.vocab)
-        own = settings.model_copy(update={"context_size": context.size})
-        params = context_params(own, context.sequences, model.traits)
+        same_size = settings.model_copy(update={"context_size": context.size})
+        params = context_params(same_size, context.sequences, model.traits)
         draft_context = NativeContext(model, params)
         resources.callback(draft_context.close)
         draft = draft_model.DraftModel.open(model, draft_context)
