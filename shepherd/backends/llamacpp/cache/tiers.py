@@ -177,7 +177,7 @@ class Crowding:
 
     def note(self, tokens: int, cells: int, seconds: float) -> None:
         """Learn from a batch of prompts with so many cells in use."""
-        self._line.note(cells, seconds / tokens)
+        self._line.add(cells, seconds / tokens)
 
     def pays(self, new: int, idle: int, swap_seconds: Callable[[], float]) -> bool:
         """Whether to put away `idle` tokens before `new` ones are read.

@@ -286,8 +286,8 @@ class RecentLine:
         self.mean_size = self.mean_seconds = 0.0
         self.variance = self.covariance = 0.0
 
-    def note(self, size: float, seconds: float) -> None:
-        """Learn from a measurement."""
+    def add(self, size: float, seconds: float) -> None:
+        """Take a measurement."""
         if not self.mean_seconds:  # the first one
             self.mean_size, self.mean_seconds = size, seconds
             return

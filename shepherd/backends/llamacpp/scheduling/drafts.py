@@ -89,7 +89,7 @@ class BatchCosts(RecentLine):
         While nothing else is known, a token costs as much as one of a prompt.
         """
         is_first = not self.mean_seconds
-        super().note(tokens, seconds if is_first else min(seconds, _OUTLIER * self.seconds(tokens)))
+        self.add(tokens, seconds if is_first else min(seconds, _OUTLIER * self.seconds(tokens)))
         least = 1 / prompt_speed if prompt_speed else self._token_share * self.mean_seconds
         if is_first:
             self._token_seconds = least
