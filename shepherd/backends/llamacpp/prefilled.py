@@ -12,7 +12,7 @@ from shepherd.backends.inprocess.prompt import Prompt
 from shepherd.backends.inprocess.sessions import check_prompt_size
 from shepherd.backends.llamacpp.native.vocab import Vocab
 from shepherd.backends.llamacpp.sampling.candidates import PromptMeter
-from shepherd.backends.llamacpp.sampling.thought import ThoughtBudget, ThoughtMeter
+from shepherd.backends.llamacpp.sampling.guard import ThoughtBudget, ThoughtMeter
 from shepherd.backends.llamacpp.scheduling.job import Job, Mailbox
 from shepherd.backends.llamacpp.vision.parts import ImageTokens, image_runs
 from shepherd.backends.llamacpp.worker import Worker

@@ -12,8 +12,8 @@ from shepherd.backends.inprocess.raw import raw_prompt
 from shepherd.backends.inprocess.threads import TextThread
 from shepherd.backends.llamacpp.engine import Engine
 from shepherd.backends.llamacpp.prefilled import LengthLimit, Request
+from shepherd.backends.llamacpp.sampling.guard import EFFORT_TOKENS, ThoughtBudget, thought_budget
 from shepherd.backends.llamacpp.sampling.native_chain import recommended_sampling, resolve_biases
-from shepherd.backends.llamacpp.sampling.thought import EFFORT_TOKENS, ThoughtBudget, thought_budget
 from shepherd.backends.llamacpp.vision.parts import PromptImages, raw_images
 from shepherd.backends.output.style import OutputStyle
 from shepherd.backends.vision import cannot_see, earlier_images, refuse_images

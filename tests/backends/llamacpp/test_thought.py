@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shepherd.backends.llamacpp.sampling.thought import ThoughtMeter, thought_budget
+from shepherd.backends.llamacpp.sampling.guard import ThoughtMeter, thought_budget
 from shepherd.backends.output.style import THINK, ThinkMarkers
 from shepherd.sampling import Sampling
 from shepherd.session import ToolChoice

@@ -13,8 +13,8 @@ from shepherd.backends.inprocess.constraint import CompiledConstraint
 from shepherd.backends.llamacpp.cache.sequences import CachedSequence
 from shepherd.backends.llamacpp.native.context import NativeContext
 from shepherd.backends.llamacpp.sampling.candidates import PromptMeter
+from shepherd.backends.llamacpp.sampling.guard import ThoughtMeter
 from shepherd.backends.llamacpp.sampling.sampler import SamplerChain
-from shepherd.backends.llamacpp.sampling.thought import ThoughtMeter
 from shepherd.backends.llamacpp.scheduling.drafts import Drafting, EscapedPrompt
 from shepherd.backends.llamacpp.vision.parts import ImageRun
 from shepherd.backends.output.markers import StopMatcher
