@@ -108,23 +108,6 @@ WIDE = Sampling(temperature=2.0, top_k=0, top_p=1.0, xtc_probability=0.5, penalt
 LAST = len(PROMPT) - 1
 
 
-@pytest.mark.parametrize("mirostat", [0, 1, 2])
-@pytest.mark.parametrize("grammar", ["", 'root ::= [a-z"-]+'])
-def test_a_clone_goes_on_as_the_original(
-    mirostat: int, grammar: str, context: NativeContext, llama_model: NativeModel
-) -> None:
-    constraint = held_to(grammar, llama_model.vocab) if grammar else None
-    sampling = Sampling(mirostat=mirostat).over(WIDE)
-    chain = SamplerChain(sampling, llama_model.vocab, context.size, constraint)
-    begun = [chain.sample(context, LAST) for _ in range(5)]
-    twin = chain.clone()
-    rest = [chain.sample(context, LAST) for _ in range(20)]
-    chain.close()
-    assert [twin.sample(context, LAST) for _ in range(20)] == rest
-    twin.close()
-    assert len({*begun, *rest}) > 1
-
-
 def test_sampling_is_picking_and_accepting(
     context: NativeContext, llama_model: NativeModel
 ) -> None:

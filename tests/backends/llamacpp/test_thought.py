@@ -32,6 +32,8 @@ def endings(pieces: list[bytes], tokens: int, tail: str = "") -> list[str]:
         ([b"<think>", b"a", b"b"], "", ["", "", "\n</think>\n\n"]),
         ([b"\n[TH", b"INK]", b"a", b"b"], "", ["", "", "", "\n[/THINK]"]),
         ([b"a", b"</th", b"ink>", b"x", b"y"], "<think>", ["", "", "", "", ""]),
+        ([b"a", b"</think", b">\n\n", b"x", b"y"], "<think>", ["", "", "", "", ""]),
+        ([b"a</think>\n\nYes", b"x", b"y"], "<think>", ["", "", ""]),
         ([b"a", b"b</", b"div>"], "<think>", ["", "", "\n</think>\n\n"]),
         ([b"Hello", b"<think>", b"a", b"b", b"c"], "", [""] * 5),
         ([b"\xe2", b"\x80", b"\x9c"], "<think>", ["", "\n</think>\n\n", "\n</think>\n\n"]),

@@ -104,7 +104,7 @@ def fingerprint(model: Path, params: Any, adapters: Iterable[str] = ()) -> Finge
         content = sha256(file.read(_HEADER) + _samples(file, model.stat().st_size)).hexdigest()
     return Fingerprint(
         _short(str(model.resolve())),
-        _short(content, *map(_dates, parts_of(model)), _build()),
+        _short(content, *map(_size_and_date, parts_of(model)), _build()),
         _short(*context, *adapters),
     )
 
@@ -118,8 +118,8 @@ def _samples(file: BinaryIO, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def _dates(path: Path) -> str:
-    """The size and the date of a file."""
+def _size_and_date(path: Path) -> str:
+    """The size and the date of a file, which change when it is replaced."""
     status = path.stat()
     return f"{status.st_size} {status.st_mtime_ns}"
 
@@ -128,10 +128,11 @@ def _build() -> str:
     """The identity of llama.cpp's library; builds of one version may differ."""
     lib = bindings()
     library = Path(getattr(getattr(lib, "_lib", None), "_name", lib.__file__))
-    return f"{_dates(library)} {lib.LLAMA_STATE_SEQ_VERSION}"
+    return f"{_size_and_date(library)} {lib.LLAMA_STATE_SEQ_VERSION}"
 
 
 def _short(*parts: str) -> str:
+    """A hash of these parts in a few digits."""
     return sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
 
 
@@ -216,7 +217,7 @@ class DiskCache:
             self._known.pop(saved.path.name, None)
             return None
         self._rate = (self._rate + saved.body_bytes / (perf_counter() - started)) / 2
-        entry.used = time()
+        entry.used = time()  # this use is the latest, for all processes that share the folder
         self._folder.touch(saved.path, entry.used)
         return entry
 
@@ -229,12 +230,14 @@ class DiskCache:
         """Whether a state of `size` bytes is worth a file and is not saved yet."""
         if len(tokens) < MIN_TOKENS or size > self._folder.capacity:
             return False
+        # A longer conversation that begins so has all of its tokens.
         return not any(continues(saved.tokens, tokens) for saved in self._known.values())
 
     def post(self, entry: StoredSequence) -> None:
         """Write an entry later; it is dropped if too much is waiting."""
         if not self.wants(entry.tokens, disk_file.file_bytes(entry)):
             return
+        # The first one is taken at any size.
         if self._waiting and self._waiting + entry.bytes > MAX_PENDING_BYTES:
             logger.info("A conversation was not saved: the disk is too slow")
             return
@@ -264,6 +267,7 @@ class DiskCache:
             self._note_waiting(-entry.bytes)
 
     def _note_waiting(self, change: int) -> None:
+        """Change the number of waiting bytes, which both threads do."""
         with self._count:
             self._waiting += change
 
@@ -283,13 +287,13 @@ class DiskCache:
         if evictions is not None:
             self.evictions += evictions
             self._remove_beginnings(entry)
-        self._version = -1
+        self._version = -1  # the index lacks the new file
 
     def _remove_beginnings(self, entry: StoredSequence) -> None:
         """Remove the files that the new entry continues."""
         for saved in self.entries:
-            shorter = len(saved.tokens) < len(entry.tokens)
-            if shorter and continues(entry.tokens, saved.tokens):
+            is_shorter = len(saved.tokens) < len(entry.tokens)  # else it is the new file itself
+            if is_shorter and continues(entry.tokens, saved.tokens):
                 _remove(saved.path)
 
     def _refresh(self) -> None:
@@ -299,7 +303,7 @@ class DiskCache:
             if version == self._version:
                 return
             files = self._folder.files()
-        except OSError:
+        except OSError:  # the folder can't be read: nothing in it can be used now
             self._known.clear()
             return
         self._version = version
@@ -323,11 +327,13 @@ class DiskCache:
             self._discard(path, error)
 
     def _discard(self, path: Path, error: Exception) -> None:
+        """Remove a file that can't be used; only the log has the reason."""
         logger.warning("A saved conversation can't be used and is removed (%s): %s", path, error)
         _remove(path)
 
 
 def _remove(path: Path) -> None:
+    """Remove a file of the cache; a failure is only logged, because the file costs only space."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -336,11 +342,12 @@ def _remove(path: Path) -> None:
 
 def disk_capacity(settings: LlamaCppSection, folder: Path) -> int:
     """The maximum size of all saved conversations in bytes; raises OSError."""
-    if settings.cache_disk_mib >= 0:
+    if settings.cache_disk_mib >= 0:  # -1 chooses by the free space
         return settings.cache_disk_mib * _MIB
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    ours = sum(file.bytes for file in disk_file.StateFolder(folder, 0).files())
-    return min(MAX_DISK_BYTES, (shutil.disk_usage(there).free + ours) // DISK_DIVISOR)
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    # What the cache itself takes counts as free, or it would shrink with each start.
+    used_here = sum(file.bytes for file in disk_file.StateFolder(folder, 0).files())
+    return min(MAX_DISK_BYTES, (shutil.disk_usage(existing).free + used_here) // DISK_DIVISOR)
 
 
 def open_disk_cache(
@@ -363,6 +370,6 @@ def open_disk_cache(
 
 def cache_capacity(settings: LlamaCppSection) -> int:
     """The maximum size of all sequences in host memory, in bytes."""
-    if settings.cache_ram_mib >= 0:
+    if settings.cache_ram_mib >= 0:  # -1 chooses by the free memory
         return settings.cache_ram_mib * _MIB
     return min(MAX_MEMORY_BYTES, available_memory() // MEMORY_DIVISOR)

@@ -98,7 +98,7 @@ class StateFolder:
         no room or another process was writing for too long. Raises OSError.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._check()
+        self._check()  # again: somebody else may have made it meanwhile
         with self._lock() as locked:
             if not locked:
                 return None
@@ -231,13 +231,14 @@ def write_entry(file: BinaryIO, fingerprint: bytes, entry: StoredSequence) -> No
     items = entry.checkpoints.items
     table = b"".join(_CHECKPOINT.pack(item.length, len(item.state)) for item in items)
     index = entry.tokens.tobytes() + table
+    states = [*(item.state for item in items), entry.state]
     body_sum = 0
-    for state in (*(item.state for item in items), entry.state):
+    for state in states:
         body_sum = zlib.crc32(state, body_sum)
     counts = (len(entry.tokens), len(items), len(entry.state), body_sum)
     file.write(_HEAD.pack(_MAGIC, fingerprint, *counts, _index_sum(fingerprint, counts, index)))
     file.write(index)
-    for state in (*(item.state for item in items), entry.state):
+    for state in states:
         file.write(state)
 
 
@@ -259,10 +260,11 @@ def read_entry(path: Path, fingerprint: bytes) -> StoredSequence:
             checksum = zlib.crc32(part, checksum)
     if checksum != saved.body_sum:
         raise DamagedFileError("its states are damaged")
+    *checkpoint_states, whole_state = body
     checkpoints = Checkpoints()
-    for length, state in zip(saved.lengths, body[:-1], strict=True):
+    for length, state in zip(saved.lengths, checkpoint_states, strict=True):
         checkpoints.add(Checkpoint(length, state))
-    return StoredSequence(saved.tokens, body[-1], checkpoints)
+    return StoredSequence(saved.tokens, whole_state, checkpoints)
 
 
 def _index(path: Path, file: BinaryIO | FileIO, fingerprint: bytes) -> SavedSequence:
@@ -271,19 +273,19 @@ def _index(path: Path, file: BinaryIO | FileIO, fingerprint: bytes) -> SavedSequ
     head = file.read(_HEAD.size) or b""
     if len(head) < _HEAD.size:
         raise DamagedFileError("it is cut off")
-    magic, print_, tokens, checkpoints, state, body_sum, index_sum = _HEAD.unpack(head)
-    if magic != _MAGIC or print_ != fingerprint:
+    magic, own_print, tokens, checkpoints, state, body_sum, index_sum = _HEAD.unpack(head)
+    if magic != _MAGIC or own_print != fingerprint:
         raise DamagedFileError("its head is another one's")
     numbers = packed(())
-    width = tokens * numbers.itemsize
-    length = width + checkpoints * _CHECKPOINT.size
-    index = file.read(min(length, size)) or b""
+    token_bytes = tokens * numbers.itemsize
+    length = token_bytes + checkpoints * _CHECKPOINT.size
+    index = file.read(min(length, size)) or b""  # a damaged head may ask for any length
     if len(index) < length:
         raise DamagedFileError("it is cut off")
     if _index_sum(fingerprint, (tokens, checkpoints, state, body_sum), index) != index_sum:
         raise DamagedFileError("its index is damaged")
-    numbers.frombytes(index[:width])
-    table = tuple(_CHECKPOINT.iter_unpack(index[width:]))
+    numbers.frombytes(index[:token_bytes])
+    table = tuple(_CHECKPOINT.iter_unpack(index[token_bytes:]))
     saved = SavedSequence(path, numbers, table, state, body_sum)
     if saved.bytes != size:
         raise DamagedFileError("it is cut off")

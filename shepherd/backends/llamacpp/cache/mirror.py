@@ -48,24 +48,23 @@ class Mirror:
     def usable(self, sequence: CachedSequence, prompt: Sequence[int]) -> int:
         """How many tokens the packed prompt can reuse, at most all but its last."""
         common = whole(prompt, min(common_prefix(sequence.packed, prompt), len(prompt) - 1))
-        return (
-            common
-            if self.can_cut(sequence, common)
-            else reach(sequence.checkpoints.lengths, common)
-        )
+        if self.can_cut(sequence, common):
+            return common
+        return reach(sequence.checkpoints.lengths, common)
 
     def can_cut(self, sequence: CachedSequence, keep: int) -> bool:
         """Whether all tokens after the first `keep` can be dropped without a checkpoint."""
         if keep == len(sequence.tokens):
             return True
-        if not self.rolls_back or keep == 0:
+        if not self.rolls_back or keep == 0:  # a whole sequence is cleared instead
             return False
+        # The window before the new end must still be in memory.
         first = self._context.position_range(sequence.id)[0] if self._window else 0
         return first <= self._seen_from(sequence.position_at(keep))
 
     def extend(self, sequence: CachedSequence, tokens: Sequence[int]) -> None:
         """Note decoded tokens; raises BackendError if llama.cpp's memory differs."""
-        self._unmoved = False
+        self._unmoved = False  # the batch has moved them
         sequence.append(tokens)
         last = self._context.last_position(sequence.id)
         if not _ends_at(sequence, last):
@@ -112,8 +111,9 @@ class Mirror:
         """Share the first `length` tokens of a sequence with an empty one."""
         self._context.copy(source.id, target.id, source.position_at(length))
         target.begin(source.tokens[:length], source.checkpoints)
-        cut = length == len(source.tokens) or self._cut_memory(target, length, source)
-        if not cut or (self._only_window and not self._unshare_window(target)):
+        # Some kinds of memory copy all of the source's tokens.
+        is_cut = length == len(source.tokens) or self._cut_memory(target, length, source)
+        if not is_cut or (self._only_window and not self._unshare_window(target)):
             self.clear(target)
         self._check(target)
 
@@ -130,6 +130,7 @@ class Mirror:
         The sequence may be cut to `keep` tokens: a state has only the end of a sliding window, and
         checkpoints for earlier positions are taken by cutting the sequence.
         """
+        # Before they are moved, a state would have keys of other positions.
         state = bytearray() if self._unmoved else self._context.save(sequence.id, partial=False)
         if not state:
             return None
@@ -159,8 +160,8 @@ class Mirror:
         Memory that can't roll back always has its window, from a checkpoint or completely.
         """
         first, last = self._context.position_range(sequence.id)
-        cut_off = self.rolls_back and first > self._seen_from(sequence.position)
-        if not _ends_at(sequence, last) or cut_off:
+        lacks_window = self.rolls_back and first > self._seen_from(sequence.position)
+        if not _ends_at(sequence, last) or lacks_window:
             self.clear(sequence)
 
     def _seen_from(self, position: int) -> int:
@@ -193,7 +194,7 @@ class Mirror:
         for mark in reversed(marks(sequence.tokens, self._controls, keep)):
             self.trim(sequence, mark)
             state = self._context.save(sequence.id, partial=True)
-            if len(sequence.tokens) != mark or not state:
+            if len(sequence.tokens) != mark or not state:  # llama.cpp can't cut or save it
                 break
             result.insert(0, Checkpoint(mark, state))
         return result
@@ -205,6 +206,7 @@ class Mirror:
         context.decode([Span(0, 0, [0, 0], wants_logits=True)])
         rolls_back = context.remove(0, 1)
         context.clear()
+        # The trial does not count.
         context.decoded_tokens = context.decoded_batches = 0
         return rolls_back
 
@@ -217,7 +219,8 @@ def _ends_at(sequence: CachedSequence, last: int) -> bool:
     if last == sequence.position - 1:
         return True
     tokens = sequence.tokens
-    if not tokens or tokens[-1] >= 0 or last >= sequence.position:
+    if not tokens or tokens[-1] >= 0 or last >= sequence.position:  # it does not end with an image
         return False
+    # Behind the last token that is text.
     start = next((i + 1 for i in range(len(tokens) - 1, -1, -1) if tokens[i] >= 0), 0)
     return last >= sequence.position_at(start)

@@ -64,7 +64,7 @@ def runs(tokens: Sequence[int]) -> Iterator[tuple[int, int]]:
     for place, token in enumerate(tokens):
         if token >= 0:  # text
             continue
-        start = place if start < 0 else start
+        start = place if start < 0 else start  # -1 is outside of a run
         if ~token & _END:
             yield start, place + 1
             start = -1
@@ -79,7 +79,7 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """The length of the common prefix; fast if both are arrays or both are lists."""
     end = min(len(a), len(b))
     at = 0
-    for block in _BLOCKS:
+    for block in _BLOCKS:  # smaller ones where the larger ones differ
         while at < end and a[at : at + block] == b[at : at + block]:
             at += block
     while at < end and a[at] == b[at]:  # an array never equals a list
@@ -125,14 +125,14 @@ def find_gap(tokens: Sequence[int], prompt: Sequence[int], controls: Collection[
     A gap inside a message is an edit, which the model has to read again.
     """
     start = common_prefix(tokens, prompt)
-    rest = prompt[start:-1]
-    if start < MIN_PREFIX or len(rest) < MIN_KEPT:
+    behind = prompt[start:-1]  # the last token of a prompt is always decoded
+    if start < MIN_PREFIX or len(behind) < MIN_KEPT:
         return None
     best: Gap | None = None
-    for end in islice(_places(tokens, rest[:MIN_KEPT], start + 1), _TRIES):
-        kept = common_prefix(tokens[end:], rest)
-        better = best is None or kept > best.kept
-        if better and _is_whole(tokens, start, end, kept, controls):
+    for end in islice(_places(tokens, behind[:MIN_KEPT], start + 1), _TRIES):
+        kept = common_prefix(tokens[end:], behind)
+        is_better = best is None or kept > best.kept
+        if is_better and _is_whole(tokens, start, end, kept, controls):
             best = Gap(start, end, kept)
     return best
 
@@ -156,6 +156,6 @@ def _is_whole(
     """
     while start > MIN_PREFIX and tokens[start - 1] == tokens[end - 1]:
         start, end, kept = start - 1, end - 1, kept + 1
-        if tokens[start] in controls:
+        if tokens[start] in controls:  # here a message starts
             return sum(token in controls for token in tokens[end : end + kept]) > 1
     return False

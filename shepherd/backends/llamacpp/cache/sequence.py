@@ -61,7 +61,7 @@ class Checkpoints:
 
     def add(self, checkpoint: Checkpoint) -> None:
         """Add a checkpoint after all others; too many remove the shortest ones."""
-        self.cut(checkpoint.length - 1)
+        self.cut(checkpoint.length - 1)  # one of this length, and what came after it, is outdated
         self._items.append(checkpoint)
         while len(self._items) > MAX_CHECKPOINTS or (
             len(self._items) > 1 and self.bytes > MAX_CHECKPOINT_BYTES
@@ -91,7 +91,8 @@ def marks(prompt: Sequence[int], controls: Collection[int], done: int) -> list[i
     prompt.
     """
     starts = message_starts(prompt, controls)
-    chosen = starts[-RECENT_MESSAGES:] or [whole(prompt, max(0, len(prompt) - _NEAR_THE_END))]
+    near_the_end = whole(prompt, max(0, len(prompt) - _NEAR_THE_END))
+    chosen = starts[-RECENT_MESSAGES:] or [near_the_end]
     for start in reversed(starts[:-RECENT_MESSAGES]):
         if chosen[0] - start >= CHECKPOINT_DISTANCE:
             chosen.insert(0, start)
@@ -141,12 +142,13 @@ class CachedSequence(Struct, eq=False):
 
     def position_at(self, length: int) -> int:
         """The position that follows the first `length` tokens."""
+        # Without images each token has a position of its own, and nothing needs to be counted.
         return length - surplus(self.tokens[:length]) if self._surplus else length
 
     def append(self, tokens: Sequence[int]) -> None:
         """Add tokens that were decoded, or placeholders only."""
         self.tokens.extend(tokens)
-        if tokens and tokens[0] < 0:
+        if tokens and tokens[0] < 0:  # a placeholder
             self._surplus += surplus(tokens)
 
     def cut(self, keep: int) -> None:
@@ -157,7 +159,7 @@ class CachedSequence(Struct, eq=False):
 
     def close(self, start: int, end: int) -> None:
         """Remove the tokens from `start` to `end`."""
-        del self._packed[start:]
+        del self._packed[start:]  # `packed` adds the ones that follow
         del self.tokens[start:end]
         self._surplus = surplus(self.tokens)
         self.checkpoints.cut(start)
@@ -214,9 +216,9 @@ class HostCache:
         return sum(entry.bytes for entry in self._entries)
 
     def wants(self, tokens: Sequence[int], size: int) -> bool:
-        """Whether a state of `size` bytes fits and is not stored yet."""
-        width = packed(()).itemsize
-        return size + len(tokens) * width <= self.capacity and not self.holds(tokens)
+        """Whether a state of `size` bytes fits with its tokens, and is not stored yet."""
+        token_bytes = len(tokens) * packed(()).itemsize
+        return size + token_bytes <= self.capacity and not self.holds(tokens)
 
     def holds(self, tokens: Sequence[int]) -> bool:
         """Whether an entry begins with these tokens."""
@@ -252,7 +254,7 @@ class HostCache:
             self._entries.remove(entry)
 
     def touch(self, entry: StoredSequence) -> None:
-        """Mark an entry as used."""
+        """Mark an entry as used: the entries are in the order of their last use."""
         self._entries.remove(entry)
         self._entries.append(entry)
 
@@ -262,7 +264,7 @@ class HostCache:
 
     def note_restore(self, size: int, seconds: float) -> None:
         """Learn from a restore of `size` bytes."""
-        if seconds > 0:
+        if seconds > 0:  # a coarse clock may not have moved
             self._rate = (self._rate + size / seconds) / 2
 
 

@@ -53,7 +53,8 @@ class SequencePool:
         self._stores = tiers.Tiers(HostCache(0) if host is None else host, disk)
         self._controls = controls
         self._max_sequences = context.sequences
-        self._own_cells = context.has_streams
+        self._has_own_cells = context.has_streams
+        """Whether each sequence has cells of its own, which the others do not slow down."""
         self._sequences = [CachedSequence(i) for i in range(self._max_sequences)]
         self._clock = 0
         # llama.cpp aborts if either half of a windowed cache has no layers, so no shift there
@@ -92,7 +93,8 @@ class SequencePool:
     @property
     def is_crowded_by_others(self) -> bool:
         """Whether a prompt is read more slowly beside the tokens of others, as on a CPU."""
-        return self.rolls_back and not self._own_cells and not self._crowding.learns
+        # Recurrent memory does not attend to cells, and a GPU measures instead.
+        return self.rolls_back and not self._has_own_cells and not self._crowding.learns
 
     def known(self, prompt: Sequence[int]) -> int:
         """How many tokens of a prompt are in some tier of the cache."""
@@ -107,7 +109,7 @@ class SequencePool:
         The last token of the prompt is always left to decode. `has_free` must be true. `speed` is
         the decoding speed in tokens per second, 0 if unknown.
         """
-        if not self._free():
+        if not self._free():  # another one can be opened
             self._sequences.append(CachedSequence(len(self._sequences)))
         chosen = self._choose(packed(prompt), speed)
         chosen.busy = True
@@ -139,7 +141,8 @@ class SequencePool:
     def chunk(self, sequence: CachedSequence, room: int) -> int:
         """How many of `room` tokens may follow before the next checkpoint."""
         length = len(sequence.tokens)
-        return next((min(room, m - length) for m in sequence.marks if m > length), room)
+        next_mark = next((mark for mark in sequence.marks if mark > length), None)
+        return room if next_mark is None else min(room, next_mark - length)
 
     def extend(self, sequence: CachedSequence, tokens: Sequence[int]) -> None:
         """Note decoded tokens; raises BackendError if llama.cpp's memory differs."""
@@ -192,17 +195,18 @@ class SequencePool:
         disk = self.disk
         if disk is None:
             return
-        disk.close()
+        disk.close()  # first what waits to be written, so that nothing else writes from here on
         deadline = monotonic() + CLOSING_SECONDS
         for _, kept in sorted(self._kept(), key=lambda pair: pair[0], reverse=True):
             if monotonic() > deadline:
                 break
+            entry: StoredSequence | None = None
             if isinstance(kept, StoredSequence):
-                disk.save(kept)
+                entry = kept
             elif disk.wants(kept.packed, self._mirror.state_size(kept)):
                 entry = self._mirror.save(kept)
-                if entry is not None:
-                    disk.save(entry)
+            if entry is not None:
+                disk.save(entry)
 
     def _kept(self) -> list[tuple[float, CachedSequence | StoredSequence]]:
         """What memory and host memory hold, each with the time of its last use."""
@@ -222,8 +226,7 @@ class SequencePool:
         # An empty sequence first: nothing has to leave for it.
         oldest = min(self._free(), key=lambda s: (bool(s.tokens), _age(s)))
         if stored is not None and self._is_worth_restoring(stored, known, speed):
-            fetched = self._fetch(stored, prompt, oldest)
-            if fetched:
+            if self._fetch(stored, prompt, oldest):
                 return oldest
             known = self._mirror.usable(best, prompt)  # making room may have changed it
         return self._reuse(best, known, oldest)
@@ -234,18 +237,20 @@ class SequencePool:
         Attention computes over all cells in use, also over the masked ones of other sequences,
         unless each sequence has its own cells.
         """
-        if not self.rolls_back or self._own_cells:
+        if not self.rolls_back or self._has_own_cells:
             return
-        new = length - len(chosen.tokens)
+        new_tokens = length - len(chosen.tokens)
         for other in self._free():
+            # Cells that both share stay in use anyway.
             foreign = len(other.tokens) - common_prefix(other.packed, chosen.packed)
-            pays = self._crowding.pays(new, foreign, partial(self._swap_seconds, other))
+            pays = self._crowding.pays(new_tokens, foreign, partial(self._swap_seconds, other))
             if pays and self._fits_host(other):
                 self.swap_out(other)
 
     def _swap_seconds(self, sequence: CachedSequence) -> float:
         """The expected seconds to put a sequence away and to bring it back."""
-        return 2 * self.host.seconds(self._mirror.state_size(sequence))
+        one_way = self.host.seconds(self._mirror.state_size(sequence))
+        return 2 * one_way
 
     def _fits_host(self, sequence: CachedSequence) -> bool:
         """Whether host memory has the sequence or has room for it."""
@@ -257,14 +262,15 @@ class SequencePool:
 
     def _reuse(self, best: CachedSequence, usable: int, oldest: CachedSequence) -> CachedSequence:
         """Reuse tokens in memory: in place, or shared with the oldest free sequence."""
-        in_place = not best.busy and len(best.tokens) - usable <= MAX_DISCARDED_TOKENS
+        loses_little = len(best.tokens) - usable <= MAX_DISCARDED_TOKENS
+        in_place = not best.busy and loses_little
         if usable and (in_place or best is oldest):
             if not in_place:  # more tokens go than are quickly read again
                 self._store(best, usable)
             self._mirror.trim(best, usable)
             return best
         self.swap_out(oldest)
-        if usable:
+        if usable:  # the conversation in `best` stays whole, for its own next prompt
             self._mirror.share(best, oldest, usable)
         return oldest
 
@@ -278,7 +284,7 @@ class SequencePool:
     ) -> bool:
         """Restore a stored prefix; idle sequences are swapped out to make room."""
         entry = self._stores.take(stored)
-        if entry is None:
+        if entry is None:  # its file is damaged, or another process has removed it
             return False
         self.swap_out(target)
         started = self._stopwatch.finished()
@@ -302,14 +308,15 @@ class SequencePool:
             if not gaps:
                 break
             sequence, gap = max(gaps, key=lambda pair: pair[1].usable)
-            if gap.usable - known <= MAX_DISCARDED_TOKENS or not self._close(sequence, gap):
+            gains_little = gap.usable - known <= MAX_DISCARDED_TOKENS
+            if gains_little or not self._close_gap(sequence, gap):
                 break
             moved, known = sequence, gap.usable
         if moved is not None:
             self._mirror.trim(moved, self._mirror.usable(moved, prompt))
         return moved
 
-    def _close(self, sequence: CachedSequence, gap: Gap) -> bool:
+    def _close_gap(self, sequence: CachedSequence, gap: Gap) -> bool:
         """Close a gap; False if a running sequence shares the tokens after it."""
         sharing = [
             other
@@ -318,7 +325,7 @@ class SequencePool:
         ]
         if any(other.busy for other in sharing):
             return False
-        for other in sharing:
+        for other in sharing:  # its tokens would be moved, too
             self.swap_out(other)
         self._mirror.close(sequence, gap)
         self.counts.gaps_closed += 1
@@ -326,6 +333,7 @@ class SequencePool:
 
     def _store(self, sequence: CachedSequence, keep: int = 0) -> None:
         """Store a sequence in another tier before it is cut to `keep` tokens."""
+        # So few tokens are quickly read again.
         if len(sequence.tokens) <= MAX_DISCARDED_TOKENS or not self._stores.exist:
             return
         if not self._stores.wants(sequence.packed, self._mirror.state_size(sequence)):
@@ -350,4 +358,5 @@ class SequencePool:
 
 
 def _age(sequence: CachedSequence) -> int:
+    """Sorts sequences by their last use, the least recently used one first."""
     return sequence.last_used

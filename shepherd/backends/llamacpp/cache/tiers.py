@@ -33,15 +33,15 @@ class CacheCounts(Struct):
 
     def note(self, tokens: int, *, restored: bool) -> None:
         """Count a prompt that reuses `tokens`; `note_restored` counts restored ones."""
-        if tokens and not restored:
+        if not tokens:
+            self.misses += 1
+        elif not restored:
             self.memory_hits += 1
             self.memory_tokens += tokens
-        elif not tokens:
-            self.misses += 1
 
     def note_restored(self, tokens: int, *, on_disk: bool) -> None:
         """Count a prefix that was restored into memory."""
-        if not tokens:
+        if not tokens:  # what was restored turned out to be of no use
             return
         if on_disk:
             self.disk_hits += 1
@@ -102,24 +102,23 @@ class Tiers:
     def held(self) -> tuple[TierUsage, TierUsage]:
         """The usage of host memory and disk."""
         host, disk = self.host, self.disk
-        saved = (
-            TierUsage(len(disk), disk.bytes, disk.evictions) if disk is not None else TierUsage()
-        )
-        return TierUsage(len(host), host.bytes, host.evictions), saved
+        on_disk = TierUsage()
+        if disk is not None:
+            on_disk = TierUsage(len(disk), disk.bytes, disk.evictions)
+        return TierUsage(len(host), host.bytes, host.evictions), on_disk
 
     def find(self, prompt: "array[int]", *, rolls_back: bool) -> StoredPrefix | None:
         """The entry with the longest usable prefix of a packed prompt."""
         entry, length = self.host.find(prompt, rolls_back=rolls_back)
-        best = (
-            StoredPrefix(entry, length, self.host.seconds(len(entry.state)))
-            if entry is not None
-            else None
-        )
+        best: StoredPrefix | None = None
+        if entry is not None:
+            best = StoredPrefix(entry, length, self.host.seconds(len(entry.state)))
         if self.disk is not None:
-            saved, farther = self.disk.find(prompt, rolls_back=rolls_back)
-            if saved is not None and farther > length:
+            saved, length_on_disk = self.disk.find(prompt, rolls_back=rolls_back)
+            if saved is not None and length_on_disk > length:
+                # It is read into host memory, and from there into llama.cpp's.
                 seconds = self.disk.seconds(saved) + self.host.seconds(saved.body_bytes)
-                best = StoredPrefix(saved, farther, seconds)
+                best = StoredPrefix(saved, length_on_disk, seconds)
         return best
 
     def take(self, prefix: StoredPrefix) -> StoredSequence | None:
@@ -140,6 +139,7 @@ class Tiers:
         """Whether a sequence with a state of `size` bytes should be stored."""
         if self.host.wants(tokens, size):
             return True
+        # The disk takes what is too large for host memory.
         if self.host.holds(tokens) or self.disk is None:
             return False
         return self.disk.wants(tokens, size)

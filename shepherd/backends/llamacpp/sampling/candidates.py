@@ -59,6 +59,7 @@ def leading_tokens(row: "Row", count: int) -> "Tokens":
         return np.arange(len(row))
     blocks = len(row) // rows
     maxima = row[: rows * blocks].reshape(rows, blocks).max(axis=0)
+    # Each maximum is the logit of a token, so that `count` tokens reach the count-th highest one.
     bound = np.partition(maxima, blocks - count)[blocks - count]
     return (row >= bound).nonzero()[0]
 
@@ -94,12 +95,6 @@ class Candidates:
         self._logits[:count] = row[tokens]
         self._reset(count)
 
-    def only(self, token: int) -> None:
-        """Load only this token."""
-        self._data[0].id = token
-        self._data[0].logit = 0.0
-        self._reset(1)
-
     def keep(self, allowed: bytes, ends: Iterable[int], *, banned: Iterable[int]) -> None:
         """Forbid all tokens except `ends` and those whose bit is set in `allowed`.
 
@@ -119,19 +114,15 @@ class Candidates:
         self._lib.llama_sampler_apply(sampler, ctypes.byref(self._array))
 
     @property
-    def allowed(self) -> bool:
-        """Whether the token of `only` is still possible."""
-        return self._data[0].logit > _IMPOSSIBLE
-
-    @property
     def selected(self) -> int | None:
         """The selected token; None if it is forbidden."""
-        if not 0 <= self._array.selected < self._array.size:
+        if not 0 <= self._array.selected < self._array.size:  # no sampler has selected one
             return None
         picked = self._array.data[self._array.selected]
         return int(picked.id) if picked.logit > _IMPOSSIBLE else None
 
     def _reset(self, size: int) -> None:
+        """Undo what samplers change in the array: where it is, its size and its order."""
         self._array.data = self._pointer
         self._array.size = size
         self._array.selected = -1
@@ -153,7 +144,8 @@ class LogprobMeter:
         row = logits_row(context, index, self._vocab.size)
         total = log_total(row, self._shares)
         piece = self._vocab.piece
-        top = tuple(TokenProbability(piece(t), value - total, id=t) for t, value in self._best(row))
+        # A log probability is the logit less the logarithm of the sum of all exponentials.
+        top = tuple(TokenProbability(piece(t), logit - total, id=t) for t, logit in self._best(row))
         return TokenLogprob(piece(token), float(row[token]) - total, top, id=token)
 
     def _best(self, row: "Row") -> list[tuple[int, float]]:
@@ -189,7 +181,7 @@ class Shortlist:
             return None
         row = logits_row(context, index, self._vocabulary)
         tokens = leading_tokens(row, self._leaders)
-        if self._raised:
+        if self._raised:  # a bias may bring these among the likeliest
             tokens = np.array(sorted({*tokens.tolist(), *self._raised}), np.intp)
         if not 0 < len(tokens) <= MAX_TOKENS:
             return None
@@ -198,7 +190,7 @@ class Shortlist:
 
     def best(self, context: NativeContext, index: int) -> int | None:
         """The token with the highest logit, if that decides; else None."""
-        if not self._is_single:
+        if not self._is_single:  # the samplers choose among several
             return None
         row = logits_row(context, index, self._vocabulary)
         token = int(row.argmax())

@@ -1,7 +1,6 @@
-"""Grammars during generation: where a call begins, which tokens may come next, and which must."""
+"""What watches an answer while it is generated: its grammar, its calls, its reasoning."""
 
 import codecs
-import copy
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from time import perf_counter
@@ -40,9 +39,10 @@ def forced_tokens(vocab: Vocab, answer: Sequence[int], forced: bytes) -> list[in
     tokens end the result, because only the model may choose them.
     """
     text = forced.decode("utf-8", "ignore").encode()  # without a cut character at the end
-    tokens = _behind(vocab, b"".join(map(vocab.piece, answer[-MAX_TAIL:])), text)
-    if tokens is None:
-        tokens = _behind(vocab, b"", text) or []
+    tail = b"".join(map(vocab.piece, answer[-MAX_TAIL:]))
+    tokens = _tokens_behind(vocab, tail, text)
+    if tokens is None:  # the tail can't be tokenized as it was written
+        tokens = _tokens_behind(vocab, b"", text) or []
     for place, token in enumerate(tokens):
         if token in vocab.controls or vocab.is_eog(token):
             return tokens[:place]
@@ -55,13 +55,13 @@ def without_extensible(vocab: Vocab, tokens: list[int]) -> list[int]:
     `": "` may continue as `": "a`, which is one token in some vocabularies.
     """
     data = b"".join(map(vocab.piece, tokens))
-    first = max(0, len(data) - vocab.max_token_bytes)
+    first = max(0, len(data) - vocab.max_token_bytes)  # no token is longer
     extensible = (i for i in range(first, len(data)) if _is_extensible(vocab, data[i:]))
-    start = next(extensible, len(data))
-    kept = 0
+    certain = next(extensible, len(data))
+    end = 0
     for place, token in enumerate(tokens):
-        kept += len(vocab.piece(token))
-        if kept > start:
+        end += len(vocab.piece(token))
+        if end > certain:
             return tokens[:place]
     return tokens
 
@@ -73,7 +73,7 @@ def _is_extensible(vocab: Vocab, ending: bytes) -> bool:
     return place < len(pieces) and pieces[place].startswith(ending)
 
 
-def _behind(vocab: Vocab, before: bytes, text: bytes) -> list[int] | None:
+def _tokens_behind(vocab: Vocab, before: bytes, text: bytes) -> list[int] | None:
     """The tokens of `text` behind the text `before`; None if a token has a part of both."""
     try:
         tokens = vocab.tokenize((before + text).decode("utf-8"), parse_special=True)
@@ -130,6 +130,7 @@ class GrammarGuard:
         with self.clock:
             if self._vocab.is_eog(token):
                 return self._matcher.is_accepting()
+            # A token without text would never bring the grammar to its end.
             return bool(self._vocab.piece(token)) and self._matcher.validate_tokens([token]) == 1
 
     def mask(self, candidates: Candidates) -> None:
@@ -188,12 +189,6 @@ class GrammarGuard:
             self.accept(token)
         return True
 
-    def clone(self) -> "GrammarGuard":
-        """A copy in the same state."""
-        other = GrammarGuard(self._matcher, self._vocab)
-        other.clock = copy.copy(self.clock)
-        return other
-
 
 class CallDetector:
     """Detects a marker at the start of a line, outside of reasoning and code blocks."""
@@ -206,15 +201,19 @@ class CallDetector:
         *,
         reasoning: bool = False,
     ) -> None:
-        """`opening` is the text between the marker and the tool's name, one of `names`."""
+        """`opening` is the text between the marker and the tool's name, one of `names`.
+
+        `reasoning` says that the prompt has begun the reasoning.
+        """
         self._marker = marker
         self._names = names
         self._opening = opening
         self._call_text = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._reasoning = reasoning
-        self._fenced = False  # inside of a code block
-        self._line = ""  # the current line so far
+        self._in_reasoning = reasoning
+        self._in_code = False
+        self._line = ""
+        """The current line so far."""
 
     def feed(self, piece: bytes) -> str | None:
         """Read more of the answer; returns the text after the marker, if it was found."""
@@ -223,11 +222,11 @@ class CallDetector:
             return self._look(text)
         *lines, last = text.split("\n")
         for number, line in enumerate(lines):
-            rest = self._look(line)
-            if rest is not None:
-                return "\n".join((rest, *lines[number + 1 :], last))
-            if self._line.lstrip().startswith(_FENCES) and not self._reasoning:
-                self._fenced = not self._fenced
+            after_marker = self._look(line)
+            if after_marker is not None:
+                return "\n".join((after_marker, *lines[number + 1 :], last))
+            if self._line.lstrip().startswith(_FENCES) and not self._in_reasoning:
+                self._in_code = not self._in_code
             self._line = ""
         return self._look(last)
 
@@ -250,7 +249,9 @@ class CallDetector:
         if not call_text.startswith(self._opening):
             return False
         name, quote, _ = call_text.removeprefix(self._opening).partition('"')
-        return not any(n == name if quote else n.startswith(name) for n in self._names)
+        if quote:  # the name is complete
+            return name not in self._names
+        return not any(known.startswith(name) for known in self._names)
 
     def end_call(self) -> None:
         """Note the end of a call: the next one begins on another line."""
@@ -260,12 +261,12 @@ class CallDetector:
         """Read more of the current line; returns the text after the marker that begins it."""
         self._line += text
         start = self._line.lstrip()
-        if self._reasoning:
-            self._reasoning = not any(close in self._line for _, close in _REASONING)
-        elif not self._fenced and start.startswith(self._marker):
+        if self._in_reasoning:
+            self._in_reasoning = not any(close in self._line for _, close in _REASONING)
+        elif not self._in_code and start.startswith(self._marker):
             return start[len(self._marker) :]
         else:
-            self._reasoning = start.startswith(tuple(begin for begin, _ in _REASONING))
+            self._in_reasoning = start.startswith(tuple(begin for begin, _ in _REASONING))
         return None
 
 
@@ -291,7 +292,7 @@ def thought_budget(
     if tokens is None or not markers:
         return None
     tail = prompt_tail.rstrip()
-    begun = next((one for one in markers if tail.endswith(one.open)), None)
+    begun = next((pair for pair in markers if tail.endswith(pair.open)), None)
     return ThoughtBudget(tokens, markers, begun)
 
 
@@ -301,12 +302,14 @@ class ThoughtMeter:
     def __init__(self, budget: ThoughtBudget) -> None:
         self._budget = budget
         self._markers = budget.begun
+        """Those around the reasoning; None before it has begun."""
         self._beginning = ""
         """The answer so far, until it is known whether it begins with reasoning."""
         self._tail = ""
-        """The end of the reasoning, in which a closing marker would be."""
+        """The end of the reasoning, in which a closing marker may have begun."""
         self._tokens = 0
         self._over = False
+        """Whether the reasoning has ended, or will not come."""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, piece: bytes) -> None:
@@ -318,8 +321,10 @@ class ThoughtMeter:
             self._look_for_start(text)
             return
         self._tokens += 1
-        self._tail = (self._tail + text)[-len(self._markers.close) - 1 :]
-        self._over = self._markers.close in self._tail
+        close = self._markers.close
+        reasoning = self._tail + text
+        self._over = close in reasoning  # also where the same token has text behind the marker
+        self._tail = reasoning[-len(close) :]
 
     @property
     def ending(self) -> str:

@@ -78,7 +78,7 @@ def recommended_sampling(metadata: Callable[[str], str]) -> Sampling:
     """The parameters in a file's header, which `metadata` reads; invalid values are ignored."""
     values: dict[str, Any] = {}
     for key, (name, kind) in KEYS.items():
-        text = metadata(f"general.sampling.{key}")
+        text = metadata(f"general.sampling.{key}")  # "" if it is missing, which is no number
         try:
             value: Any = kind(text)
             check_sampling(Sampling(**{name: value}))
@@ -97,7 +97,7 @@ class NativeChain:
 
     def __init__(self, sampling: Sampling, vocab: Vocab, context_size: int) -> None:
         self._lib = bindings()
-        self._s = sampling
+        self._sampling = sampling
         self._vocab = vocab
         self._context_size = context_size
         self._seed = RANDOM_SEED if sampling.seed is None else sampling.seed
@@ -112,44 +112,51 @@ class NativeChain:
 
     @property
     def looks_back(self) -> int:
-        """The number of tokens before the answer that the samplers need."""
+        """The number of tokens before the answer that the samplers need; 0 for none."""
         lengths = [0]
         if "penalties" in self._active:
-            lengths.append(self._last_n(self._s.penalty_last_n))
+            lengths.append(self._last_n(self._sampling.penalty_last_n))
         if "dry" in self._active:
-            lengths.append(self._last_n(self._s.dry_penalty_last_n))
+            lengths.append(self._last_n(self._sampling.dry_penalty_last_n))
         return max(lengths)
 
     @property
     def leaders(self) -> int:
         """How many of the tokens with the highest logits decide; 0 if all may."""
-        s = self._s
-        if s.mirostat and s.temperature:
+        if self._uses_mirostat:
             return 0
         active = self._active
-        if not active:
-            return 0 if s.temperature else 1
-        return s.top_k or 0 if active[0] == "top_k" else 0
+        if not active:  # without a temperature, the selection takes the best token
+            return 0 if self._sampling.temperature else 1
+        if active[0] != "top_k":  # what comes before it may make any token one of the best
+            return 0
+        return self._sampling.top_k or 0
 
     @property
     def biases(self) -> dict[int, float]:
         """What is added to the logits of tokens before all samplers."""
-        return token_biases(self._s, self._vocab)
+        return token_biases(self._sampling, self._vocab)
+
+    @property
+    def _uses_mirostat(self) -> bool:
+        """Whether mirostat takes the place of all samplers; the best token needs none."""
+        return bool(self._sampling.mirostat and self._sampling.temperature)
 
     @property
     def _active(self) -> list[str]:
         """The samplers with an effect; in greedy selection, only those that can change it."""
-        if self._s.mirostat and self._s.temperature:
+        if self._uses_mirostat:
             return []
-        active = [name for name in self._s.samplers or () if self._does_something(name)]
-        if self._s.temperature or not _REORDERING.isdisjoint(active):
+        active = [name for name in self._sampling.samplers or () if self._has_effect(name)]
+        # Without a temperature only another order of the tokens changes which one is the best.
+        if self._sampling.temperature or not _REORDERING.isdisjoint(active):
             return active
         return []
 
-    def _does_something(self, name: str) -> bool:
-        """Whether a sampler's parameters have an effect."""
-        s = self._s
-        on = {
+    def _has_effect(self, name: str) -> bool:
+        """Whether a sampler's parameters change anything."""
+        s = self._sampling
+        effects = {
             "dry": s.dry_multiplier and s.dry_penalty_last_n,
             "top_n_sigma": (s.top_n_sigma or 0) > 0,
             "top_k": s.top_k,
@@ -162,29 +169,32 @@ class NativeChain:
             "temperature": s.temperature and (s.temperature != 1.0 or s.dynatemp_range),
             "infill": True,
         }
-        return bool(on[name])
+        return bool(effects[name])
 
     def _samplers(self) -> Iterator[Any]:
         """The samplers of the chain in their order."""
-        lib, s = self._lib, self._s
+        lib, s = self._lib, self._sampling
         yield from self._biases()
-        if s.mirostat and s.temperature:
+        if self._uses_mirostat:
             yield lib.llama_sampler_init_temp(s.temperature)
             yield self._possible_only()
-            yield self._mirostat(s.mirostat)
+            yield self._mirostat()
             return
         for name in self._active:
             if name == "typical_p":  # it takes the logarithm of each probability
                 yield self._possible_only()
             yield self._sampler(name)
-        greedy = not s.temperature
-        yield lib.llama_sampler_init_greedy() if greedy else lib.llama_sampler_init_dist(self._seed)
+        if s.temperature:
+            yield lib.llama_sampler_init_dist(self._seed)
+        else:
+            yield lib.llama_sampler_init_greedy()
 
     def _possible_only(self) -> Any:
         """Drops impossible tokens, of whose probability a sampler would take the logarithm."""
         return self._lib.llama_sampler_init_min_p(_POSSIBLE, 1)
 
     def _biases(self) -> Iterator[Any]:
+        """The sampler that adds to logits, if there is anything to add."""
         lib = self._lib
         biases = self.biases
         if biases:
@@ -192,10 +202,11 @@ class NativeChain:
             array = (lib.llama_logit_bias * len(pairs))(*pairs)
             yield lib.llama_sampler_init_logit_bias(self._vocab.size, len(pairs), array)
 
-    def _mirostat(self, version: int) -> Any:
-        s, size = self._s, self._vocab.size
+    def _mirostat(self) -> Any:
+        """The sampler of mirostat 1.0 or 2.0, which selects, too."""
+        s, size = self._sampling, self._vocab.size
         tau, eta = s.mirostat_tau, s.mirostat_eta
-        if version == 1:
+        if s.mirostat == 1:
             return self._lib.llama_sampler_init_mirostat(
                 size, self._seed, tau, eta, _MIROSTAT_TOKENS
             )
@@ -203,7 +214,7 @@ class NativeChain:
 
     def _sampler(self, name: str) -> Any:
         """The sampler with this name in the requested order."""
-        lib, s, keep = self._lib, self._s, self._s.min_keep or 0
+        lib, s, keep = self._lib, self._sampling, self._sampling.min_keep or 0
         makers: dict[str, Callable[[], Any]] = {
             "dry": self._dry,
             "top_n_sigma": lambda: lib.llama_sampler_init_top_n_sigma(s.top_n_sigma),
@@ -223,7 +234,8 @@ class NativeChain:
         return makers[name]()
 
     def _penalties(self) -> Any:
-        s = self._s
+        """The sampler against tokens that came before."""
+        s = self._sampling
         return self._lib.llama_sampler_init_penalties(
             self._vocab.size,
             self._last_n(s.penalty_last_n),
@@ -233,7 +245,8 @@ class NativeChain:
         )
 
     def _dry(self) -> Any:
-        s = self._s
+        """The sampler against repeated sequences of tokens."""
+        s = self._sampling
         breakers = [b.encode("utf-8", "replace") for b in s.dry_sequence_breakers or ()]
         return self._lib.llama_sampler_init_dry(
             self._vocab.handle,
@@ -246,6 +259,10 @@ class NativeChain:
         )
 
     def _last_n(self, setting: int | None) -> int:
-        """Never more than the context has, because the memory is reserved."""
-        last_n = -1 if setting is None else setting
-        return self._context_size if last_n < 0 else min(last_n, self._context_size)
+        """How many tokens a sampler looks back; negative numbers and None mean the context.
+
+        Never more than the context has, because the memory is reserved.
+        """
+        if setting is None or setting < 0:
+            return self._context_size
+        return min(setting, self._context_size)

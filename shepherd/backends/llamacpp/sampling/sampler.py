@@ -1,6 +1,5 @@
 """The chain of samplers that chooses the next token of a request."""
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,9 +51,11 @@ class SamplerChain:
         self._candidates: Candidates | None = None
         self._shortlist: Shortlist | None = None
         self._guard: GrammarGuard | None = None
+        """The grammar that the answer is in: the whole answer's, or that of a free call."""
         self._constraint = constraint
-        self._watch = _watch(constraint)
-        if constraint is not None and self._watch is None:
+        self._detector = _call_detector(constraint)
+        """Finds where a free call begins; None if the grammar is that of the whole answer."""
+        if constraint is not None and self._detector is None:
             self._guard = GrammarGuard(constraint.matcher, vocab)
         sampling = sampling.over(DEFAULT_SAMPLING)
         native = NativeChain(sampling, vocab, context_size)
@@ -76,7 +77,7 @@ class SamplerChain:
 
     def sample(self, context: NativeContext, index: int) -> int:
         """Sample and accept the next token after the batch index `index`; may be NO_TOKEN."""
-        if self._guard is None and self._shortlist is None:
+        if self._guard is None and self._shortlist is None:  # llama.cpp does all in one call
             place = context.batch_index(index)
             token: int = self._lib.llama_sampler_sample(self._chain, context.handle, place)
             self._follow(token)
@@ -96,8 +97,8 @@ class SamplerChain:
         token = NO_TOKEN
         if self._guard is not None:
             token = self._pick_allowed(self._guard, context, index)
-        # A grammar of a free call that allows nothing is dropped; one of the answer ends it.
-        if token == NO_TOKEN and (self._guard is None or self._watch is not None):
+        # Where it allows nothing, a free call's grammar is dropped, and the answer's ends it.
+        if token == NO_TOKEN and (self._guard is None or self._detector is not None):
             self._drop_guard()
             token = self._pick_any(context, index)
         return token
@@ -112,8 +113,10 @@ class SamplerChain:
 
         There are none if log probabilities are requested, which need the results of each token.
         """
-        guard, watch = self._guard, self._watch
-        if guard is None or self._meter is not None or (watch is not None and not watch.has_name):
+        guard, detector = self._guard, self._detector
+        # The model itself chooses the tool of a free call.
+        lacks_name = detector is not None and not detector.has_name
+        if guard is None or self._meter is not None or lacks_name:
             return []
         accepted: list[int] = []
         for token in self._forced(guard, answer):
@@ -138,20 +141,7 @@ class SamplerChain:
     @property
     def ended(self) -> bool:
         """Whether the grammar of the whole answer allows nothing more."""
-        return self._guard is not None and self._watch is None and self._guard.ended
-
-    def clone(self) -> "SamplerChain":
-        """A copy in the same state, which must be closed, too."""
-        twin = copy.copy(self)
-        twin.detach()
-        return twin
-
-    def detach(self) -> None:
-        """Copy all parts that are shared with the original."""
-        self._chain = self._lib.llama_sampler_clone(self._chain)
-        self._guard = None if self._guard is None else self._guard.clone()
-        self._watch = copy.deepcopy(self._watch)
-        self._candidates = None
+        return self._guard is not None and self._detector is None and self._guard.ended
 
     def close(self) -> None:
         """Free the chain; safe to call twice."""
@@ -165,7 +155,7 @@ class SamplerChain:
         candidates = None
         if self._shortlist is not None:
             best = self._shortlist.best(context, index)
-            if best is not None:
+            if best is not None:  # no sampler is needed to choose it
                 return best
             candidates = self._shortlist.candidates(context, index)
         if candidates is None:
@@ -177,7 +167,7 @@ class SamplerChain:
     def _pick_allowed(self, guard: GrammarGuard, context: NativeContext, index: int) -> int:
         """A token that the grammar allows; a tool that is not offered ends the grammar."""
         token = self._pick_any(context, index)
-        if token != NO_TOKEN and guard.allows(token):
+        if token != NO_TOKEN and guard.allows(token):  # the usual case, without a mask
             return token
         if token != NO_TOKEN and self._names_unknown_tool(token):
             self._drop_guard()
@@ -186,8 +176,8 @@ class SamplerChain:
         if not self._mask(guard, candidates):
             return NO_TOKEN
         candidates.apply(self._chain)
-        masked = candidates.selected
-        return NO_TOKEN if masked is None or not guard.allows(masked) else masked
+        selected = candidates.selected
+        return NO_TOKEN if selected is None or not guard.allows(selected) else selected
 
     def _forced(self, guard: GrammarGuard, answer: Sequence[int]) -> list[int]:
         """The certain tokens of the text that the grammar forces.
@@ -199,10 +189,11 @@ class SamplerChain:
             if not forced:
                 return []
             tokens = guard.allowed_part(forced_tokens(self._vocab, answer, forced))
-            if self._watch is None and guard.ends_after(tokens):
+            # Then no text follows with which the last token could be joined.
+            if self._detector is None and guard.ends_after(tokens):
                 return tokens
         except InvalidRequestError:
-            if self._watch is None:
+            if self._detector is None:
                 raise
             self._drop_guard()
             return []
@@ -213,7 +204,7 @@ class SamplerChain:
         try:
             guard.mask(candidates)
         except InvalidRequestError:
-            if self._watch is None:
+            if self._detector is None:
                 raise
             return False
         return True
@@ -222,61 +213,62 @@ class SamplerChain:
         """All tokens with their logits at a batch index."""
         if self._candidates is None:
             self._candidates = Candidates(self._vocab.size)
-        size = self._vocab.size
-        self._candidates.fill(logits_row(context, index, size))
+        self._candidates.fill(logits_row(context, index, self._vocab.size))
         return self._candidates
 
     def _follow(self, token: int) -> None:
         """Advance the grammar and the detector of calls by an accepted token."""
-        guard, watch = self._guard, self._watch
+        guard, detector = self._guard, self._detector
         if guard is not None and not self._vocab.is_eog(token):
             self._advance(guard, token)
-        if watch is not None:
-            self._look_for_calls(watch, token)
+        if detector is not None:
+            self._look_for_calls(detector, token)
 
     def _advance(self, guard: GrammarGuard, token: int) -> None:
         """Advance the grammar; a grammar that is too slow is dropped in a free answer."""
         try:
             guard.accept(token)
         except InvalidRequestError:
-            if self._watch is None:
+            if self._detector is None:
                 raise
             self._drop_guard()
 
-    def _look_for_calls(self, watch: CallDetector, token: int) -> None:
+    def _look_for_calls(self, detector: CallDetector, token: int) -> None:
         """Begin the grammar of a call at its marker, and drop it at the call's end."""
         piece = self._vocab.piece(token)
         if self._guard is None:
-            rest = watch.feed(piece)
-            if rest is not None and self._constraint is not None:
-                self._begin_call(watch, self._constraint, rest)
+            call_text = detector.feed(piece)
+            if call_text is not None and self._constraint is not None:
+                self._begin_call(detector, self._constraint, call_text)
             return
-        watch.follow(piece.decode("utf-8", "replace"))
+        detector.follow(piece.decode("utf-8", "replace"))
         if self._guard.complete:
             self._drop_guard()
-            watch.end_call()
+            detector.end_call()
 
-    def _begin_call(self, watch: CallDetector, constraint: CompiledConstraint, rest: str) -> None:
-        """Start the grammar after the marker; `rest` is the text after it in the same token."""
+    def _begin_call(
+        self, detector: CallDetector, constraint: CompiledConstraint, text: str
+    ) -> None:
+        """Start the grammar after the marker; `text` comes after it in the same token."""
         guard = GrammarGuard(constraint.matcher, self._vocab)
-        if guard.follow(rest):
+        if guard.follow(text):
             self._guard = guard
-            watch.follow(rest)
-        else:
-            watch.end_call()
+            detector.follow(text)
+        else:  # it is no call that the grammar knows, and stays free
+            detector.end_call()
 
     def _names_unknown_tool(self, token: int) -> bool:
         """Whether a free call with this token names a tool that is not offered."""
         text = self._vocab.piece(token).decode("utf-8", "replace")
-        return self._watch is not None and self._watch.names_unknown_tool(text)
+        return self._detector is not None and self._detector.names_unknown_tool(text)
 
     def _drop_guard(self) -> None:
         self._guard = None
 
 
-def _watch(constraint: CompiledConstraint | None) -> CallDetector | None:
+def _call_detector(constraint: CompiledConstraint | None) -> CallDetector | None:
     """The detector of calls, if the constraint has a trigger."""
     if constraint is None or not constraint.constraint.trigger:
         return None
-    own = constraint.constraint
-    return CallDetector(own.trigger, own.opening, own.names, reasoning=own.reasoning)
+    source = constraint.constraint
+    return CallDetector(source.trigger, source.opening, source.names, reasoning=source.reasoning)
