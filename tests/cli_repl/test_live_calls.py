@@ -39,7 +39,7 @@ def test_each_sub_agent_has_one_line_until_its_result() -> None:
     assert live_text(renderer) == ["  · task 1: x", "  · task 2: starting"]
     renderer(ToolResultEvent("1", "task", "report"))
     assert "task 1: x" not in "\n".join(live_text(renderer))
-    renderer.turn_over()
+    renderer.end_turn()
     assert live_text(renderer) == []
     assert "starting" not in target.getvalue()
 

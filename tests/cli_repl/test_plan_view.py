@@ -52,9 +52,9 @@ def test_the_checklist_changes_in_place_and_is_kept_once() -> None:
     assert "☑ look\n  ▸ fix" in shown.live
     assert "▸ look" not in shown.live
     assert shown.target.getvalue() == ""
-    shown.renderer.turn_over()
+    shown.renderer.end_turn()
     assert shown.target.getvalue() == "\n  ☑ look\n  ▸ fix\n"
-    shown.renderer.turn_over()
+    shown.renderer.end_turn()
     assert shown.target.getvalue().count("look") == 1
     assert "look" not in shown.live
 
@@ -74,7 +74,7 @@ def test_a_plan_can_not_control_the_terminal() -> None:
     shown = Shown()
     shown.plan({"steps": [{"step": "\x1b]0;evil\x07a\nb", "status": "pending"}]})
     shown.renderer(PlanUpdate(proposal="\x1b[2Jwipe"))
-    shown.renderer.turn_over()
+    shown.renderer.end_turn()
     assert "\x1b" not in shown.target.getvalue()
     assert "wipe" in shown.target.getvalue()
 

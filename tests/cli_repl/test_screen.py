@@ -173,7 +173,7 @@ def test_the_scrollback_ends_up_as_if_written_at_once(
                 stage.renderer(Text(chunk))
                 await stage.press(typed[:1])
                 await asyncio.sleep(REDRAW_SECONDS * 1.2)  # often, it is drawn between
-            stage.renderer.turn_over()
+            stage.renderer.end_turn()
             *lines, prompt, status = await stage.drawn()
             assert prompt.startswith("›")
             assert status == "the status"

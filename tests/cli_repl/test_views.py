@@ -83,7 +83,7 @@ def test_a_diff_is_coloured() -> None:
 def test_the_status_tells_model_context_and_speed() -> None:
     status = Status(model="/models/big.gguf", directory="work")
     stats = Stats(completion_tokens=50, decode_seconds=0.5, context_used=1234, context_size=4096)
-    status.take(stats)
+    status.add_stats(stats)
     text = status_text(status, 100, "·")
     assert text == "big.gguf · 1.2k/4.1k tokens (30%) · 100 tok/s · approve: ask · work"
     assert status.totals.completion_tokens == 50
@@ -92,14 +92,14 @@ def test_the_status_tells_model_context_and_speed() -> None:
 def test_the_price_of_tokens_is_added_up() -> None:
     status = Status(model="maker/big", prices=read_prices(["big 2 10 0.5", "other 1 1"]))
     stats = Stats(prompt_tokens=1_000_000, cached_tokens=400_000, completion_tokens=100)
-    status.take(stats)
+    status.add_stats(stats)
     assert status.turn.cost == pytest.approx(0.6 * 2 + 0.4 * 0.5 + 0.001)
     assert "$1.40" in status_text(status, 200, "·")
     status.model, status.turn = "unknown", Totals()
-    status.take(stats)
+    status.add_stats(stats)
     assert status.turn.cost is None
     assert status.totals.cost == pytest.approx(1.401)
-    status.take(replace(stats, cost=0.5, provider="task"))
+    status.add_stats(replace(stats, cost=0.5, provider="task"))
     assert (status.turn.cost, "$1.90" in status_text(status, 200, "·")) == (0.5, True)
 
 

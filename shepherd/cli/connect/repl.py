@@ -98,7 +98,7 @@ class RemoteRepl(_RemoteTerminal, Viewer):
         self._renderer.activity.start(f"waiting, position {position} in the queue")
 
     def ended(self, *, mine: bool) -> None:
-        self._renderer.turn_over()
+        self._renderer.end_turn()
 
     def take_back(self) -> str | None:
         """There is nothing to withdraw."""
@@ -112,7 +112,7 @@ class RemoteRepl(_RemoteTerminal, Viewer):
             self._renderer.activity.start("waiting for the server")
             await self._remote.ask(text, images)
         except InvalidRequestError:  # the server does not have it
-            self._renderer.turn_over()
+            self._renderer.end_turn()
             self._surface.restore(text)
             raise
 
@@ -123,7 +123,7 @@ class RemoteRepl(_RemoteTerminal, Viewer):
         try:
             output = await self._client.command(text)
         finally:
-            self._renderer.turn_over()
+            self._renderer.end_turn()
         if text.startswith(ALONE):
             self._surface.show(paint.Piece(Text(sanitize(output)), soft_wrap=True))
 
@@ -270,7 +270,7 @@ class ApprovalDesk(_RemoteTerminal):
 
     def _decided(self, data: JsonObject) -> None:
         is_open = self._questions.withdraw(str(data["id"]))
-        self._renderer.turn_over()
+        self._renderer.end_turn()
         if is_open:
             by = f" by {data['by']}" if data.get("by") else ""
             self._renderer.notice(f"{data['tool']}: {data['decision']}{by}")

@@ -35,33 +35,41 @@ class InlineStream:
 
     def __init__(self) -> None:
         self.held = ""
-        self._before = " "
+        """The end of the text, from the beginning of a word or span that may still grow."""
+        self._last_returned = " "
+        """The character before `held`."""
 
     def feed(self, text: str) -> list[str]:
         """Read text; returns the new pieces."""
         self.held += text
-        return list(self._take(final=False))
+        return list(self._ended_pieces(final=False))
 
     def finish(self) -> list[str]:
         """The rest, at the end of the block."""
         self.held = self.held.rstrip("\n")
-        return list(self._take(final=True))
+        return list(self._ended_pieces(final=True))
 
-    def _take(self, *, final: bool) -> Iterator[str]:
+    def _ended_pieces(self, *, final: bool) -> Iterator[str]:
+        """The pieces whose end is known; what follows them stays held."""
         start = 0
         while start < len(self.held):
-            end = _piece_end(self.held, start, self._before, final=final)
+            end = _piece_end(self.held, start, self._last_returned, final=final)
+            # a newline at the end of a block is not shown, and this may be that end
             is_last_newline = self.held.startswith("\n", start) and start + 1 == len(self.held)
             if end is None or is_last_newline:
                 break
             yield self.held[start:end]
-            self._before = self.held[end - 1]
+            self._last_returned = self.held[end - 1]
             start = end
         self.held = self.held[start:]
 
 
 def _piece_end(text: str, start: int, before: str, *, final: bool) -> int | None:
-    """The end of the piece that begins at `start`, or None if later text decides it."""
+    """The end of the piece that begins at `start`, or None if later text decides it.
+
+    A piece is a space, or a word with the spans in it: `a **b c**d` has the pieces `a`, the space
+    and `**b c**d`. `before` is the character before `text`.
+    """
     if text[start].isspace():
         return start + 1
     at = start
@@ -75,10 +83,12 @@ def _piece_end(text: str, start: int, before: str, *, final: bool) -> int | None
         if plain:
             at = plain.end()
             continue
+        # the character may be Markdown: a span belongs to the word whole, with its spaces
         end = _Span(text, at, text[at - 1] if at else before, final=final).end()
         if end is None:
             return None
         at = end
+    # without a space after it, a word may go on in the next chunk
     return len(text) if final else None
 
 
@@ -89,14 +99,17 @@ def _may_break(text: str, at: int) -> bool:
 
 
 class _Span:
-    """What begins at a character that may be Markdown."""
+    """What begins at a character that may be Markdown.
+
+    The methods return None if later text decides where it ends.
+    """
 
     def __init__(self, text: str, at: int, before: str, *, final: bool) -> None:
         self._text = text
         self._at = at
         self._before = before
         self._limit = min(len(text), at + MAX_SPAN)
-        self._final = final
+        self._is_final_text = final
         self._is_whole = final or len(text) > at + MAX_SPAN
         """Whether no later text can end the span."""
 
@@ -114,81 +127,95 @@ class _Span:
             case _:
                 return self._at + 1
 
-    def _known(self, at: int) -> bool:
-        """Whether it is known what is at this position, a character or the end."""
-        return self._final or at < len(self._text)
+    def _has_arrived(self, at: int) -> bool:
+        """Whether it is known what is at this position, a character or the end of the text."""
+        return self._is_final_text or at < len(self._text)
 
-    def _closed(self, position: int, length: int, otherwise: int) -> int | None:
-        """The end of a closing mark at `position`; `otherwise` if there is none for good."""
+    def _end_of_closing(self, position: int, length: int, unclosed: int) -> int | None:
+        """The end of a closing mark of `length` at `position`.
+
+        At position -1 there is none: the end is `unclosed` if none can follow, else None.
+        """
         if position >= 0:
             return position + length
-        return otherwise if self._is_whole else None
+        return unclosed if self._is_whole else None
 
     def _escape(self) -> int | None:
+        r"""The end of `\*`, or of a formula such as `\(x + y\)`."""
         after = self._at + 1
-        if not self._known(after):
+        if not self._has_arrived(after):
             return None
         closing = {"[": "\\]", "(": "\\)"}.get(self._text[after : after + 1], "")
         if not closing:
-            return min(after + 1, len(self._text))
-        return self._closed(self._text.find(closing, after + 1, self._limit), 2, after + 1)
+            return min(after + 1, len(self._text))  # a backslash may be the last character
+        position = self._text.find(closing, after + 1, self._limit)
+        return self._end_of_closing(position, len(closing), unclosed=after + 1)
 
     def _run_end(self, at: int) -> int:
+        """The position after the equal characters that begin at `at`."""
         character = self._text[at]
         while at < len(self._text) and self._text[at] == character:
             at += 1
         return at
 
     def _code(self) -> int | None:
-        opened = self._run_end(self._at)
-        if not self._known(opened):
+        """The end of `code`, which as many backticks close as opened it."""
+        opening_end = self._run_end(self._at)
+        if not self._has_arrived(opening_end):  # more backticks may follow
             return None
-        closing = re.compile(rf"(?<!`)`{{{opened - self._at}}}(?!`)")
-        end_mark = closing.search(self._text, opened, self._limit)
-        if end_mark and not self._known(end_mark.end()):
-            return None
-        return self._closed(end_mark.start() if end_mark else -1, opened - self._at, opened)
+        count = opening_end - self._at
+        closing = re.compile(rf"(?<!`)`{{{count}}}(?!`)").search(
+            self._text, opening_end, self._limit
+        )
+        if closing and not self._has_arrived(closing.end()):
+            return None  # another backtick would make it a longer mark, which closes nothing
+        position = closing.start() if closing else -1
+        return self._end_of_closing(position, count, unclosed=opening_end)
 
     def _emphasis(self) -> int | None:
-        opened = self._run_end(self._at)
-        if not self._known(opened):
+        """The end of `*text*`, `**text**`, `_text_` or `~~text~~`."""
+        opening_end = self._run_end(self._at)
+        if not self._has_arrived(opening_end):  # more of the mark may follow
             return None
-        mark = self._text[self._at : opened]
-        after = self._text[opened : opened + 1]
-        is_inside_word = mark[0] == "_" and self._before.isalnum()
+        mark = self._text[self._at : opening_end]
+        after = self._text[opening_end : opening_end + 1]
+        is_inside_word = mark[0] == "_" and self._before.isalnum()  # as in `snake_case`
         if not after.strip() or is_inside_word or mark == "~":  # it opens nothing
-            return opened
-        at = opened
+            return opening_end
+        at = opening_end
         while (at := self._text.find(mark, at, self._limit)) >= 0:
             end = self._run_end(at)
-            if not self._known(end):
+            if not self._has_arrived(end):
                 return None
-            if end - at == len(mark) and self._closes(at, end):
+            if end - at == len(mark) and self._closes_emphasis(at, end):
                 return end
             at = end
-        return opened if self._is_whole else None
+        return opening_end if self._is_whole else None
 
-    def _closes(self, at: int, end: int) -> bool:
+    def _closes_emphasis(self, at: int, end: int) -> bool:
+        """Whether the mark from `at` to `end` may close: not after a space, nor `_` in a word."""
         if self._text[at - 1].isspace():
             return False
         return self._text[at] != "_" or not self._text[end : end + 1].isalnum()
 
     def _link(self) -> int | None:
+        """The end of `[text](target)`, or of `[` alone if it is no link."""
         closing = self._text.find("]", self._at, self._limit)
         if closing < 0:
             return self._at + 1 if self._is_whole else None
-        if not self._known(closing + 1):
+        if not self._has_arrived(closing + 1):
             return None
         if self._text[closing + 1 : closing + 2] != "(":
             return self._at + 1
-        target = self._text.find(")", closing, self._limit)
-        return self._closed(target, 1, self._at + 1)
+        target_end = self._text.find(")", closing, self._limit)
+        return self._end_of_closing(target_end, len(")"), unclosed=self._at + 1)
 
 
 def styled(piece: str) -> Text:
     """A piece with the styles of its Markdown; `\\[…\\]` and `\\(…\\)` stay as they are."""
-    if not _MARKUP.search(piece):
+    if not _MARKUP.search(piece):  # most pieces are plain words, and parsing is slow
         return Text(piece)
+    # in code, backslashes before the punctuation of a formula would be visible
     source = piece if "`" in piece else _MATH.sub(_escaped, piece)
     text = Text()
     for token in markdown_parser().parseInline(source):
@@ -197,6 +224,7 @@ def styled(piece: str) -> Text:
 
 
 def _escaped(match: re.Match[str]) -> str:
+    """The formula with a backslash before each mark, so that Markdown leaves it as it is."""
     return _PUNCTUATION.sub(r"\\\g<0>", match.group())
 
 
@@ -209,10 +237,11 @@ def markdown_parser() -> "MarkdownIt":
 
 
 def _append(text: Text, tokens: "list[Token]") -> None:
-    styles: list[str] = []
-    links: list[tuple[str, int]] = []
+    """Add what the parser read, with its styles."""
+    styles: list[str] = []  # of the open spans, the innermost last
+    links: list[tuple[str, int]] = []  # the open ones: the target, and where the label begins
     for token in tokens:
-        name, _, side = token.type.rpartition("_")
+        name, _, side = token.type.rpartition("_")  # such as `strong_open`
         match token.type:
             case "link_open":
                 links.append((str(token.attrGet("href") or ""), len(text)))

@@ -24,6 +24,7 @@ from shepherd.cli.render.tables import TableStream
 from shepherd.cli.terminal.paint import BLANK_LINE, INDENT, Glyphs, Ink, Piece, Row, Words
 
 CODE_INDENT = 4
+"""Blanks before a line that make it code."""
 _HEADING_STYLES = {1: "markdown.h1", 2: "markdown.h2", 3: "markdown.h3"}
 
 
@@ -34,94 +35,104 @@ class MarkdownFlow:
         self._theme = code_theme
         self._glyphs = glyphs
         self._depth = depth
-        self._out: list[Ink] = []
+        self._new_ink: list[Ink] = []
         self._reset()
 
     def _reset(self) -> None:
+        """Begin a new text."""
         self._buffer = ""
-        self._flows = False
+        """The line that is not read to its end."""
+        self._is_inside_line = False
         """Whether the buffer continues a line whose kind is known."""
-        self._inline: InlineStream | None = None
+        self._text_stream: InlineStream | None = None
         """The open paragraph, heading or item."""
-        self._style = ""
+        self._heading_style = ""
         """That of the open heading; other text has none."""
         self._items = OpenItems()
         self._fence: tuple[str, int, CodeBlock] | None = None
-        """The mark that opened the block of code, its indent, and the block."""
+        """The open block of code: the mark that opened it, the mark's indent, and the block."""
         self._header: str | None = None
         """A line that is the header of a table if the next one is a delimiter."""
         self._table: TableStream | None = None
         self._quote: MarkdownFlow | None = None
+        """The text of the open quote, which is Markdown itself."""
         self._last_kind: LineKind | None = None
-        self._after_blank = False
+        """The kind of the last block; None before the first."""
+        self._is_after_blank_line = False
 
     @property
     def held(self) -> str:
         """The text that was read but not returned."""
         if self._quote is not None:
             return self._quote.held
-        before = self._inline.held if self._inline else ""
+        before = self._text_stream.held if self._text_stream else ""
         header = "" if self._header is None else self._header + "\n"
         return before + header + self._buffer
 
     def feed(self, text: str) -> list[Ink]:
         """Read text; returns the ink that it finished."""
         self._buffer += text
-        while self._step():
+        while self._read_on():
             pass
-        return self._taken()
+        return self._take_new_ink()
 
     def finish(self) -> list[Ink]:
         """Return the rest, and begin a new text."""
         if self._buffer:
             self._buffer += "\n"
-            while self._step():
+            while self._read_on():
                 pass
         self._end_blocks()
         self._end_fence()
-        out = self._taken()
+        out = self._take_new_ink()
         self._reset()
         return out
 
-    def _taken(self) -> list[Ink]:
-        out, self._out = self._out, []
+    def _take_new_ink(self) -> list[Ink]:
+        out, self._new_ink = self._new_ink, []
         return out
 
-    def _step(self) -> bool:
+    def _read_on(self) -> bool:
         """Read a line, or its beginning; False if more text is needed."""
-        line, newline, rest = self._buffer.partition("\n")
-        if not self._flows and not newline and not self._is_decided(line):
+        line, newline, following = self._buffer.partition("\n")
+        if not self._is_inside_line and not newline and not self._is_kind_decided(line):
             return False
-        self._buffer = rest
-        if not self._flows:
-            self._line(line)
+        self._buffer = following
+        if not self._is_inside_line:
+            self._begin_line(line)
         elif self._quote is not None:
-            self._quote_text(line)
+            self._add_to_quote(line)
         else:
-            self._text(line)
+            self._add_text(line)
         if newline:
-            self._line_end()
-        self._flows = not newline and bool(self._flows or line)
+            self._end_line()
+        self._is_inside_line = not newline and bool(self._is_inside_line or line)
         return bool(newline)
 
-    def _line_end(self) -> None:
+    def _end_line(self) -> None:
+        """Read the newline of a line."""
         if self._quote is not None:
-            self._quote_text("\n")
-        elif self._style:
-            self._end_text()
-        elif self._header is None:
-            self._text("\n")
+            self._add_to_quote("\n")
+        elif self._heading_style:
+            self._end_text()  # a heading has one line
+        elif self._header is None:  # whether a header ends with its line shows the next one
+            self._add_text("\n")
 
-    def _is_decided(self, line: str) -> bool:
+    def _is_kind_decided(self, line: str) -> bool:
         """Whether the kind of a line is known from its beginning, so that its text can flow."""
         if self._fence or self._table or not is_decided(line):
             return False
-        may_be_code = self._inline is None and read_line(line).indent >= CODE_INDENT
-        return not may_be_code and (self._header is None or line.lstrip()[0] not in ":-|")
+        may_be_code = self._text_stream is None and read_line(line).indent >= CODE_INDENT
+        may_be_delimiter_row = self._header is not None and line.lstrip()[0] in ":-|"
+        return not may_be_code and not may_be_delimiter_row
 
-    def _line(self, source: str) -> None:
+    def _begin_line(self, source: str) -> None:
+        """Read a line, or the beginning that decides its kind: it ends what it does not continue.
+
+        A fence, a table and a quote have their lines first; within a fence, nothing is Markdown.
+        """
         if self._fence is not None:
-            self._code_line(source)
+            self._add_code_line(source, *self._fence)
             return
         line = read_line(source)
         if self._continues_table(source, line):
@@ -129,82 +140,88 @@ class MarkdownFlow:
         if self._quote is not None and not self._continues_quote(line):
             self._end_quote()
         if self._quote is not None:
-            self._quote_text(line.content)
+            self._add_to_quote(line.content)
         elif line.kind is LineKind.BLANK:
             self._end_text()
-            self._after_blank = True
+            self._is_after_blank_line = True
         else:
-            self._block(source, line)
-            self._after_blank = False
+            self._begin_line_of_block(source, line)
+            self._is_after_blank_line = False
 
-    def _block(self, source: str, line: Line) -> None:
-        open_text = self._inline is not None
-        if line.kind is LineKind.ITEM and not self._is_item(line, open_text=open_text):
+    def _begin_line_of_block(self, source: str, line: Line) -> None:
+        """Read a line outside of fences, tables and quotes that is not blank."""
+        after_text = self._text_stream is not None
+        if line.kind is LineKind.ITEM and not self._begins_item(line, after_text=after_text):
             line = Line(LineKind.TEXT, line.indent, "", source.strip())
         # text after an open paragraph continues it, whatever its indent
-        if line.kind is not LineKind.TEXT or not open_text:
-            self._items.close(line)
-        margin = self._items.content
-        if not open_text and line.indent - margin >= CODE_INDENT and line.kind is not LineKind.ITEM:
-            self._indented_code(source, margin + CODE_INDENT)
-        elif line.kind is LineKind.TEXT or (line.kind is LineKind.UNDERLINE and not open_text):
-            self._paragraph(line.content)
+        if line.kind is not LineKind.TEXT or not after_text:
+            self._items.close_before(line)
+        margin = self._items.content_column
+        is_indented = line.indent - margin >= CODE_INDENT
+        if is_indented and not after_text and line.kind is not LineKind.ITEM:
+            self._add_indented_code(source, margin + CODE_INDENT)
+        # `===` underlines the text above it; without one it is text
+        elif line.kind is LineKind.TEXT or (line.kind is LineKind.UNDERLINE and not after_text):
+            self._add_to_paragraph(line.content)
         else:
             self._begin_block(line)
 
     def _begin_block(self, line: Line) -> None:
         match line.kind:
             case LineKind.HEADING:
-                self._heading(line)
+                self._begin_heading(line)
             case LineKind.ITEM:
-                self._item(line)
+                self._begin_item(line)
             case LineKind.FENCE:
                 self._open_fence(line)
             case LineKind.QUOTE:
                 self._open_quote(line)
             case LineKind.TABLE:
                 self._header = line.content
-            case _:
-                self._rule(line)
+            case _:  # a rule, or `===` under a text
+                self._add_rule(line)
 
     # text
 
-    def _paragraph(self, text: str) -> None:
-        if self._inline is not None:
-            self._text(text)
+    def _add_to_paragraph(self, text: str) -> None:
+        """Add text to the open paragraph, heading or item, or begin a paragraph with it."""
+        if self._text_stream is not None:
+            self._add_text(text)
             return
-        self._gap(LineKind.TEXT)
+        self._separate(LineKind.TEXT)
         margin = Text(self._items.indent)
-        self._open_text(margin, margin)
-        self._text(text)
+        self._begin_text(margin, margin)
+        self._add_text(text)
 
-    def _heading(self, line: Line) -> None:
+    def _begin_heading(self, line: Line) -> None:
         self._end_text()
-        self._gap(LineKind.HEADING)
-        self._open_text(Text(), Text(), _HEADING_STYLES.get(len(line.marker), "markdown.h4"))
-        self._text(line.content)
+        self._separate(LineKind.HEADING)
+        style = _HEADING_STYLES.get(len(line.marker), "markdown.h4")
+        self._begin_text(Text(), Text(), style)
+        self._add_text(line.content)
 
-    def _open_text(self, first: Text, rest: Text, style: str = "") -> None:
-        self._out.append(Row(first, rest))
-        self._inline = InlineStream()
-        self._style = style
+    def _begin_text(self, first: Text, rest: Text, style: str = "") -> None:
+        """Begin flowing text: `first` is before its first row, `rest` before the others."""
+        self._new_ink.append(Row(first, rest))
+        self._text_stream = InlineStream()
+        self._heading_style = style
 
-    def _text(self, text: str) -> None:
-        if self._inline is not None:
-            self._words(self._inline.feed(text))
+    def _add_text(self, text: str) -> None:
+        if self._text_stream is not None:
+            self._add_words(self._text_stream.feed(text))
 
-    def _words(self, pieces: list[str]) -> None:
+    def _add_words(self, pieces: list[str]) -> None:
         for piece in pieces:
             text = styled(piece)
-            if self._style:
-                text.stylize_before(self._style)
-            self._out.append(Words(text))
+            if self._heading_style:
+                text.stylize_before(self._heading_style)
+            self._new_ink.append(Words(text))
 
     def _end_text(self) -> None:
-        if self._inline is not None:
-            self._words(self._inline.finish())
-            self._inline = None
-            self._style = ""
+        if self._text_stream is not None:
+            self._add_words(self._text_stream.finish())
+            self._text_stream = None
+            self._heading_style = ""
 
     # blocks
 
@@ -212,138 +229,149 @@ class MarkdownFlow:
         """End everything that is open, but for a block of code."""
         self._end_quote()
         self._end_table()
-        if self._header is not None:
+        if self._header is not None:  # no delimiter row follows, so it is text
             header, self._header = self._header, None
-            self._paragraph(header)
+            self._add_to_paragraph(header)
         self._end_text()
 
-    def _gap(self, kind: LineKind) -> None:
-        """A blank row between blocks, but not between the lines of a list."""
-        in_list = self._items.any and not self._after_blank
+    def _separate(self, kind: LineKind) -> None:
+        """A blank row before a block of this kind, but not between the lines of a list."""
+        in_list = self._items.are_open and not self._is_after_blank_line
         is_tight = in_list and (self._last_kind is LineKind.ITEM or kind is LineKind.ITEM)
         if self._last_kind is not None and not is_tight:
-            self._out.append(BLANK_LINE)
+            self._new_ink.append(BLANK_LINE)
         self._last_kind = LineKind.ITEM if in_list else kind
 
-    def _rule(self, line: Line) -> None:
+    def _add_rule(self, line: Line) -> None:
         self._end_text()
-        if line.kind is LineKind.RULE:
-            self._gap(line.kind)
-        self._out.append(with_margin(Text(self._glyphs.rule * 3, "dim"), self._items.indent))
+        if line.kind is LineKind.RULE:  # an underline stays below its text
+            self._separate(line.kind)
+        self._new_ink.append(with_margin(Text(self._glyphs.rule * 3, "dim"), self._items.indent))
 
-    def _indented_code(self, source: str, indent: int) -> None:
-        if self._last_kind is not LineKind.FENCE or self._after_blank:  # the first line of code
-            self._gap(LineKind.FENCE)
+    def _add_indented_code(self, source: str, indent: int) -> None:
+        """Add a line of code, without the `indent` blanks that make it one."""
+        is_first_line = self._last_kind is not LineKind.FENCE
+        if is_first_line or self._is_after_blank_line:
+            self._separate(LineKind.FENCE)
         code = source.expandtabs(CODE_INDENT)[indent:]
-        self._out.append(Piece(Text(self._items.indent + INDENT + code), soft_wrap=True))
+        self._new_ink.append(Piece(Text(self._items.indent + INDENT + code), soft_wrap=True))
 
     # lists
 
-    def _is_item(self, line: Line, *, open_text: bool) -> bool:
-        """Whether a line like `2024. was` begins an item."""
-        is_first = line.marker in ("-", "*", "+", "1.", "1)")
-        return self._items.any or not open_text or (is_first and bool(line.content))
+    def _begins_item(self, line: Line, *, after_text: bool) -> bool:
+        """Whether a line such as `2024. was` begins an item.
 
-    def _item(self, line: Line) -> None:
+        Within a paragraph, which may be broken before any number, only the first item of a list
+        does, and only with text.
+        """
+        may_be_first = line.marker in ("-", "*", "+", "1.", "1)")
+        return self._items.are_open or not after_text or (may_be_first and bool(line.content))
+
+    def _begin_item(self, line: Line) -> None:
         self._end_text()
-        was_list = self._last_kind is LineKind.ITEM and not self._after_blank
-        margin = self._items.margin or 1
-        if self._last_kind is not None and not was_list:
-            self._out.append(BLANK_LINE)
+        continues_list = self._last_kind is LineKind.ITEM and not self._is_after_blank_line
+        margin = self._items.margin or 1  # an outermost item is set in by one cell
+        if self._last_kind is not None and not continues_list:
+            self._new_ink.append(BLANK_LINE)
         self._last_kind = LineKind.ITEM
-        sign = self._glyphs.bullet if line.marker in "-*+" else line.marker
+        is_bullet = line.marker in "-*+"
         first = Text(" " * margin)
-        first.append(sign, "" if line.marker in "-*+" else "markdown.item.number")
+        first.append(
+            self._glyphs.bullet if is_bullet else line.marker,
+            "" if is_bullet else "markdown.item.number",
+        )
         first.append(" ")
         self._items.open(line, len(first))
-        self._open_text(first, Text(" " * len(first)))
-        self._text(line.content)
+        self._begin_text(first, Text(" " * len(first)))
+        self._add_text(line.content)
 
     # code
 
     def _open_fence(self, line: Line) -> None:
         self._end_text()
-        self._gap(LineKind.FENCE)
-        info = line.content.split()
-        language = info[0].strip("{}.,").lower() if info else ""
+        self._separate(LineKind.FENCE)
+        words = line.content.split()
+        language = words[0].strip("{}.,").lower() if words else ""  # `{.python}` is Pandoc's
         block = CodeBlock(language, self._theme, self._glyphs, self._items.indent)
         self._fence = line.marker, line.indent, block
-        self._out.append(block.top())
+        self._new_ink.append(block.top())
 
-    def _code_line(self, source: str) -> None:
-        if self._fence is None:
-            return
-        mark, indent, block = self._fence
+    def _add_code_line(self, source: str, mark: str, indent: int, block: CodeBlock) -> None:
+        """Add a line to the open block of code, or close it."""
         if closes_fence(mark, source):
             self._end_fence()
         else:
-            margin = source[:indent]
-            self._out.append(block.line(margin.lstrip(" ") + source[indent:]))
+            # code is set in as far as its fence; where it has fewer blanks, all its text stays
+            code = source[:indent].lstrip(" ") + source[indent:]
+            self._new_ink.append(block.line(code))
 
     def _end_fence(self) -> None:
         if self._fence is not None:
-            self._out.append(self._fence[2].bottom())
+            _mark, _indent, block = self._fence
+            self._new_ink.append(block.bottom())
             self._fence = None
 
     # tables
 
     def _continues_table(self, source: str, line: Line) -> bool:
+        """Read a line as a part of a table; False if it is none, which ends the table."""
         is_row = "|" in source and line.kind in (LineKind.TABLE, LineKind.TEXT)
         if self._table is not None:
             if is_row:
-                self._table_rows(self._table.feed(source))
+                self._add_table_rows(self._table.feed(source))
                 return True
             self._end_table()
         elif self._header is not None:
             header, self._header = self._header, None
             if is_delimiter_row(source):
                 self._end_text()
-                self._gap(LineKind.TABLE)
+                self._separate(LineKind.TABLE)
                 self._table = TableStream(header, source, self._glyphs.rule)
                 return True
-            self._paragraph(header + "\n")
+            self._add_to_paragraph(header + "\n")  # it was text that begins with `|`
         return False
 
-    def _table_rows(self, rows: list[Piece]) -> None:
-        self._out += [with_margin(row.renderable, self._items.indent) for row in rows]
+    def _add_table_rows(self, rows: list[Piece]) -> None:
+        self._new_ink += [with_margin(row.renderable, self._items.indent) for row in rows]
 
     def _end_table(self) -> None:
         if self._table is not None:
-            self._table_rows(self._table.finish())
+            self._add_table_rows(self._table.finish())
             self._table = None
 
     # quotes
 
     def _open_quote(self, line: Line) -> None:
         self._end_text()
-        self._gap(LineKind.QUOTE)
+        self._separate(LineKind.QUOTE)
         if self._depth >= MAX_DEPTH:
-            self._open_text(Text(), Text())
-            self._text(line.content)
+            self._begin_text(Text(), Text())
+            self._add_text(line.content)
             return
         self._quote = MarkdownFlow(self._theme, self._glyphs, self._depth + 1)
-        self._quote_text(line.content)
+        self._add_to_quote(line.content)
 
     def _continues_quote(self, line: Line) -> bool:
+        """Whether a line belongs to the open quote; text in its last paragraph needs no `>`."""
         if line.kind is LineKind.QUOTE:
             return True
-        return line.kind is LineKind.TEXT and self._quote is not None and self._quote.is_lazy
+        return line.kind is LineKind.TEXT and self._quote is not None and self._quote.in_paragraph
 
     @property
-    def is_lazy(self) -> bool:
+    def in_paragraph(self) -> bool:
         """Whether a line of text continues an open paragraph."""
         if self._quote is not None:
-            return self._quote.is_lazy
-        return self._inline is not None and not self._style
+            return self._quote.in_paragraph
+        return self._text_stream is not None and not self._heading_style
 
-    def _quote_text(self, text: str) -> None:
+    def _add_to_quote(self, text: str) -> None:
         if self._quote is not None:
-            self._out += quoted(self._quote.feed(text), self._edge())
+            self._new_ink += quoted(self._quote.feed(text), self._quote_edge())
 
     def _end_quote(self) -> None:
         if self._quote is not None:
             quote, self._quote = self._quote, None
-            self._out += quoted(quote.finish(), self._edge())
+            self._new_ink += quoted(quote.finish(), self._quote_edge())
 
-    def _edge(self) -> str:
+    def _quote_edge(self) -> str:
         return f"{self._items.indent}{self._glyphs.edge} "

@@ -32,22 +32,22 @@ class LineKind(StrEnum):
 class Line(Struct, frozen=True):
     """A line: `indent` in cells, the `marker` of its kind, and the `content` after it.
 
-    `offset` is the distance from the begin of the line to its content.
+    `content_column` is where its content begins in an item.
     """
 
     kind: LineKind
     indent: int
     marker: str
     content: str
-    offset: int = 0
+    content_column: int = 0
 
 
 TAB = 4
-_FENCE = re.compile(r"(`{3,}(?=[^`]*$)|~{3,})(.*)")
-_HEADING = re.compile(r"(#{1,6})(?:[ \t]+|$)(.*)")
+_FENCE = re.compile(r"(?P<marker>`{3,}(?=[^`]*$)|~{3,})(?P<content>.*)")
+_HEADING = re.compile(r"(?P<marker>#{1,6})(?:[ \t]+|$)(?P<content>.*)")
 _RULE = re.compile(r"([-*_])[ \t]*(?:\1[ \t]*){2,}$")
 _UNDERLINE = re.compile(r"=+[ \t]*$")
-_ITEM = re.compile(r"([-*+]|\d{1,9}[.)])(?:([ \t]+)(.*)|$)")
+_ITEM = re.compile(r"(?P<marker>[-*+]|\d{1,9}[.)])(?:[ \t]+(?P<content>.*)|$)")
 _DELIMITER_ROW = re.compile(r"\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
 # what can't become an item or a heading any more: `2024 was`, `12.5`, `#tag`
 _DIGITS = re.compile(r"\d+(?:[^\d.)]|[.)](?:\S|[ \t]+\S))|\d{10}")
@@ -55,25 +55,24 @@ _HASHES = re.compile(r"#{1,6}(?:[^#\s]|[ \t]+\S)|#{7}")
 
 
 def read_line(line: str) -> Line:
-    """The line's kind, from its beginning."""
+    """A line, or its beginning, with its kind."""
     expanded = line.expandtabs(TAB)
     text = expanded.lstrip(" ")
     indent = len(expanded) - len(text)
     if not text.strip():
         return Line(LineKind.BLANK, indent, "", "")
-    for kind, pattern in (
-        (LineKind.FENCE, _FENCE),
-        (LineKind.HEADING, _HEADING),
-    ):
-        if match := pattern.match(text):
-            return Line(kind, indent, match[1], match[2])
-    if _RULE.match(text):
+    if fence := _FENCE.match(text):
+        return Line(LineKind.FENCE, indent, fence["marker"], fence["content"])
+    if heading := _HEADING.match(text):
+        return Line(LineKind.HEADING, indent, heading["marker"], heading["content"])
+    if _RULE.match(text):  # before items: `* * *` would be one
         return Line(LineKind.RULE, indent, "", text)
     if _UNDERLINE.match(text):
         return Line(LineKind.UNDERLINE, indent, "", text)
     if item := _ITEM.match(text):
-        content = item[3] or ""
-        return Line(LineKind.ITEM, indent, item[1], content, len(text) - len(content) + indent)
+        content = item["content"] or ""
+        column = len(expanded) - len(content)
+        return Line(LineKind.ITEM, indent, item["marker"], content, column)
     if text.startswith(">"):
         return Line(LineKind.QUOTE, indent, ">", text[1:].removeprefix(" "))
     return Line(LineKind.TABLE if text.startswith("|") else LineKind.TEXT, indent, "", text)
@@ -96,18 +95,19 @@ def is_decided(beginning: str) -> bool:
     if not text:
         return False
     match text[0]:
-        case "|" | "=":
+        case "|" | "=":  # the whole line shows whether it is a table's or an underline
             return False
         case "#":
             return _HASHES.match(text) is not None
         case ">":
-            return len(text) > 1
+            return len(text) > 1  # the blank after the mark is not text
         case "*" | "-" | "_" | "+":
+            # only such marks make a rule; a delimiter row may begin with `-`
             after = text.lstrip(f"{text[0]} \t")[:1]
             return bool(after) and not (text[0] == "-" and after in "|:")
         case "`" | "~":
             run = len(text) - len(text.lstrip(text[0]))
-            return run < 3 and run < len(text)
+            return run < 3 and run < len(text)  # three and more open a fence
         case first if first in "0123456789":
             return _DIGITS.match(text) is not None
         case _:
@@ -119,10 +119,10 @@ MAX_DEPTH = 6
 
 
 class _Item(Struct, frozen=True):
-    """The columns of its sign and its content in the source, and the cells before its text."""
+    """The columns in the source, and the cells before the text on the screen."""
 
-    sign: int
-    content: int
+    sign_column: int
+    content_column: int
     margin: int
 
 
@@ -133,38 +133,39 @@ class OpenItems:
         self._items: list[_Item] = []
 
     @property
-    def any(self) -> bool:
+    def are_open(self) -> bool:
         """Whether there is one."""
         return bool(self._items)
 
     @property
-    def content(self) -> int:
-        """The column in the source where the innermost item's text begins."""
-        return self._items[-1].content if self._items else 0
+    def content_column(self) -> int:
+        """The column in the source where the innermost item's text begins; 0 without items."""
+        return self._items[-1].content_column if self._items else 0
 
     @property
     def margin(self) -> int:
-        """The cells before its text on the screen."""
+        """The cells before the innermost item's text on the screen; 0 without items."""
         return self._items[-1].margin if self._items else 0
 
     @property
     def indent(self) -> str:
-        """The blanks before its text on the screen."""
+        """The blanks before the innermost item's text on the screen."""
         return " " * self.margin
 
     def open(self, line: Line, margin: int) -> None:
         """Add the item that a line begins."""
         if len(self._items) < MAX_DEPTH:
-            self._items.append(_Item(line.indent, line.offset, margin))
+            self._items.append(_Item(line.indent, line.content_column, margin))
 
-    def close(self, line: Line) -> None:
+    def close_before(self, line: Line) -> None:
         """Remove the items that a line does not belong to."""
         is_item = line.kind is LineKind.ITEM
         while self._items:
-            item = self._items[-1]
-            # an item with two more blanks before it is nested, even if the text begins later
-            nested = min(item.content, item.sign + 2) if is_item else item.content
-            if line.indent >= nested:
+            innermost = self._items[-1]
+            min_indent = innermost.content_column
+            if is_item:  # two more blanks make a nested item, even if the text begins later
+                min_indent = min(min_indent, innermost.sign_column + 2)
+            if line.indent >= min_indent:
                 return
             self._items.pop()
 
@@ -193,6 +194,7 @@ class _Prefixed(Struct, frozen=True):
     prefix: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The rows for Rich, as wide as the prefix leaves."""
         width = max(1, options.max_width - len(self.prefix))
         style = console.get_style("dim")
         for line in console.render_lines(
@@ -216,7 +218,8 @@ class CodeBlock:
         self._theme = theme
         self._glyphs = glyphs
         self._margin = margin
-        self._lines: list[str] = []
+        self._last_lines: list[str] = []
+        """The lines that determine the colours of the next one."""
         self._colours: _Colours | None = None
 
     def top(self) -> Piece:
@@ -232,14 +235,14 @@ class CodeBlock:
         return Piece(Text(self._margin + INDENT) + self._highlighted(code), soft_wrap=True)
 
     def _highlighted(self, code: str) -> Text:
-        if len(self._lines) >= MAX_CONTEXT:
-            del self._lines[: MAX_CONTEXT // 2]
-        self._lines.append(code)
+        if len(self._last_lines) >= MAX_CONTEXT:
+            del self._last_lines[: MAX_CONTEXT // 2]
+        self._last_lines.append(code)
         if not self._language or len(code) > HIGHLIGHT_WIDTH:
             return Text(code)
-        if self._colours is None:
+        if self._colours is None:  # the rules of a language are slow to load
             self._colours = _Colours(self._language, self._theme)
-        return self._colours.last_line(self._lines)
+        return self._colours.last_line(self._last_lines)
 
 
 class _Colours:
@@ -254,17 +257,20 @@ class _Colours:
     def last_line(self, lines: list[str]) -> Text:
         """The last line with colours, as the lines before it determine them."""
         result = Text(lines[-1])
-        if self._lexer is None:
+        if self._lexer is None:  # an unknown language
             return result
         source = "\n".join(lines) + "\n"
-        start = len(source) - len(lines[-1]) - 1
-        for index, token, value in self._lexer.get_tokens_unprocessed(source):
-            end = index + len(value)
-            if end > start and value.strip():
-                result.stylize(self._style(token), max(0, index - start), end - start)
+        line_start = len(source) - len(lines[-1]) - 1
+        for token_start, token, value in self._lexer.get_tokens_unprocessed(source):
+            token_end = token_start + len(value)
+            if token_end > line_start and value.strip():
+                # a token such as a long string may begin in an earlier line
+                begin = max(0, token_start - line_start)
+                result.stylize(self._style(token), begin, token_end - line_start)
         return result
 
     def _style(self, token: Any) -> Style:
+        """The style of a kind of token, without the background of the theme."""
         if token not in self._styles:
             style = self._theme.get_style_for_token(token)
             plain = Style(color=style.color, bold=style.bold, italic=style.italic, dim=style.dim)

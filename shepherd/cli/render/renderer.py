@@ -32,7 +32,9 @@ class _CallState(Struct):
     call: ToolCall
     has_line: bool = False
     has_preview: bool = False
+    """Whether its change was shown before it ran."""
     is_begun_task: bool = False
+    """Whether it is a sub-agent's that runs, whose line is shown with the result."""
     display: str = ""
 
 
@@ -101,7 +103,7 @@ class Renderer:
         )
 
     def tool_started(self, call: ToolCall) -> None:
-        """A call begins; that of a sub-agent has a live line until its result."""
+        """Show that a call begins; that of a sub-agent has a live line until its result."""
         if call.name == TASK:
             self._state_of(call).is_begun_task = True
         else:
@@ -110,9 +112,9 @@ class Renderer:
         self._surface.refresh()
 
     def tool_finished(self, call: ToolCall, result: ToolResult) -> None:
-        """A call has ended; its result arrives as an event."""
+        """Keep the change that a call made until its result, which arrives as an event."""
         state = self._state_of(call)
-        if not state.has_preview:
+        if not state.has_preview:  # a preview has shown the same change
             state.display = result.display
 
     def end_output(self, call_id: str) -> None:
@@ -123,8 +125,9 @@ class Renderer:
     def preview(self, call: ToolCall, text: str) -> None:
         """Show a short preview of a call."""
         self.show_call(call)
-        if call.name in PLAN_TOOLS:
+        if call.name in PLAN_TOOLS:  # the plan itself is shown
             return
+        # the line of a command such as `ls` says all that its preview does
         if text and text.strip() != tool_view.argument_summary(call.arguments):
             self._state_of(call).has_preview = True
             self._surface.show(*tool_view.display_pieces(text))
@@ -150,11 +153,11 @@ class Renderer:
 
     def interrupted(self) -> None:
         """Show that the user stopped the turn."""
-        self.turn_over()
+        self.end_turn()
         self.notice("interrupted", "warn")
 
-    def turn_over(self) -> None:
-        """The turn has ended."""
+    def end_turn(self) -> None:
+        """Write what is still open at the end of a turn, and empty the live area."""
         self.settle()
         for state in self._calls.values():
             if state.is_begun_task:  # it has no result, which would have shown its line
@@ -184,7 +187,7 @@ class Renderer:
             case events.Failure():
                 self.error(event.message)
             case events.Stats():
-                self._status.take(event)
+                self._status.add_stats(event)
             case events.Stop():
                 self._on_stop(event.reason)
             case _:
@@ -197,7 +200,7 @@ class Renderer:
 
     def _on_thinking(self, text: str) -> None:
         lead = [] if self._thinking.is_open else [BLANK_LINE]
-        ink = self._thinking.feed(text)
+        ink = self._thinking.feed(text)  # hidden text is counted
         self._start("thinking")
         if self.show_thinking:
             self._surface.show(*lead, *ink)
@@ -222,7 +225,8 @@ class Renderer:
         call_id = result.id
         self._live_calls.end(call_id)
         if result.name == UPDATE_PLAN and not result.text.startswith("Error"):
-            return
+            return  # the plan itself is shown
+        # a client that joined during the call knows only its name
         state = self._state_of(ToolCall(call_id, result.name, {}))
         if self._last_line_of != call_id:  # the line of another call is above the result
             state.has_line = False
@@ -251,19 +255,18 @@ class Renderer:
         match notice.topic:
             case events.Topic.TASK | events.Topic.OUTPUT if self._surface.has_live_area:
                 self._live_calls.take(notice)
+            case events.Topic.OUTPUT:  # the result has it too
+                pass
             case events.Topic.STEERING:
                 self.settle()
                 self.user(without_attachments(notice.text))
             case events.Topic.MODE:
-                self.settle()
                 self._status.approve = notice.text
                 self.notice(f"approve: {notice.text}")
-            case events.Topic.OUTPUT:
-                pass
+            case events.Topic.WARNING:
+                self.notice(notice.text, "warn")
             case _:
-                self.notice(
-                    notice.text, "warn" if notice.topic == events.Topic.WARNING else "quiet"
-                )
+                self.notice(notice.text)
 
     def _on_stop(self, reason: events.FinishReason) -> None:
         self.settle()
@@ -276,16 +279,18 @@ EXCHANGES = 3
 
 def show_last_exchanges(messages: list[Message], renderer: Renderer) -> None:
     """Show the last exchanges, and the number of earlier messages."""
+    # an exchange begins with a message of the user; hints are Shepherd's
     starts = [i for i, m in enumerate(messages) if m.role is Role.USER and not m.is_hint]
     begin = starts[-EXCHANGES] if len(starts) > EXCHANGES else 0
     if begin:
         renderer.notice(pluralize(begin, "earlier message"))
     for message in messages[begin:]:
         _show(message, renderer)
-    renderer.turn_over()
+    renderer.end_turn()
 
 
 def _show(message: Message, renderer: Renderer) -> None:
+    """Show a message by the events that a turn would have for it."""
     match message.role:
         case Role.USER if message.is_hint:
             renderer(events.Notice(message.content, events.Topic.HINT))
@@ -296,12 +301,12 @@ def _show(message: Message, renderer: Renderer) -> None:
             if message.content:
                 renderer(events.Text(message.content))
             renderer.settle()
+            # a call of a deferred tool names it in its arguments; `open_call` takes it from there
             for call in map(open_call, message.tool_calls):
                 if call.name == UPDATE_PLAN:
                     renderer(plan_of(call.arguments))
                 renderer(call)
         case Role.TOOL:
-            text, call_id = message.plain_text, message.tool_call_id
-            renderer(events.ToolResult(call_id, message.name, text))
+            renderer(events.ToolResult(message.tool_call_id, message.name, message.plain_text))
         case Role.SYSTEM:
             pass

@@ -58,28 +58,29 @@ class Status(Struct):
     """Sums over the last turn."""
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
 
-    async def loaded(self, backend: Backend, session: Session) -> None:
+    async def note_loaded(self, backend: Backend, session: Session) -> None:
         """Note a loaded model; an existing conversation is counted with it."""
         self.state = ""
-        self.moved(backend)
+        self.note_model(backend)
         used = await backend.count_session_tokens(session) if session.messages else 0
         self.context_used = session.ledger.context_used = used
 
-    def moved(self, backend: Backend) -> None:
+    def note_model(self, backend: Backend) -> None:
         """Note that another model answers; its first answer tells its context use."""
         self.model, self.context_size = backend.info.id, backend.info.context_size
         self.context_used, self.decode_speed = 0, 0.0
 
-    def take(self, stats: Stats) -> None:
+    def add_stats(self, stats: Stats) -> None:
         """Add the measures of a generation; those of a model behind a tool only count in sums."""
-        unpriced = stats.cost is None and not stats.provider
-        price = price_of(self.prices, self.model) if unpriced else None
-        if price is not None:
-            tokens = (stats.prompt_tokens, stats.cached_tokens, stats.completion_tokens)
-            stats = replace(stats, cost=price.cost(*tokens))
+        is_behind_tool = bool(stats.provider)
+        if stats.cost is None and not is_behind_tool:  # the answer did not tell its price
+            price = price_of(self.prices, self.model)
+            if price is not None:
+                tokens = (stats.prompt_tokens, stats.cached_tokens, stats.completion_tokens)
+                stats = replace(stats, cost=price.cost(*tokens))
         self.totals.add(stats)
         self.turn.add(stats)
-        if stats.provider:
+        if is_behind_tool:
             return
         self.context_used = stats.context_used
         self.context_size = stats.context_size or self.context_size
@@ -104,11 +105,11 @@ class Status(Struct):
 
 
 def status_text(status: Status, width: int, dot: str) -> str:
-    """As many parts as fit into `width` columns."""
-    text = ""
-    for part in status.parts():
-        longer = f"{text} {dot} {part}" if text else part
-        if text and len(longer) >= width:
+    """As many parts as fit into less than `width` columns; the first one is cut if it must be."""
+    text, *others = status.parts()
+    for part in others:
+        longer = f"{text} {dot} {part}"
+        if len(longer) >= width:
             break
         text = longer
     return text[: max(0, width - 1)]
@@ -161,11 +162,13 @@ class Activity:
         self._label = self._detail = ""
 
     def live(self, hint: str = "") -> list[Piece]:
-        """The line."""
+        """`⠙ writing · 3 s · Esc stops`; nothing without an activity."""
         if not self._label:
             return []
         seconds = self._clock() - self._since
-        frame = self._glyphs.spinner[int(seconds * FRAMES_PER_SECOND) % len(self._glyphs.spinner)]
-        parts = [self._label, self._detail, f"{seconds:.0f} s" if seconds >= 1 else "", hint]
-        joined = f" {self._glyphs.dot} ".join(p for p in parts if p)
+        spinner = self._glyphs.spinner
+        frame = spinner[int(seconds * FRAMES_PER_SECOND) % len(spinner)]
+        duration = f"{seconds:.0f} s" if seconds >= 1 else ""
+        parts = [self._label, self._detail, duration, hint]
+        joined = f" {self._glyphs.dot} ".join(part for part in parts if part)
         return [Piece(Text(f"{frame} {joined}", style="quiet", no_wrap=True, overflow="ellipsis"))]

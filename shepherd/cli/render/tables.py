@@ -24,43 +24,46 @@ _BAR = re.compile(r"(?<!\\)\|")
 def cell_texts(line: str) -> list[Text]:
     """The cells in a line of Markdown."""
     inner = line.strip().removeprefix("|")
-    if inner.endswith("|") and not inner.endswith("\\|"):
+    if inner.endswith("|") and not inner.endswith("\\|"):  # `\|` is a bar in the text
         inner = inner[:-1]
     sources = _BAR.split(inner)[:MAX_COLUMNS]
     return [styled(source.strip().replace("\\|", "|")) for source in sources]
 
 
 class Columns(Struct, frozen=True):
-    """The columns of a table; `grows` leaves room for wider cells in later rows."""
+    """The columns of a table; `rule` is the character of the line below the header."""
 
     header: Sequence[Text]
     aligns: Sequence[str]
-    natural: Sequence[int]
-    grows: bool
+    """`right`, `center` or "", by column."""
+    widest: Sequence[int]
+    """The cells of the widest text in each column, of the rows that were measured."""
+    may_grow: bool
+    """Whether to leave room for wider texts in later rows."""
     rule: str
 
     def widths(self, available: int) -> list[int]:
         """The widths in cells; [] if there is too little room for columns."""
-        count = len(self.natural)
+        count = len(self.widest)
         available -= GAP * (count - 1)
-        spare = available - sum(self.natural)
+        spare = available - sum(self.widest)
         if spare >= 0:
-            room = spare // count if self.grows else 0
+            growth = spare // count if self.may_grow else 0
             # a column may become half as wide again, and 2 cells more
-            return [width + min(width // 2 + 2, room) for width in self.natural]
+            return [width + min(width // 2 + 2, growth) for width in self.widest]
         if available < count * MIN_CELLS:
             return []
-        return _shared(self.natural, available)
+        return _shared(self.widest, available)
 
 
-def _shared(natural: Sequence[int], available: int) -> list[int]:
-    """Narrow columns keep their width; the others share the rest."""
-    widths = [0] * len(natural)
+def _shared(widest: Sequence[int], available: int) -> list[int]:
+    """The widths if not all text fits: narrow columns keep theirs, the others share the rest."""
+    widths = [0] * len(widest)
     # the narrowest first: what it leaves of its share goes to the wider ones
-    order = sorted(range(len(natural)), key=lambda column: natural[column])
+    order = sorted(range(len(widest)), key=lambda column: widest[column])
     for position, column in enumerate(order):
         share = available // (len(order) - position)
-        widths[column] = min(natural[column], share)
+        widths[column] = min(widest[column], share)
         available -= widths[column]
     return widths
 
@@ -73,10 +76,11 @@ class _Line(Struct, frozen=True):
     is_header: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The rows for Rich: cells side by side, or lines of `header: cell` where it is narrow."""
         widths = self.columns.widths(options.max_width)
         if widths:
             yield from self._in_columns(console, widths)
-        elif not self.is_header:
+        elif not self.is_header:  # each line names its column itself
             for name, cell in zip(self.columns.header, self.cells, strict=False):
                 yield Text.assemble(Text(name.plain, "bold"), ": ", cell)
             yield Text(self.columns.rule * 3, "dim")
@@ -86,18 +90,19 @@ class _Line(Struct, frozen=True):
             list(cell.wrap(console, width, overflow="fold")) if cell.plain else []
             for cell, width in zip(self.cells, widths, strict=False)
         ]
-        for lines in zip_longest(*wrapped):
-            yield _joined(lines, widths, self.columns.aligns, bold=self.is_header)
+        for texts in zip_longest(*wrapped):  # a row has as many lines as its longest cell
+            yield _joined(texts, widths, self.columns.aligns, bold=self.is_header)
         if self.is_header:
             yield Text((" " * GAP).join(self.columns.rule * width for width in widths), "dim")
 
 
 def _joined(
-    lines: Sequence[Text | None], widths: Sequence[int], aligns: Sequence[str], *, bold: bool
+    texts: Sequence[Text | None], widths: Sequence[int], aligns: Sequence[str], *, bold: bool
 ) -> Text:
+    """One line of a row: a text for each column, None where the cell has no more lines."""
     row = Text(no_wrap=True, style="bold" if bold else "")
-    for line, width, align in zip(lines, widths, aligns, strict=False):
-        text = line or Text()
+    for cell_text, width, align in zip(texts, widths, aligns, strict=False):
+        text = cell_text or Text()
         text.rstrip()
         spare = max(0, width - text_cells(text.plain))
         before = {"right": spare, "center": spare // 2}.get(align, 0)
@@ -115,39 +120,42 @@ class TableStream:
         self._header = cell_texts(header)
         self._aligns = [_align(cell.plain) for cell in cell_texts(delimiter)]
         self._rule = rule
-        self._rows: list[list[Text]] = []
+        self._held_rows: list[list[Text]] = []
         self._columns: Columns | None = None
 
     def feed(self, line: str) -> list[Piece]:
         """Read a row; returns the rows that can be written."""
-        self._rows.append(cell_texts(line))
-        is_measured = self._columns is not None or len(self._rows) >= MEASURED_ROWS
-        return self._taken(grows=True) if is_measured else []
+        self._held_rows.append(cell_texts(line))
+        is_measured = self._columns is not None or len(self._held_rows) >= MEASURED_ROWS
+        return self._take_held(more_follows=True) if is_measured else []
 
     def finish(self) -> list[Piece]:
         """The rest of the table."""
-        return self._taken(grows=False)
+        return self._take_held(more_follows=False)
 
-    def _taken(self, *, grows: bool) -> list[Piece]:
-        rows, pieces = self._rows, list[Piece]()
+    def _take_held(self, *, more_follows: bool) -> list[Piece]:
+        """The held rows, the first time after the header."""
+        pieces: list[Piece] = []
         if self._columns is None:
-            self._columns = self._measured(grows=grows)
+            self._columns = self._measured(may_grow=more_follows)
             pieces.append(Piece(_Line(self._columns, self._header, is_header=True)))
-        self._rows = []
-        pieces += [Piece(_Line(self._columns, row)) for row in rows]
+        pieces += [Piece(_Line(self._columns, row)) for row in self._held_rows]
+        self._held_rows = []
         return pieces
 
-    def _measured(self, *, grows: bool) -> Columns:
+    def _measured(self, *, may_grow: bool) -> Columns:
+        """The columns as the header and the held rows need them."""
         count = max(len(self._header), 1)
-        natural = [1] * count
-        for row in (self._header, *self._rows):
-            for column, cell in enumerate(row[:count]):
-                natural[column] = max(natural[column], text_cells(cell.plain))
+        widest = [1] * count
+        for row in (self._header, *self._held_rows):
+            for column, cell in enumerate(row[:count]):  # a row may have more cells than columns
+                widest[column] = max(widest[column], text_cells(cell.plain))
         aligns = [*self._aligns, *[""] * count][:count]
-        return Columns(self._header, aligns, natural, grows, self._rule)
+        return Columns(self._header, aligns, widest, may_grow, self._rule)
 
 
 def _align(delimiter: str) -> str:
+    """The alignment that a cell of the delimiter row asks for: `--:` is right, `:-:` center."""
     if delimiter.endswith(":"):
         return "center" if delimiter.startswith(":") else "right"
     return ""

@@ -37,7 +37,7 @@ def call_line(call: ToolCall, glyphs: Glyphs) -> Piece:
 
 def argument_summary(arguments: JsonObject) -> str:
     """A summary of the arguments: the subject first, without long texts."""
-    subject = next((k for k in _SUBJECTS if isinstance(arguments.get(k), str)), "")
+    subject = next((key for key in _SUBJECTS if isinstance(arguments.get(key), str)), "")
     parts = [revealed_line(str(arguments[subject]), MAX_ARGUMENT)] if subject else []
     for key, value in arguments.items():
         if key != subject and key not in _BODIES:
@@ -60,18 +60,18 @@ def result_pieces(call: ToolCall, content: str, glyphs: Glyphs, hint: str = "") 
         return [_hanging([revealed_line(content, MAX_LINE)], glyphs, "bad")]
     lines = sanitize(content).rstrip("\n").split("\n")
     unit = traits_of(call.name).unit
-    if unit and not content.startswith("("):
+    if unit and not content.startswith("("):  # `(no matches)` is the tool's remark, not a line
         return [_hanging([counted(len(lines), unit)], glyphs, "quiet")]
-    is_output = traits_of(call.name).shows_end
-    limit = MAX_OUTPUT_LINES if is_output else MAX_RESULT_LINES
-    others = len(lines) - limit
-    visible = lines[-limit:] if is_output else lines[:limit]
-    part = [one_line(line, MAX_LINE) for line in visible]
-    if others > 0:
-        what = counted(others, "earlier line" if is_output else "more line")
+    shows_end = traits_of(call.name).shows_end
+    limit = MAX_OUTPUT_LINES if shows_end else MAX_RESULT_LINES
+    visible = lines[-limit:] if shows_end else lines[:limit]
+    visible_texts = [one_line(line, MAX_LINE) for line in visible]
+    left_out = len(lines) - limit
+    if left_out > 0:
+        what = counted(left_out, "earlier line" if shows_end else "more line")
         note = f"({what}; {hint})" if hint else f"({what})"
-        part.insert(0 if is_output else len(part), note)
-    return [_hanging(part, glyphs, "quiet")]
+        visible_texts.insert(0 if shows_end else len(visible_texts), note)
+    return [_hanging(visible_texts, glyphs, "quiet")]
 
 
 def display_pieces(display: str) -> list[Piece]:
@@ -81,8 +81,9 @@ def display_pieces(display: str) -> list[Piece]:
     head = lines[:MAX_DIFF_LINES]
     text = Text().join(map(_display_line, head))
     if len(lines) > len(head):
-        more = display.count("\n") + 1 - sum(line.span for line in head)
-        what = counted(more, "more line") if more else "the line goes on"
+        # some are segments of one long line, some stand for several blank ones
+        left_out = display.count("\n") + 1 - sum(line.span for line in head)
+        what = counted(left_out, "more line") if left_out else "the line goes on"
         text.append(f"    ({what})\n", style="quiet")
     text.rstrip()
     return [Piece(text, soft_wrap=True)]
@@ -143,4 +144,5 @@ class ResultLog:
         self._results.append(FullResult(title, text))
         self._characters += len(text)
         while len(self._results) > MAX_RESULTS or self._characters > MAX_CHARACTERS:
-            self._characters -= len(self._results.popleft().text)
+            oldest = self._results.popleft()
+            self._characters -= len(oldest.text)

@@ -18,17 +18,22 @@ class _PlainLines:
 
     def __init__(self) -> None:
         self.held = ""
-        self._is_begun = False
+        """The last line, which has no newline yet."""
+        self._has_text = False
 
     def feed(self, text: str) -> list[paint.Ink]:
+        """Read text; returns the lines that it ends."""
         *lines, self.held = (self.held + text).split("\n")
-        self._is_begun = self._is_begun or any(lines)
-        return [paint.Piece(Text(line), soft_wrap=True) for line in lines if self._is_begun]
+        self._has_text = self._has_text or any(lines)
+        if not self._has_text:
+            return []
+        return [paint.Piece(Text(line), soft_wrap=True) for line in lines]
 
     def finish(self) -> list[paint.Ink]:
-        rest, self.held = self.held, ""
-        self._is_begun = False
-        return [paint.Piece(Text(rest), soft_wrap=True)] if rest.strip() else []
+        """Return the last line, and begin a new text."""
+        line, self.held = self.held, ""
+        self._has_text = False
+        return [paint.Piece(Text(line), soft_wrap=True)] if line.strip() else []
 
 
 class AnswerView:
@@ -83,7 +88,7 @@ class ThinkingView:
     def feed(self, text: str) -> Sequence[paint.Ink]:
         """Read text; returns its finished words, or lines without styles."""
         text = sanitize_chunk(text)
-        if not self.characters:
+        if not self.characters:  # blank lines at the beginning say nothing
             text = text.lstrip("\n")
         self.characters += len(text)
         if not self._styled:
@@ -93,10 +98,11 @@ class ThinkingView:
     def finish(self) -> Sequence[paint.Ink]:
         """Return the rest."""
         self.characters = 0
-        rest = [_padded(line) for line in self._lines.finish()]
-        return [*rest, *self._end_line()]
+        last_line = [_padded(line) for line in self._lines.finish()]
+        return [*last_line, *self._end_line()]
 
     def _flow(self, line: str) -> Sequence[paint.Ink]:
+        """The words of a line, or of a part of one, which has no newline."""
         ink = list[paint.Ink]()
         if self._words is None:  # a new line begins, with its indent
             self._words = InlineStream()
@@ -114,6 +120,7 @@ def _dimmed(piece: str) -> paint.Words:
 
 
 def _padded(item: paint.Ink) -> paint.Piece:
+    """A line, set in."""
     line = item.renderable if isinstance(item, paint.Piece) else ""
     return paint.Piece(Padding(line, (0, 0, 0, len(paint.INDENT))))
 
@@ -127,26 +134,27 @@ class LiveCalls:
 
     def __init__(self, glyphs: paint.Glyphs) -> None:
         self._glyphs = glyphs
-        self._lines: dict[str, str] = {}
-        self._tails: dict[str, list[str]] = {}
+        self._agent_lines: dict[str, str] = {}
+        self._command_tails: dict[str, list[str]] = {}
 
     def take(self, notice: Notice) -> None:
-        """Keep a notice of the topic TASK or OUTPUT."""
+        """Keep a notice of the topic TASK (a sub-agent's) or OUTPUT (a command's)."""
         if notice.topic == Topic.TASK:
-            self._lines[notice.id] = one_line(notice.text, MAX_LINE)
+            self._agent_lines[notice.id] = one_line(notice.text, MAX_LINE)
         else:
             lines = sanitize(notice.text).rstrip("\n").split("\n")
-            self._tails[notice.id] = [one_line(line, MAX_LINE) for line in lines[-MAX_TAIL_LINES:]]
+            tail = [one_line(line, MAX_LINE) for line in lines[-MAX_TAIL_LINES:]]
+            self._command_tails[notice.id] = tail
 
     def end(self, call_id: str) -> None:
         """Forget a call that has its result."""
-        self._lines.pop(call_id, None)
-        self._tails.pop(call_id, None)
+        self._agent_lines.pop(call_id, None)
+        self._command_tails.pop(call_id, None)
 
     def clear(self) -> None:
         """Forget all calls."""
-        self._lines.clear()
-        self._tails.clear()
+        self._agent_lines.clear()
+        self._command_tails.clear()
 
     def pieces(self) -> list[paint.Piece]:
         """The lines, each cut to the width of the screen."""
@@ -156,10 +164,11 @@ class LiveCalls:
         ]
 
     def _texts(self) -> Iterator[str]:
-        for tail in self._tails.values():
+        for tail in self._command_tails.values():
             for number, line in enumerate(tail):
-                yield f"  {self._glyphs.result if number == 0 else ' '} {line}"
-        for line in self._lines.values():
+                sign = self._glyphs.result if number == 0 else " "
+                yield f"  {sign} {line}"
+        for line in self._agent_lines.values():
             yield f"  {self._glyphs.dot} {line}"
 
 
@@ -179,7 +188,7 @@ class PlanView:
         self._steps: tuple[PlanStep, ...] = ()
 
     def take(self, plan: PlanUpdate) -> list[paint.Piece]:
-        """Take a plan; returns a proposal, which is shown at once."""
+        """Keep the steps of a plan; of a plan that is proposed as a text, return the text."""
         if plan.proposal:
             return [paint.BLANK_LINE, paint.Piece(Text(sanitize(plan.proposal)))]
         self._steps = plan.steps or self._steps

@@ -98,7 +98,7 @@ class Repl(Frontend):
         try:
             await self._turns.send(text)
         except turns.NotSentError as error:
-            self._renderer.turn_over()
+            self._renderer.end_turn()
             if str(error):
                 self._renderer.error(str(error))
             self._surface.restore(text)
@@ -113,7 +113,7 @@ class Repl(Frontend):
             self._renderer.error(str(error))
             self._renderer.notice("/model NAME loads another; /provider lists what there is")
         else:
-            await self._status.loaded(backend, self._conversation.session)
+            await self._status.note_loaded(backend, self._conversation.session)
             warning = backend.take_warning()
             if warning:
                 self._renderer.notice(warning, "warn")
@@ -147,7 +147,7 @@ class Repl(Frontend):
             self._surface.hint(f"approve: {mode.value}. {problem or MODE_TEXT[mode]}")
 
     def _moved(self, backend: Backend) -> None:
-        self._status.moved(backend)
+        self._status.note_model(backend)
         self._surface.refresh()
 
     async def _suggest(self) -> None:

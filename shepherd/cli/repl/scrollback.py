@@ -330,7 +330,7 @@ class InkWriter:
         elif time.monotonic() - self._written_at < DRAFT_SECONDS:
             self._wake(DRAFT_SECONDS)
         else:
-            self._scrollback.draft(self._rows.space + self._held())
+            self._scrollback.draft(self._rows.blanks + self._held())
             self._written_at = time.monotonic()
         if self._is_typing():
             self._go_home()

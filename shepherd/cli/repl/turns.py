@@ -73,7 +73,7 @@ class Turns:
         except errors.ShepherdError as error:
             raise NotSentError(str(error)) from error
         if self._status.state:  # it was not loaded when the program began
-            await self._status.loaded(backend, self._conversation.session)
+            await self._status.note_loaded(backend, self._conversation.session)
         attached = await self._attach(prompt.content, backend)
         attached.images += prompt.images
         self._renderer.activity.start("waiting for the model")
@@ -86,7 +86,7 @@ class Turns:
                 return
             raise NotSentError from error
         self._status.totals.turns += 1
-        self._renderer.turn_over()
+        self._renderer.end_turn()
 
     async def message(self, text: str) -> messages.Message:
         """The message for the running turn; raises NotSentError if a file can't be attached."""

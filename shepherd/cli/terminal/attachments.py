@@ -54,7 +54,7 @@ def mentioned_paths(text: str, cwd: Path) -> list[str]:
     """The existing paths after an @, each once; an @ before other text is ordinary text."""
     paths: dict[str, None] = {}
     for quoted, bare in _MENTION.findall(text):
-        # `see @notes.txt.` means the file without the last dot
+        # `see @notes.txt.` means the file without the last dot, unless a file has that name
         for candidate in (quoted or bare, bare.rstrip(_PUNCTUATION)):
             if candidate and _exists(cwd, candidate):
                 paths[candidate] = None
@@ -73,6 +73,7 @@ def missing_paths(text: str, cwd: Path) -> dict[str, str]:
         if not name or _exists(cwd, name) or _exists(cwd, bare):
             continue
         similar = _similar(cwd, name)
+        # an @ before a plain word, as in `@alice`, need not mean a file
         if similar or quoted or "/" in name:
             missing[name] = similar
     return missing
@@ -81,8 +82,9 @@ def missing_paths(text: str, cwd: Path) -> dict[str, str]:
 def _similar(cwd: Path, path: str) -> str:
     """The entry of the directory whose name is most like the one of `path`, or ""."""
     directory, slash, name = path.rpartition("/")
+    root_or_cwd = "/" if slash else "."
     try:
-        with os.scandir(_resolve(cwd, directory or ("/" if slash else "."))) as entries:
+        with os.scandir(_resolve(cwd, directory or root_or_cwd)) as entries:
             names = [entry.name for entry in islice(entries, MAX_COMPARED)]
     except (OSError, ValueError):
         return ""
@@ -96,22 +98,23 @@ async def attach_files(text: str, cwd: Path, tools: ToolExecutor, viewer: ToolEx
     `viewer` has a `read_file` that returns images.
     """
     attached = Attached(text)
-    parts = [text]
+    prompt_parts = [text]
     for number, path in enumerate(mentioned_paths(text, cwd), start=1):
         is_directory = _resolve(cwd, path).is_dir()
         is_image = not is_directory and _named_as_image(path)
-        name = "list_directory" if is_directory else "read_file"
+        tool_name = "list_directory" if is_directory else "read_file"
         reader = viewer if is_image else tools
-        result = await reader.run(messages.ToolCall(f"attach_{number}", name, {"path": path}))
+        call = messages.ToolCall(f"attach_{number}", tool_name, {"path": path})
+        result = await reader.run(call)
         if result.ok and result.images:
             attached.images += result.images
         elif result.ok:
             attached.paths.append(path)
             tag = "directory" if is_directory else "file"
-            parts.append(f'<{tag} path="{path}">\n{result.content}\n</{tag}>')
+            prompt_parts.append(f'<{tag} path="{path}">\n{result.content}\n</{tag}>')
         else:
             attached.problems.append(f"@{path}: {result.content.removeprefix('Error: ')}")
-    attached.prompt = "\n\n".join(parts)
+    attached.prompt = "\n\n".join(prompt_parts)
     try:
         check_count(attached.images)
     except errors.ImageError as error:
@@ -136,7 +139,8 @@ _NOTES = re.compile(r"(?:\n\n<note>\n(?:(?!\n</note>).)*\n</note>)+\Z", re.DOTAL
 
 def without_attachments(prompt: str) -> str:
     """The message as it was typed, without files and notes for the model."""
-    return _ATTACHMENT.sub("", _NOTES.sub("", prompt))
+    without_notes = _NOTES.sub("", prompt)
+    return _ATTACHMENT.sub("", without_notes)
 
 
 def _named_as_image(path: str) -> bool:
@@ -144,6 +148,7 @@ def _named_as_image(path: str) -> bool:
 
 
 def _resolve(cwd: Path, path: str) -> Path:
+    """A path as the user means it: in `cwd`, absolute, or below `~`."""
     try:
         return cwd / Path(path).expanduser()
     except RuntimeError:  # ~unknown-user
@@ -153,5 +158,5 @@ def _resolve(cwd: Path, path: str) -> Path:
 def _exists(cwd: Path, path: str) -> bool:
     try:
         return _resolve(cwd, path).exists()
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # such as a name that is too long, or one with a NUL
         return False

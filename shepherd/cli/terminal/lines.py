@@ -15,11 +15,12 @@ def take_streams() -> tuple[int, int]:
     Afterwards stdin is empty, and what anything prints goes to stderr. Programs that tools start
     do not inherit the copies.
     """
+    stdin, stdout, stderr = 0, 1, 2
     sys.stdout.flush()
-    source, target = os.dup(0), os.dup(1)
-    os.dup2(2, 1)
+    source, target = os.dup(stdin), os.dup(stdout)
+    os.dup2(stderr, stdout)
     empty = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(empty, 0)
+    os.dup2(empty, stdin)
     os.close(empty)
     return source, target
 
@@ -28,8 +29,8 @@ def read_lines(descriptor: int, limit: int = sys.maxsize) -> asyncio.Queue[bytes
     """A queue of the lines from `descriptor`, without their newlines; None at the end.
 
     A line of more than `limit` bytes is an end too. Works for terminals, pipes and files. The
-    reading thread ends with the process: nothing can wake
-    it from a silent pipe, so it holds no Python lock.
+    reading thread ends with the process: nothing can wake it from a silent pipe, so it holds no
+    Python lock.
     """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -39,6 +40,7 @@ def read_lines(descriptor: int, limit: int = sys.maxsize) -> asyncio.Queue[bytes
             loop.call_soon_threadsafe(queue.put_nowait, line)
 
     def read() -> None:
+        """Read to the end, in the thread; `parts` of `size` bytes are the open line."""
         parts: list[bytes] = []
         size = 0
         try:

@@ -129,7 +129,7 @@ class Painter:
 
     def paint(self, piece: Piece, width: int) -> str:
         """The piece as lines, each with its newline, without trailing spaces."""
-        self._console.width = max(10, width)
+        self._console.width = max(10, width)  # Rich needs some columns
         text = piece.renderable if isinstance(piece.renderable, Text) else Text()
         with self._console.capture() as capture:
             self._console.print(  # the console joins texts and forgets how they wrap
@@ -147,16 +147,16 @@ class Painter:
 
     def fragments(self, text: Text) -> list[tuple[str, Style]]:
         """The text in pieces of one style each."""
-        if not text.spans and not text.style:
+        if not text.spans and not text.style:  # most words; `render` is slow
             return [(text.plain, Style.null())]
         segments = text.render(self._console)
         return [(s.text, s.style or Style.null()) for s in segments if s.text]
 
     def with_style(self, text: str, style: Style) -> str:
         """The text between the sequences of its style."""
-        visible = style.without_color if self._console.no_color else style
+        visible_style = style.without_color if self._console.no_color else style
         system = COLOR_SYSTEMS.get(self._console.color_system or "")
-        return visible.render(text, color_system=system)
+        return visible_style.render(text, color_system=system)
 
 
 _VARIES = re.compile("[\u0300-\u036f\u200b-\u200d\u20d0-\u20ff\ufe00-\ufe0f\U0001f1e6-\U0001f1ff"
@@ -169,7 +169,7 @@ def character_cells(character: str) -> int:
     """The cells of one character: the larger number where libraries disagree."""
     from prompt_toolkit.utils import get_cwidth  # slow to import
 
-    if character == _EMOJI_VARIATION:  # many terminals widen the character before it
+    if character == _EMOJI_VARIATION:  # it has no width, but many terminals widen what it follows
         return 1
     return max(get_cwidth(character), get_character_cell_size(character))
 
@@ -188,4 +188,5 @@ def width_varies(text: str) -> bool:
 
 def is_wide(character: str) -> bool:
     """Whether a character takes two cells, as in Chinese, Japanese and Korean."""
-    return character >= "\u1100" and character_cells(character) > 1
+    first_wide = "\u1100"
+    return character >= first_wide and character_cells(character) > 1

@@ -39,6 +39,7 @@ def revealed_line(text: str, width: int) -> str:
 
 
 def _spelled(match: re.Match[str]) -> str:
+    r"""The escape of a character: `\r`, `\x1b` or `\u202e`."""
     code = ord(match.group())
     if code == ord("\r"):
         return "\\r"

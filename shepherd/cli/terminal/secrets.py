@@ -4,6 +4,7 @@ import re
 import shlex
 import sys
 from getpass import getpass
+from itertools import pairwise
 
 from shepherd.errors import UsageError
 
@@ -36,15 +37,13 @@ def redact(text: str) -> str:
     if not text.lstrip().startswith("/"):
         return text
     words = _words(text)
-    redacted = [
-        _redacted_word(word, before) for before, word in zip(["", *words], words, strict=False)
-    ]
+    redacted = [_redacted_word(word, before) for before, word in pairwise(["", *words])]
     return text if redacted == words else shlex.join(redacted)
 
 
 def _words(text: str) -> list[str]:
     """The words as a shell splits them, or split at whitespace if that would hide some."""
-    if "\\" in text:
+    if "\\" in text:  # before a blank, it joins two words
         return text.split()
     try:
         return shlex.split(text)
@@ -53,17 +52,22 @@ def _words(text: str) -> list[str]:
 
 
 def _redacted_word(word: str, before: str) -> str:
-    for part in (word, _end(word)):
-        name, equals, value = part.partition("=")
+    """A word without its secret: `--api-key=sk-1` is `--api-key=-`, and `sk-1` after it `-`.
+
+    `before` is the word before it. The name of a place, such as `env:KEY`, is no secret.
+    """
+    # a quoted word may have blanks, and the option after the last of them
+    for assignment in (word, _after_last_blank(word)):
+        name, equals, value = assignment.partition("=")
         if equals and _KEY.fullmatch(name):
             return word if _PLACE.fullmatch(value) else f"{name}={STDIN}"
         if equals and _HEADER.fullmatch(name):
             return f"{name}={HIDDEN}"
-    if _KEY.fullmatch(_end(before)):
+    option = _after_last_blank(before)
+    if _KEY.fullmatch(option):
         return word if _PLACE.fullmatch(word) else STDIN
-    return HIDDEN if _HEADER.fullmatch(_end(before)) else word
+    return HIDDEN if _HEADER.fullmatch(option) else word
 
 
-def _end(word: str) -> str:
-    """The text after the last whitespace of a word."""
+def _after_last_blank(word: str) -> str:
     return (word.split() or [""])[-1]

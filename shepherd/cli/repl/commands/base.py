@@ -48,7 +48,7 @@ class CommandContext(Struct, frozen=True):
         backend = self.conversation.slot.loaded_backend
         self.status.context_used = 0
         if backend is not None:
-            await self.status.loaded(backend, self.conversation.session)
+            await self.status.note_loaded(backend, self.conversation.session)
 
 
 def show_lines(lines: Lines, renderer: Renderer, surface: Surface) -> None:

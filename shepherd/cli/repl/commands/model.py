@@ -44,7 +44,7 @@ async def switch(
         renderer.notice(f"going on with {conversation.slot.label}")
         return False
     else:
-        await status.loaded(backend, conversation.session)
+        await status.note_loaded(backend, conversation.session)
         warning = backend.take_warning()
         if warning:
             renderer.notice(warning, "warn")
