@@ -44,7 +44,7 @@ class User:
         if self.dialog.is_waiting and self.dialog.missing_seconds() <= 0:
             self.dialog.carry_out()
         frame = lay_out(self.dialog, "›", focused=not self.prompt, width=size[0], height=size[1])
-        self.dialog.drawn(end=frame.end, legible=frame.legible)
+        self.dialog.note_drawn(end=frame.end, legible=frame.legible)
         self.saw_end |= frame.end
 
     def press(self, key: str) -> None:

@@ -54,7 +54,7 @@ class Desk:
         return running
 
     def shown(self, *, typing: bool = False) -> str:
-        return Painter(styled=False).paint_all(self.waiting.pieces(typing=typing), 80)
+        return Painter(styled=False).paint_all(self.waiting.pieces(has_typed=typing), 80)
 
 
 async def settle() -> None:

@@ -39,18 +39,18 @@ class Dialog:
         self._gutter = gutter
         self.measure = measure
         self._clock = clock
-        self._marked = 0
-        self._marked_before = 0
+        self._marked_index = 0
+        self._index_before_letter = 0
         """The entry before a letter marked another one, which may be the beginning of a word."""
-        self._typed = ""
-        """The last letters in a row."""
-        self._drawn: Entry | None = None
+        self._last_letters = ""
+        """The letters since the last other key."""
+        self._drawn_entry: Entry | None = None
         """The marked entry when the screen was drawn; None if nothing legible was."""
         self._calm_since: float | None = None
         """The time of the last key, or since when the end is visible; None before it is drawn."""
-        self._chosen_at: float | None = None
-        """The time of the Enter that takes effect soon."""
-        self._seen: set[Answer | None] = set()
+        self._entered_at: float | None = None
+        """The time of the Enter that takes effect soon; None without one."""
+        self._read_to_end: set[Answer | None] = set()
         """The entries for which the end of the text was visible; None stands for no rules in it."""
         self._rules_paged = False
         """Whether the rules of the marked entry are at the end of the text."""
@@ -59,7 +59,7 @@ class Dialog:
     @property
     def marked(self) -> Entry:
         """The entry that Enter would choose."""
-        return self.question.entries[self._marked]
+        return self.question.entries[self._marked_index]
 
     @property
     def is_visible(self) -> bool:
@@ -69,35 +69,36 @@ class Dialog:
     @property
     def is_waiting(self) -> bool:
         """Whether a yes is about to take effect."""
-        return self._chosen_at is not None
+        return self._entered_at is not None
 
     def page_rules(self, *, paged: bool) -> None:
         """Put the marked entry's rules at the end of the text if they need too many rows."""
-        if paged != self._rules_paged:
-            self._rules_paged = paged
-            place = self.pager.place
-            self.pager = self._new_pager(self.marked.rules if paged else ())
-            self.pager.place = place
-            if paged and None in self._seen:  # only the rules are new
-                self.pager.end()
+        if paged == self._rules_paged:
+            return
+        self._rules_paged = paged
+        place = self.pager.place
+        self.pager = self._new_pager(self.marked.rules if paged else ())
+        self.pager.place = place
+        if paged and None in self._read_to_end:  # only the rules are new
+            self.pager.end()
 
-    def drawn(self, *, end: bool, legible: bool = True) -> None:
+    def note_drawn(self, *, end: bool, legible: bool = True) -> None:
         """Note that the screen was drawn; `end` tells whether it contains the end of the text.
 
         A screen that is not `legible` shows no question, so nothing can be allowed on it.
         """
-        self._drawn = self.marked if legible else None
+        self._drawn_entry = self.marked if legible else None
         if not self.is_visible:
             self._calm_since = self._clock()
-        if end and self._seen_key not in self._seen:
-            self._seen.add(self._seen_key)
-            self._calm_since = self._clock()
+        if end and self._text_key not in self._read_to_end:
+            self._read_to_end.add(self._text_key)
+            self._calm_since = self._clock()  # an Enter for the page before is not a yes
 
     def move(self, step: int) -> None:
         """Mark the next or the previous entry."""
         self._navigate()
         count = len(self.question.entries)
-        self._mark((self._marked + step) % count)
+        self._mark((self._marked_index + step) % count)
 
     def page(self, turn: Callable[[Pager], None]) -> None:
         """Show another part of the text."""
@@ -106,67 +107,72 @@ class Dialog:
 
     def enter(self) -> None:
         """Choose the marked entry, if a choice counts now."""
-        self._typed = ""
-        if self._withdraw() or not self.is_visible:
+        self._last_letters = ""
+        if self._withdraw() or not self.is_visible:  # a second Enter takes the first one back
             return
-        if not self.marked.answer.allows:
+        if not self.marked.answer.allows:  # a no needs no care
             self.answer = self.marked.answer
-        elif self._drawn is not self.marked:
+        elif self._drawn_entry is not self.marked:  # the user has not seen what is marked
             self.disturb(TOO_SOON)
-        elif self._seen_key not in self._seen:
+        elif self._text_key not in self._read_to_end:
             self.pager.forward()
             self.disturb(PAGED)
         elif not self._is_calm:
             self.disturb(TOO_SOON)
         else:
-            self._chosen_at = self._clock()
+            self._entered_at = self._clock()
             self.note = WAITING
 
     def disturb(self, note: str = "") -> None:
         """Note a key that is not an answer; keys directly after it are not answers either."""
         self._withdraw()
         self.note = note or self.note
-        if self._calm_since is not None:
+        if self.is_visible:
             self._calm_since = self._clock()
 
     def type(self, character: str, *, burst: bool = False) -> str:
-        """Handle a printable character; returns the text that belongs to the prompt."""
+        """Handle a printable character; returns the text that belongs to the prompt.
+
+        With `burst`, more characters have arrived already, so it is not a single key.
+        """
         was_waiting = self._withdraw()
-        if was_waiting and not character.isalnum():
+        if was_waiting and not character.isalnum():  # it only takes the choice back
             return ""
         if burst or was_waiting or not self.is_visible:
-            return self._as_typing(self._typed + character)
-        before, self._typed = self._typed, self._typed + character
+            return self._as_typing(self._last_letters + character)
+        before = self._last_letters
+        self._last_letters += character
         if character == " ":
             self.pager.forward()
             return ""
-        entry = self._entry_of(character.lower())
-        if before.strip(" gG"):
-            return self._as_typing(self._typed)
+        index = self._index_of(character.lower())
+        if before.strip(" gG"):  # the second letter in a row; those that page are no typing
+            return self._as_typing(self._last_letters)
         if character == "g":
             self.pager.begin()
         elif character == "G":
             self.pager.end()
-        elif entry is not None:
-            self._marked_before = self._marked
-            self._mark(entry)
+        elif index is not None:
+            self._index_before_letter = self._marked_index
+            self._mark(index)
             self.disturb(MARKED)
         else:
-            return self._as_typing(self._typed)
+            return self._as_typing(self._last_letters)
         return ""
 
     def missing_seconds(self) -> float:
         """The remaining seconds without a key until the choice takes effect."""
-        if self._chosen_at is None:
+        if self._entered_at is None:
             return QUIET_SECONDS
-        return self._chosen_at + QUIET_SECONDS - self._clock()
+        return self._entered_at + QUIET_SECONDS - self._clock()
 
     def carry_out(self) -> None:
         """Make the choice the answer."""
         self.answer = self.marked.answer
 
     @property
-    def _seen_key(self) -> Answer | None:
+    def _text_key(self) -> Answer | None:
+        """The text that is paged now, as in `_read_to_end`."""
         return self.marked.answer if self._rules_paged else None
 
     @property
@@ -178,11 +184,11 @@ class Dialog:
         return Pager([*self.question.lines, *added], self._gutter, self.measure)
 
     def _mark(self, index: int) -> None:
-        if index != self._marked:
-            self._marked = index
-            self.page_rules(paged=False)
+        if index != self._marked_index:
+            self._marked_index = index
+            self.page_rules(paged=False)  # the next drawing measures the rules of this entry
 
-    def _entry_of(self, character: str) -> int | None:
+    def _index_of(self, character: str) -> int | None:
         """The index of the entry with this letter or number."""
         keys = [entry.letter for entry in self.question.entries]
         if character in keys:
@@ -192,23 +198,23 @@ class Dialog:
 
     def _navigate(self) -> None:
         """Note a key that moves, which is no answer and no typing."""
-        self._typed = ""
+        self._last_letters = ""
         self.note = ""
         self._withdraw()
 
     def _as_typing(self, text: str) -> str:
         """The letters for the prompt: they were no answer, so what they marked is undone."""
-        if self._typed:
-            self._mark(self._marked_before)
-        self._typed = ""
+        if self._last_letters:
+            self._mark(self._index_before_letter)
+        self._last_letters = ""
         self.disturb(TYPED if self.is_visible else "")
-        return text.lstrip() if len(text) > 1 else text
+        return text.lstrip() if len(text) > 1 else text  # spaces before the letters have paged
 
     def _withdraw(self) -> bool:
         """Take back a choice that has not taken effect; returns whether there was one."""
-        if self._chosen_at is None:
+        if self._entered_at is None:
             return False
-        self._chosen_at = None
+        self._entered_at = None
         self.note = WITHDRAWN
         self._calm_since = self._clock()
         return True
@@ -246,6 +252,7 @@ def preferred_rows(dialog: Dialog, width: int, available: int) -> int:
 def lay_out(dialog: Dialog, sign: str, *, focused: bool, width: int, height: int) -> Frame:
     """The question in at most `height` rows of `width` cells; `sign` is before the marked line."""
     around = _Around(dialog, sign, width, height, focused=focused)
+    # a page has a row for its position, too; a shorter text needs only its own rows
     min_rows = min(MIN_TEXT_ROWS + 1, dialog.pager.height(width, height))
     if height - around.height < min_rows:
         around = _Around(dialog, sign, width, height, focused=focused, short=True)
@@ -289,6 +296,7 @@ class _Around:
 
 
 def _menu(dialog: Dialog, sign: str, width: int, *, focused: bool) -> list[Row]:
+    """A row for each entry: `› 1 once     yes, this call`; the sign is at the marked one."""
     rows: list[Row] = []
     for number, entry in enumerate(dialog.question.entries, start=1):
         is_marked = entry is dialog.marked
@@ -299,8 +307,9 @@ def _menu(dialog: Dialog, sign: str, width: int, *, focused: bool) -> list[Row]:
 
 
 def _short_menu(dialog: Dialog) -> list[Row]:
+    """All entries in one row: `[once] session no`."""
     words = [
-        f"[{entry.answer.value}]" if entry is dialog.marked else f"{entry.answer.value}"
+        f"[{entry.answer.value}]" if entry is dialog.marked else entry.answer.value
         for entry in dialog.question.entries
     ]
     return [_row(" ".join(words), "bold")]
@@ -322,8 +331,9 @@ def _folded(dialog: Dialog, text: str, width: int, max_rows: int, style: str) ->
     rows = fold([(text, style)], width, dialog.measure)
     if len(rows) <= max_rows:
         return rows
-    [*first, last] = fold([(text, style)], width - 1, dialog.measure)[:max_rows]
-    return [*first, [*last, ("…", style)]]
+    # a cell less, which the sign of more text needs
+    [*full_rows, last] = fold([(text, style)], width - 1, dialog.measure)[:max_rows]
+    return [*full_rows, [*last, ("…", style)]]
 
 
 def _row(text: str, style: str) -> Row:

@@ -40,14 +40,16 @@ def fold(
     rows: list[Row] = [[(begin(0), "quiet")]]
     used = indent = len(begin(0))
     for text, style in fragments:
-        start = 0
+        start = 0  # of what is not in a row yet
         for at, character in enumerate(text):
             cells = measure(character)
+            # each row gets a character at least, however narrow the window is
             if used + cells > width and used > indent:
                 rows[-1].append((text[start:at], style))
-                rows.append([(begin(len(rows)), "quiet")])
-                start, used = at, len(begin(len(rows) - 1))
-                indent = used
+                next_begin = begin(len(rows))
+                rows.append([(next_begin, "quiet")])
+                start = at
+                used = indent = len(next_begin)
             used += cells
         rows[-1].append((text[start:], style))
     return rows
@@ -65,21 +67,24 @@ class Pager:
         self, lines: Sequence[Line], gutter: Gutter, measure: Callable[[str], int]
     ) -> None:
         self._lines = lines
-        # the numbers of lines, and of characters, before each line and at the end
-        self._numbers = list(accumulate((line.span for line in lines), initial=0))
-        self._characters = list(accumulate((len(line.text) + 1 for line in lines), initial=0))
+        # for each line, and for the end: how many lines and characters are before it
+        self._lines_before = list(accumulate((line.span for line in lines), initial=0))
+        self._characters_before = list(
+            accumulate((len(line.text) + 1 for line in lines), initial=0)
+        )
         self._gutter = gutter
         self._measure = measure
         self.place: Place = (0, 0)
         self._bottom: Place = (0, 0)
         """The place after the last returned rows."""
-        self._size = (0, 0)
+        self._width, self._height = 0, 0
         self._wrapped: dict[int, list[Row]] = {}
+        """The rows of lines by their indexes, at this width."""
 
     @property
     def total(self) -> int:
         """The number of lines."""
-        return self._numbers[-1]
+        return self._lines_before[-1]
 
     @property
     def at_end(self) -> bool:
@@ -92,7 +97,7 @@ class Pager:
 
     def height(self, width: int, limit: int) -> int:
         """The number of rows of the whole text; the count stops above `limit`."""
-        self._resize(width, self._size[1])
+        self._resize(width, self._height)
         rows = 0
         for index in range(len(self._lines)):
             rows += len(self._rows(index))
@@ -105,36 +110,42 @@ class Pager:
         self._resize(width, height)
         self.place = min(self.place, self._last_top())
         result: list[Row] = []
-        place = self.place
-        while len(result) < height and place[0] < len(self._lines):
-            result.append(self._rows(place[0])[place[1]])
-            place = self._next(place)
-        self._bottom = place
+        self._bottom = self.place
+        while len(result) < height and not self.at_end:
+            result.append(self._take_row())
         return result
 
     def next_page(self, width: int, height: int) -> list[Row]:
         """The rows after the last returned ones, without overlap; height 0 means all rows."""
         self._resize(width, height)
         result: list[Row] = []
-        while self._bottom[0] < len(self._lines) and (not height or len(result) < height):
-            result.append(self._rows(self._bottom[0])[self._bottom[1]])
-            self._bottom = self._next(self._bottom)
+        while not self.at_end and (not height or len(result) < height):
+            result.append(self._take_row())
         return result
+
+    def _take_row(self) -> Row:
+        """The row at `_bottom`, which goes on to the next one."""
+        line, row = self._bottom
+        self._bottom = self._next(self._bottom)
+        return self._rows(line)[row]
 
     def position(self) -> str:
         """`lines 1-24 of 812, 3 %`, for the last returned rows."""
-        first = self._numbers[self.place[0]] + 1
+        top_line, _ = self.place
+        first = self._lines_before[top_line] + 1
         line, row = self._bottom
-        last = self._numbers[line + 1 if row else line]
-        more = "…" if row else ""
+        last = self._lines_before[line + 1 if row else line]
+        more = "…" if row else ""  # a part of the last line is below
+        # the later segments of a long line have no number of their own, so `first` may be too high
         return f"lines {min(first, last)}-{last}{more} of {self.total}, {self._percent()} %"
 
     def _percent(self) -> int:
+        """How much of the text is above the bottom, in characters."""
         line, row = self._bottom
-        done = self._characters[line]
+        done = self._characters_before[line]
         if row:
             done += len(self._lines[line].text) * row // len(self._rows(line))
-        return 100 * done // max(1, self._characters[-1])
+        return 100 * done // max(1, self._characters_before[-1])
 
     def forward(self) -> None:
         """Show the next page."""
@@ -142,7 +153,7 @@ class Pager:
 
     def back(self) -> None:
         """Show the previous page."""
-        for _ in range(self._size[1]):
+        for _ in range(self._height):
             self.place = self._previous(self.place)
 
     def down(self) -> None:
@@ -163,32 +174,35 @@ class Pager:
         self.place = self._last_top()
 
     def _resize(self, width: int, height: int) -> None:
-        if width != self._size[0]:
+        """Note the size of the window; at another width the line at the top stays there."""
+        if width != self._width:
             self._wrapped.clear()
-            self.place = (self.place[0], 0)
-        self._size = (width, height)
+            line, _ = self.place
+            self.place = (line, 0)
+        self._width, self._height = width, height
 
     def _rows(self, index: int) -> list[Row]:
         if index not in self._wrapped:
             if len(self._wrapped) > 1000:  # a long text must not be kept twice
                 self._wrapped.clear()
             line = self._lines[index]
-            self._wrapped[index] = wrap(line, self._size[0], self._gutter, self._measure)
+            self._wrapped[index] = wrap(line, self._width, self._gutter, self._measure)
         return self._wrapped[index]
 
     def _next(self, place: Place) -> Place:
-        index, row = place
-        return (index, row + 1) if row + 1 < len(self._rows(index)) else (index + 1, 0)
+        line, row = place
+        return (line, row + 1) if row + 1 < len(self._rows(line)) else (line + 1, 0)
 
     def _previous(self, place: Place) -> Place:
-        index, row = place
+        """The place before; the beginning has none, and stays."""
+        line, row = place
         if row:
-            return index, row - 1
-        return (index - 1, len(self._rows(index - 1)) - 1) if index else (0, 0)
+            return line, row - 1
+        return (line - 1, len(self._rows(line - 1)) - 1) if line else (0, 0)
 
     def _last_top(self) -> Place:
         """The place from which one full page shows the end."""
         place: Place = (len(self._lines), 0)
-        for _ in range(self._size[1]):
+        for _ in range(self._height):
             place = self._previous(place)
         return place

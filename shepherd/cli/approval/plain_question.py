@@ -61,6 +61,7 @@ async def ask_in_lines(question: Question, lines: Lines) -> Answer:
 
 
 async def _goes_on(position: str, lines: Lines) -> bool:
+    """Whether the user wants the next page; only Enter and `no` are answers."""
     while True:
         line = await lines.read(f"-- {position} [Enter/no] ")
         if line is None or line.strip().lower() == Answer.NO:
@@ -71,14 +72,15 @@ async def _goes_on(position: str, lines: Lines) -> bool:
 
 
 async def _answer(question: Question, lines: Lines) -> Answer:
+    """Ask until a line is one of the words; the end of the input means no."""
     words = [entry.answer.value for entry in question.entries]
-    known = {entry.answer.value: entry.answer for entry in question.entries}
-    known["yes"] = Answer.ONCE  # what many type, although it is not listed
+    answers = {entry.answer.value: entry.answer for entry in question.entries}
+    answers["yes"] = Answer.ONCE  # what many type, although it is not listed
     while True:
         line = await lines.read(f"[{'/'.join(words)}] ")
         if line is None:
             return Answer.NO
-        answer = known.get(line.strip().lower())
+        answer = answers.get(line.strip().lower())
         if answer is not None:
             return answer
         lines.show(f"Nothing was approved. The answers are the words {', '.join(words)}.\n")
@@ -113,14 +115,14 @@ def _size(target: TextIO) -> tuple[int, int]:
     if not target.isatty():
         return WIDTH, 0
     try:
-        columns, lines = os.get_terminal_size(target.fileno())
+        columns, rows = os.get_terminal_size(target.fileno())
     except OSError:
-        columns = lines = 0
-    return max(20, columns or WIDTH), max(3, (lines or 24) - OTHER_ROWS)
+        columns = rows = 0
+    return max(20, columns or WIDTH), max(3, (rows or 24) - OTHER_ROWS)
 
 
 def _cells(character: str) -> int:
-    from rich.cells import get_character_cell_size
+    from rich.cells import get_character_cell_size  # slow to import
 
     return get_character_cell_size(character)
 
@@ -168,7 +170,7 @@ class _TerminalLines:
         return await _terminal_line()
 
     async def forget_typed(self) -> None:
-        await asyncio.sleep(QUIET_SECONDS)
+        await asyncio.sleep(QUIET_SECONDS)  # what is typed so soon is no answer
         descriptor = os.open(TERMINAL, os.O_RDONLY | os.O_NOCTTY)
         try:
             termios.tcflush(descriptor, termios.TCIFLUSH)

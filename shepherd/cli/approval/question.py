@@ -52,6 +52,7 @@ class Line(NamedTuple):
             yield "".join(text for text, _ in group), MARKER if is_notation else self.style
 
     def _pieces(self) -> Iterator[tuple[str, bool]]:
+        """The text in pieces, each with whether it is a notation such as `<40 whitespace …>`."""
         yield self.sign, False
         at = 0
         for whitespace in _HIDING_WHITESPACE.finditer(self.text):
@@ -62,6 +63,7 @@ class Line(NamedTuple):
 
 
 def _visible(text: str) -> Iterator[tuple[str, bool]]:
+    """The text in pieces, with spaces for tabs and notations for invisible characters."""
     first, *others = text.split("\t")
     yield from pieces(first)
     for other in others:
@@ -83,7 +85,8 @@ def text_lines(text: str) -> Iterator[Line]:
     """All lines of `text`; a diff is coloured."""
     signed = is_diff(text)
     lines = (_line(line, signed=signed) for line in text.split("\n"))
-    for (is_blank, sign), group in groupby(lines, _kind):
+    # a run has blank lines of one sign, or other lines
+    for (is_blank, sign), group in groupby(lines, _kind_of_run):
         if not is_blank:
             for line in group:
                 yield from _segments(line)
@@ -96,27 +99,27 @@ def text_lines(text: str) -> Iterator[Line]:
             yield from run
 
 
-def _kind(line: Line) -> tuple[bool, str]:
-    """Whether a line is blank, and the common sign of a run of such lines."""
+def _kind_of_run(line: Line) -> tuple[bool, str]:
+    """Whether a line is blank, and its sign in a diff if it is."""
     is_blank = not line.text.strip(" \t")
     return is_blank, line.sign if is_blank else ""
 
 
 def _line(line: str, *, signed: bool) -> Line:
+    """A line of the text; if `signed`, of a diff, whose first character is a sign."""
     if not signed:
         return Line(line)
     if line.startswith(("--- ", "+++ ")):
         return Line(line, "bold")
     style = _DIFF_STYLES.get(line[:1], "")
-    return Line(line[1:], style, line[:1]) if style != "hunk" else Line(line, style)
+    if style == "hunk":  # `@@ -1,3 +1,4 @@` has no sign
+        return Line(line, style)
+    return Line(line[1:], style, line[:1])
 
 
 def _segments(line: Line) -> Iterator[Line]:
-    yield (
-        line
-        if len(line.text) <= MAX_SEGMENT
-        else Line(line.text[:MAX_SEGMENT], line.style, line.sign)
-    )
+    """The line in segments of at most MAX_SEGMENT characters, of which only the first counts."""
+    yield Line(line.text[:MAX_SEGMENT], line.style, line.sign)
     for start in range(MAX_SEGMENT, len(line.text), MAX_SEGMENT):
         yield Line(line.text[start : start + MAX_SEGMENT], line.style, span=0)
 
@@ -206,14 +209,14 @@ def approval_question(request: ApprovalRequest) -> Question:
     caller = f" for {_short(request.caller)}" if request.caller else ""
     sandbox = f" {_short(request.sandbox)}" if request.sandbox else ""
     lasting = [(Answer.SESSION, request.session), (Answer.ALWAYS, request.always)]
-    added = [
+    with_rules = [
         Entry(answer, tuple(reveal(rule.describe()) for rule in rules))
         for answer, rules in lasting
         if rules
     ]
-    entries = (Entry(Answer.ONCE), *added, Entry(Answer.NO), Entry(Answer.TELL))
+    entries = (Entry(Answer.ONCE), *with_rules, Entry(Answer.NO), Entry(Answer.TELL))
     title, lines = f"Allow {_short(request.call.name)}", _lines(request)
-    if request.is_plan:
+    if request.is_plan:  # its answers choose the mode in which it is carried out
         title, lines = "Carry out this plan", text_lines(request.preview)
         entries = tuple(Entry(e.answer, text=_WORDS[e.answer].of_plan) for e in entries)
     return Question(
@@ -230,6 +233,7 @@ def choice_of(answer: Answer) -> Choice:
 
 
 def _lines(request: ApprovalRequest) -> Iterator[Line]:
+    """Warnings, the preview, and what the preview does not show."""
     rules = [rule.describe() for rule in (*request.session, *request.always)]
     url = str(request.call.arguments.get("url", ""))
     for warning in warnings([request.preview, url, *_facts(request), *rules]):
@@ -249,7 +253,7 @@ def _facts(request: ApprovalRequest) -> Iterator[str]:
         "sandbox": request.sandbox,
     }
     for name, text in named.items():
-        if len(reveal(text)) > MAX_IN_TITLE:
+        if len(reveal(text)) > MAX_IN_TITLE:  # the title has it cut
             yield f"{name}: {text}"
     for name, value in request.call.arguments.items():
         if not request.preview or name not in _IN_PREVIEW:
@@ -301,6 +305,7 @@ def _hosts(text: str) -> list[str]:
 
 
 def _punycode(host: str) -> str:
+    """The host as the network knows it: `bücher.de` is `xn--bcher-kva.de`."""
     labels = unicodedata.normalize("NFKC", host).lower().split(".")
     return ".".join(
         label if label.isascii() else "xn--" + label.encode("punycode").decode() for label in labels
@@ -308,10 +313,11 @@ def _punycode(host: str) -> str:
 
 
 def _mixed_words(text: str) -> list[str]:
+    """A sentence for each word with letters of several alphabets, which may imitate another."""
     words = dict.fromkeys(_WORD.findall(text))
     mixed: list[str] = []
     for word in words:
-        alphabets = sorted({a for c in word if (a := _alphabet(c))})
+        alphabets = sorted({*map(_alphabet, word)} - {""})
         if len(alphabets) > 1:
             mixed.append(f"{word[:40]} mixes alphabets: {', '.join(alphabets)}")
     return mixed
@@ -319,5 +325,6 @@ def _mixed_words(text: str) -> list[str]:
 
 @cache
 def _alphabet(character: str) -> str:
+    """`Latin`, `Cyrillic` or another alphabet of `_ALIKE`; "" for any other character."""
     name = unicodedata.name(character, "")
-    return next((a.capitalize() for a in _ALIKE if name.startswith(a)), "")
+    return next((alphabet.capitalize() for alphabet in _ALIKE if name.startswith(alphabet)), "")

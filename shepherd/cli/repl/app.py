@@ -53,7 +53,7 @@ class Repl(Frontend):
             conversation, loop.surface, loop.renderer, self._status, loop.leave
         )
         fill_table(loop.table, context)
-        conversation.when_moved(self._moved)
+        conversation.when_moved(self._note_model)
 
     async def run(self) -> int:
         """Greet, talk until the user leaves, say goodbye; returns the exit code."""
@@ -82,7 +82,7 @@ class Repl(Frontend):
         """The prompts that the MCP servers offer now, and their resources."""
         hub = self._conversation.servers
         if hub is None or not any(entry.connection for entry in hub.entries):
-            return no_offers()
+            return no_offers()  # before a connection, the SDK must not delay a key
         from shepherd.mcp.prompts import completions  # the SDK is imported already
 
         return completions(hub)
@@ -99,11 +99,12 @@ class Repl(Frontend):
             await self._turns.send(text)
         except turns.NotSentError as error:
             self._renderer.end_turn()
-            if str(error):
+            if str(error):  # otherwise it is reported already
                 self._renderer.error(str(error))
             self._surface.restore(text)
 
     async def _load(self) -> None:
+        """Load the model beside the prompt, and test what the first turn needs."""
         self._status.state = "loading"
         await self._surface.drawn()  # the imports of the model would delay the prompt
         try:
@@ -140,13 +141,14 @@ class Repl(Frontend):
     async def _change_mode(self) -> None:
         policy = self._conversation.policy
         mode = turns.next_mode(policy.mode)
-        self._status.approve = mode.value
+        self._status.approve = mode.value  # at once; trying the sandbox takes a moment
         problem = await set_mode(self._conversation, mode)
         if policy.mode is mode:  # it was not pressed again while the sandbox was tried
             turns.note_mode(policy, self._status)
             self._surface.hint(f"approve: {mode.value}. {problem or MODE_TEXT[mode]}")
 
-    def _moved(self, backend: Backend) -> None:
+    def _note_model(self, backend: Backend) -> None:
+        """Show that the conversation goes on with another model."""
         self._status.note_model(backend)
         self._surface.refresh()
 
@@ -168,6 +170,7 @@ class Repl(Frontend):
             self._renderer.notice(line)
 
     def _greet(self) -> None:
+        """Show the model, how to begin to a newcomer, and the end of a resumed conversation."""
         model = short_name(self._conversation.slot.model_name)
         self._loop.greet(model)
         is_newcomer = next(self._conversation.paths.sessions.glob("*.jsonl"), None) is None
@@ -179,13 +182,10 @@ class Repl(Frontend):
             show_last_exchanges(self._conversation.session.messages, self._renderer)
 
     def _say_goodbye(self) -> None:
+        """Show how to resume the conversation, if it is saved."""
         if self._conversation.transcript is not None and self._conversation.session.messages:
             text = f"Go on with: shepherd --resume {self._conversation.session.id}"
             self._surface.show(BLANK_LINE, Piece(Text(text, style="quiet"), soft_wrap=True))
-
-
-MAX_FILE_BYTES = 65_536
-"""What is read of the file of earlier suggestions."""
 
 
 def welcome(model: str, mode: ApproveMode) -> tuple[str, str]:
@@ -231,8 +231,8 @@ def _new_suggestions(available: list[Discovery], suggestions_file: Path) -> list
         descriptor = os.open(suggestions_file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "a+", encoding="utf-8") as file:
             file.seek(0)
-            known = file.read(MAX_FILE_BYTES).splitlines()
-            new = [item for item in available if item.command not in known]
+            earlier = file.read().splitlines()
+            new = [item for item in available if item.command not in earlier]
             file.writelines(f"{item.command}\n" for item in new)
     except (OSError, UnicodeError):
         return []

@@ -14,7 +14,7 @@ from shepherd.cli.render.renderer import Renderer
 from shepherd.cli.render.status import Status, status_text
 from shepherd.cli.render.surface import Actions
 from shepherd.cli.render.tool_view import FullResult
-from shepherd.cli.repl.commands.base import CommandTable, parse_command, show_lines
+from shepherd.cli.repl.commands.base import CommandLine, CommandTable, parse_command, show_lines
 from shepherd.cli.repl.completion import Offers, PromptCompleter, no_offers
 from shepherd.cli.repl.keys import marks_pastes
 from shepherd.cli.repl.plain import PlainSurface
@@ -88,24 +88,25 @@ class TerminalLoop(Actions):
             show_thinking=settings.show_thinking,
             reword=self.table.with_slash_commands,
         )
-        self._queue = WorkQueue(self._handle, self.renderer.interrupted, self._idle)
+        self._queue = WorkQueue(self._handle, self.renderer.interrupted, self._note_idle)
         self.waiting = WaitingMessages(
             self._queue, frontend.steering, self.surface.restore, self.renderer.error
         )
 
     async def run(self, *beside: Coroutine[Any, Any, None]) -> None:
         """Handle inputs until the user leaves, and run `beside` meanwhile; raises their errors."""
-        work = [asyncio.ensure_future(c) for c in (self._queue.run(), *beside, self._tick())]
-        for task in work:
+        coroutines = (self._queue.run(), *beside, self._animate())
+        tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+        for task in tasks:
             task.add_done_callback(self._leave_on_failure)
         try:
             await self.surface.run()
         finally:
-            for task in work:
+            for task in tasks:
                 task.cancel()
-            outcomes = await asyncio.gather(*work, return_exceptions=True)
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         for outcome in outcomes:
-            if isinstance(outcome, Exception):
+            if isinstance(outcome, Exception):  # a cancelled task is not one
                 raise outcome
 
     def greet(self, *parts: str) -> None:
@@ -134,7 +135,7 @@ class TerminalLoop(Actions):
             self.surface.hint("Ctrl+D leaves, /help helps")
             return
         waiting = [*self.waiting.take_steering(), *self._queue.stop()]
-        if isinstance(self.surface, PlainSurface):
+        if isinstance(self.surface, PlainSurface):  # it has no prompt: it prints what was not sent
             for text in waiting:
                 self.surface.restore(text)
         elif waiting:
@@ -162,8 +163,8 @@ class TerminalLoop(Actions):
             self.submit("/rewind")
 
     def live(self) -> Sequence[Piece]:
-        typing = isinstance(self.surface, Screen) and bool(self.surface.prompt.text)
-        return [*self.renderer.live(), *self.waiting.pieces(typing=typing)]
+        has_typed = isinstance(self.surface, Screen) and bool(self.surface.prompt.text)
+        return [*self.renderer.live(), *self.waiting.pieces(has_typed=has_typed)]
 
     def status_line(self, width: int) -> str:
         return status_text(self.status, width, self.surface.painter.glyphs.dot)
@@ -182,11 +183,11 @@ class TerminalLoop(Actions):
             # a line of the shell in a file or a pipe must not run
             if is_own_command(text) and sys.stdin.isatty():
                 await self._frontend.run_own(text)
-            elif command is None or self.table.is_message(command[0]):
+            elif command is None or self.table.is_message(command.name):
                 await self._frontend.answer(text)
             else:
                 self.renderer.user(redact(text))
-                if not await self._run_command(*command):
+                if not await self._run_command(command):
                     self.surface.restore(text)
         except ShepherdError as error:
             self.renderer.error(str(error))
@@ -197,27 +198,28 @@ class TerminalLoop(Actions):
             if time.monotonic() - began >= LONG_SECONDS:
                 self.surface.alert("The answer is there.")
 
-    async def _run_command(self, name: str, argument: str) -> bool:
+    async def _run_command(self, line: CommandLine) -> bool:
         """Run a command; returns whether it exists."""
-        command = self.table.find(name)
+        command = self.table.find(line.name)
         if command is None:
-            nearest = self.table.nearest(name)
+            nearest = self.table.nearest(line.name)
             suggestion = f"; did you mean /{nearest}?" if nearest else "; /help lists all."
-            self.renderer.error(
-                f"There is no command /{one_line(name, 40)}{self._frontend.place}{suggestion}"
-            )
+            name = one_line(line.name, 40)
+            self.renderer.error(f"There is no command /{name}{self._frontend.place}{suggestion}")
             return False
-        if argument and not command.usage:
-            self.renderer.error(f"/{name} takes nothing behind it; it was not done.")
+        if line.argument and not command.usage:
+            self.renderer.error(f"/{line.name} takes nothing behind it; it was not done.")
         else:
-            show_lines(await command.run(argument) or (), self.renderer, self.surface)
+            lines = await command.run(line.argument)
+            show_lines(lines or (), self.renderer, self.surface)
         return True
 
-    def _idle(self) -> None:
+    def _note_idle(self) -> None:
+        """All inputs are done: the messages that a turn did not take come next."""
         self.waiting.collect()
         self.surface.idle()
 
-    async def _tick(self) -> None:
+    async def _animate(self) -> None:
         """Move the sign of the activity, until the user leaves."""
         while True:
             await asyncio.sleep(FRAME_SECONDS)
@@ -225,6 +227,7 @@ class TerminalLoop(Actions):
                 self.surface.animate()
 
     def _leave_on_failure(self, task: asyncio.Future[None]) -> None:
+        """End the terminal if work beside it fails; `run` then raises the error."""
         if not task.cancelled() and task.exception() is not None:
             self.leave()
 

@@ -14,7 +14,7 @@ from prompt_toolkit.layout.controls import GetLinePrefixCallable
 from rich.text import Text
 
 from shepherd.cli.approval.dialog import SENT, Dialog, Frame, lay_out, preferred_rows
-from shepherd.cli.approval.pager import Gutter, Pager, Row, fold, row_text
+from shepherd.cli.approval.pager import Gutter, Pager, Row, fold
 from shepherd.cli.approval.question import Answer, Question, fact, text_lines
 from shepherd.cli.render.tool_view import FullResult
 from shepherd.cli.repl.keys import bind, input_waiting, more_follows
@@ -69,6 +69,7 @@ class _Panel(UIControl):
         return self.needed_rows(width, min(max_available_height, rows))
 
     def create_content(self, width: int, height: int) -> UIContent:
+        """The rows as prompt-toolkit takes them, which reads the sequences that Rich writes."""
         text = Text("\n").join(Text.assemble(*row) for row in self.draw(width, height))
         painted = self._painter.paint(Piece(text, soft_wrap=True), width).rstrip("\n")
         lines = list(split_lines(to_formatted_text(ANSI(painted))))
@@ -94,7 +95,9 @@ class QuestionPanel(_Panel):
         self._prompt = prompt
         self._dialog: Dialog | None = None
         self._frame = Frame([])
+        """What was drawn last."""
         self._answer: asyncio.Future[Answer] | None = None
+        """What `ask` waits for."""
 
     @property
     def is_open(self) -> bool:
@@ -135,9 +138,9 @@ class QuestionPanel(_Panel):
         dialog = self._dialog
         if dialog is None:
             return
-        if not dialog.is_visible:
+        if not dialog.is_visible:  # it is now drawn for the first time
             _take_waiting_keys(self._app())
-        dialog.drawn(end=self._frame.end, legible=self._frame.legible)
+        dialog.note_drawn(end=self._frame.end, legible=self._frame.legible)
 
     def page(self, turn: Callable[[Pager], None]) -> None:
         """Show another part of the text."""
@@ -178,19 +181,22 @@ class QuestionPanel(_Panel):
         @keys.add(Keys.BracketedPaste)
         def _(event: KeyPressEvent) -> None:
             self._act(Dialog.disturb)
-            self._put(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+            self._put_into_prompt(event.data.replace("\r\n", "\n").replace("\r", "\n"))
 
         @keys.add(Keys.Any)
         def _(event: KeyPressEvent) -> None:
             if event.data.isprintable():
                 burst = more_follows(event)
-                self._act(lambda dialog: self._put(dialog.type(event.data, burst=burst)))
+                self._act(
+                    lambda dialog: self._put_into_prompt(dialog.type(event.data, burst=burst))
+                )
             else:
                 self._act(Dialog.disturb)
 
         return keys
 
     def _act(self, action: Callable[[Dialog], None]) -> None:
+        """Do what a key means, and return the answer if that was one."""
         if self._dialog is None:
             return
         action(self._dialog)
@@ -204,6 +210,7 @@ class QuestionPanel(_Panel):
         if dialog.answer is not None:
             answer.set_result(dialog.answer)
         elif dialog.is_waiting:
+            # a key that begins a sequence arrives later by the time to wait for its rest
             delay = dialog.missing_seconds() + ESCAPE_SECONDS
             asyncio.get_running_loop().call_later(delay, self._carry_out, dialog)
 
@@ -213,11 +220,12 @@ class QuestionPanel(_Panel):
             return
         if input_waiting(self._app().input):  # a key that withdraws it, not read yet
             asyncio.get_running_loop().call_later(ESCAPE_SECONDS, self._carry_out, dialog)
+        # a choice that was made anew has a call of its own, when its time is over
         elif dialog.is_waiting and dialog.missing_seconds() <= 0:
             dialog.carry_out()
             self._settle()
 
-    def _put(self, text: str) -> None:
+    def _put_into_prompt(self, text: str) -> None:
         """Add text to the prompt, which has the keys then."""
         if text:
             self._prompt.buffer.insert_text(text)
@@ -228,7 +236,7 @@ def _take_waiting_keys(app: Application[None]) -> None:
     """Handle the keys that the terminal already has."""
     while not app.input.closed and input_waiting(app.input):
         keys = app.input.read_keys()
-        if not keys:
+        if not keys:  # only the beginning of a sequence
             return
         app.key_processor.feed_multiple(keys)
         app.key_processor.process_keys()
@@ -252,7 +260,7 @@ class ResultPanel(_Panel):
         super().__init__(painter, prompt_window, app)
         self._results = results
         self._index = 0
-        self._visible: Sequence[FullResult] = ()
+        self._listed: Sequence[FullResult] = ()
         """The results when it was opened: new ones do not change the numbers."""
         self._pager: Pager | None = None
 
@@ -266,15 +274,15 @@ class ResultPanel(_Panel):
         if self.is_open:
             self.close()
             return
-        self._visible = self._results()
-        if self._visible:
-            self._open(len(self._visible) - 1)
+        self._listed = self._results()
+        if self._listed:
+            self._open(len(self._listed) - 1)
             self._focus(self.window)
 
     def close(self) -> None:
         """Return to the prompt."""
         if self.is_open:
-            self._pager, self._visible = None, ()
+            self._pager, self._listed = None, ()
             self._focus(self._prompt_window)
             self._app().invalidate()
 
@@ -286,23 +294,24 @@ class ResultPanel(_Panel):
         if self._pager is None:
             return []
         rows = self._pager.rows(width, max(1, height - 1))
-        number = f"result {self._index + 1} of {len(self._visible)}"
+        number = f"result {self._index + 1} of {len(self._listed)}"
         place = f"  {number}, {self._pager.position()} ({RESULT_KEYS})"
-        rows.append([(row_text(fold([(place, "")], width, character_cells)[0]), "warn")])
-        return rows
+        first_row, *_ = fold([(place, "warn")], width, character_cells)
+        return [*rows, first_row]
 
     def _open(self, index: int) -> None:
-        result = self._visible[index]
+        result = self._listed[index]
         lines = [fact(result.title, "bold"), *text_lines(result.text)]
         self._index, self._pager = index, Pager(lines, self._gutter, character_cells)
         self._app().invalidate()
 
-    def _step(self, step: int) -> None:
+    def _open_other(self, step: int) -> None:
+        """Open the next result, or the previous one with -1; at the ends nothing happens."""
         index = self._index + step
-        if 0 <= index < len(self._visible):
+        if 0 <= index < len(self._listed):
             self._open(index)
 
-    def _turn(self, turn: Callable[[Pager], None]) -> None:
+    def _page(self, turn: Callable[[Pager], None]) -> None:
         if self._pager is not None:
             turn(self._pager)
             self._app().invalidate()
@@ -321,9 +330,9 @@ class ResultPanel(_Panel):
             "G": Pager.end,
         }
         for key, turn in turns.items():
-            bind(keys, key, lambda turn=turn: self._turn(turn))
+            bind(keys, key, partial(self._page, turn))
         for key, step in {"n": 1, "right": 1, "p": -1, "left": -1}.items():
-            bind(keys, key, lambda step=step: self._step(step))
+            bind(keys, key, partial(self._open_other, step))
         for key in ("escape", "q"):
             bind(keys, key, self.close)
         return keys

@@ -31,12 +31,13 @@ class WorkQueue:
         self._interrupted = interrupted
         self._idle = idle
         self._arrived = asyncio.Event()
-        self._current: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
+        """The task of the running text."""
 
     @property
     def busy(self) -> bool:
-        """Whether an entry is running."""
-        return self._current is not None
+        """Whether a text is running."""
+        return self._running is not None
 
     def add(self, text: str) -> None:
         """Put `text` at the end, or before the texts that `hold` keeps back; these follow it."""
@@ -56,36 +57,37 @@ class WorkQueue:
             self._arrived.set()
 
     def stop(self) -> list[str]:
-        """Stop the running entry; returns the waiting ones, which are dropped too."""
-        if self._current is None or self._current.cancelling():  # a second press stops nothing
+        """Stop the running text; returns the waiting ones, which are dropped too."""
+        if self._running is None or self._running.cancelling():  # a second press stops nothing
             return []
         waiting, self.waiting = self.waiting, []
-        self._current.cancel()
+        self._running.cancel()
         return waiting
 
     async def run(self) -> None:
-        """Run entries until cancelled; raises the errors of `handle`."""
+        """Run texts until cancelled; raises the errors of `handle`."""
         while True:
             while self.waiting and not self._is_held:
-                await self._do(self.waiting.pop(0))
+                await self._run_one(self.waiting.pop(0))
             self._arrived.clear()
             self._idle()
             await self._arrived.wait()
 
-    async def _do(self, text: str) -> None:
-        task = self._current = asyncio.ensure_future(self._handle(text))
+    async def _run_one(self, text: str) -> None:
+        """Run a text as a task of its own, which `stop` can cancel without ending the queue."""
+        task = self._running = asyncio.ensure_future(self._handle(text))
         try:
             await asyncio.wait([task])
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # the program ends
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             raise
         finally:
-            self._current = None
+            self._running = None
         if task.cancelled():
             self._interrupted()
         else:
-            task.result()
+            task.result()  # raises its error
 
 
 MAX_SHOWN = 60
@@ -143,7 +145,8 @@ class WaitingMessages:
             text = self._queue.waiting.pop(0)
         if not text.strip():
             return
-        if self._steering is None or not self._queue.busy or text.lstrip().startswith(("/", "!")):
+        is_command = text.lstrip().startswith(("/", "!"))
+        if self._steering is None or not self._queue.busy or is_command:
             self._queue.add(text)
             return
         task = asyncio.ensure_future(self._send(self._steering, text))
@@ -168,20 +171,20 @@ class WaitingMessages:
             texts.insert(0, text)
         return texts
 
-    def pieces(self, *, typing: bool) -> list[Piece]:
-        """The waiting messages, and the keys for them; `typing`: the prompt has a text."""
-        labels = [
-            ("next step", text) for text in (self._steering.waiting if self._steering else ())
-        ]
+    def pieces(self, *, has_typed: bool) -> list[Piece]:
+        """The waiting messages, and the keys for them; those to send a text if there is one."""
+        steering = self._steering.waiting if self._steering else ()
+        labels = [("next step", text) for text in steering]
         labels += [("waiting", text) for text in self._queue.waiting]
         lines = [f"  {label}: {one_line(redact(text), MAX_SHOWN)}" for label, text in labels]
-        if self._steering and self._queue.busy and typing:
+        if self._steering and self._queue.busy and has_typed:
             lines.append(WHILE_TYPING)
         elif self._steering and self._queue.waiting:
             lines.append(WHILE_WAITING)
         return [Piece(Text(line, style="quiet")) for line in lines]
 
     async def _send(self, steering: Steering, text: str) -> None:
+        """Send a text into the turn; one that is refused goes back into the prompt."""
         try:
             await steering.send(text)
         except ShepherdError as error:

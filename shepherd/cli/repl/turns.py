@@ -33,7 +33,7 @@ class NotSentError(errors.ShepherdError):
 
 
 class RenderingExecutor(Struct):
-    """Runs calls and reports their start and their changes to the renderer."""
+    """Runs calls by `inner` and reports their start and their changes to the renderer."""
 
     inner: ToolExecutor
     renderer: Renderer
@@ -72,17 +72,17 @@ class Turns:
             backend, prompt = await self._conversation.prepare(text)
         except errors.ShepherdError as error:
             raise NotSentError(str(error)) from error
-        if self._status.state:  # it was not loaded when the program began
+        if self._status.state:  # the model could not be loaded before
             await self._status.note_loaded(backend, self._conversation.session)
         attached = await self._attach(prompt.content, backend)
         attached.images += prompt.images
         self._renderer.activity.start("waiting for the model")
         session, limits = self._conversation.session, self._conversation.limits
-        before = len(session.messages)
+        count_before = len(session.messages)
         try:
             await run_turn(session, attached.message, backend, self._tools, self._renderer, limits)
-        except errors.ShepherdError as error:  # the ERROR event has reported it
-            if len(session.messages) > before:  # the session has the message
+        except errors.ShepherdError as error:  # an event has reported it
+            if len(session.messages) > count_before:  # the session has the message
                 return
             raise NotSentError from error
         self._status.totals.turns += 1
@@ -93,6 +93,10 @@ class Turns:
         return (await self._attach(text, await self._conversation.backend())).message
 
     async def _attach(self, text: str, backend: Backend) -> attachments.Attached:
+        """The message with the files that it mentions, which are shown to the user.
+
+        Raises NotSentError if one can't be read, or if the model can't see its images.
+        """
         for path, similar in attachments.missing_paths(text, self._conversation.cwd).items():
             hint = f"; did you mean @{similar}?" if similar else ""
             self._renderer.notice(f"no file @{path}: it is sent as text{hint}", "warn")
@@ -107,7 +111,7 @@ class Turns:
         attached = await attachments.attach_files(text, self._conversation.cwd, reader, viewer)
         if attached.problems:
             raise NotSentError("; ".join(attached.problems))
-        if attached.images and backend.info.vision is False:
+        if attached.images and backend.info.vision is False:  # None: the server decides
             raise NotSentError(str(cannot_see(backend.info.id)))
         if attached.paths:
             self._renderer.notice(f"attached: {', '.join(attached.paths)}")
@@ -138,15 +142,16 @@ async def run_own_command(
     try:
         command = await commands.run(line, renderer, shared=not text.startswith(ALONE))
     except asyncio.CancelledError:
-        if commands.interrupted is not None:
+        if commands.interrupted is not None:  # it had begun, and has some output
             _show_own(commands.interrupted, surface, renderer)
         raise
     finally:
-        renderer.end_output("")
+        renderer.end_output("")  # the command belongs to no call of the model
     _show_own(command, surface, renderer)
 
 
 def _show_own(command: OwnCommand, surface: Surface, renderer: Renderer) -> None:
+    """Show the last lines of a command's output, and how it ended if it failed."""
     lines = sanitize(command.output).split("\n") if command.output else []
     visible = lines[-MAX_LINES:]
     if len(lines) > MAX_LINES:
@@ -188,7 +193,7 @@ class TerminalApprover:
                 if request.is_plan:  # its event has shown it
                     question = replace(question, lines=())
                 answer = await self._surface.ask(question)
-            finally:
+            finally:  # the question is gone from the screen; what it was about stays
                 self._renderer.preview(request.call, request.preview)
             feedback, values = "", list[str]()
             if answer.allows:
@@ -202,6 +207,7 @@ class TerminalApprover:
 
 
 def _outcome(answer: Answer, request: ApprovalRequest, feedback: str) -> str:
+    """What an answer did: `denied`, `allowed once`, or the rules that it added."""
     if answer is Answer.TELL:
         return f"denied: {feedback}"
     choice = choice_of(answer)
@@ -227,5 +233,5 @@ def next_mode(mode: ApproveMode) -> ApproveMode:
 
 def note_mode(policy: PermissionPolicy, status: Status) -> None:
     """Put the mode into the status line; call it once the sandbox was tried."""
-    asks = policy.mode is ApproveMode.AUTO and not policy.has_sandbox
-    status.approve = "auto (asks: no sandbox)" if asks else policy.mode.value
+    must_ask = policy.mode is ApproveMode.AUTO and not policy.has_sandbox
+    status.approve = "auto (asks: no sandbox)" if must_ask else policy.mode.value

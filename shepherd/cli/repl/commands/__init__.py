@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable, parse_command
+from shepherd.cli.repl.commands.base import Command, CommandContext, CommandTable
 from shepherd.cli.repl.commands.model import ModelCommands, ProviderCommands
 from shepherd.cli.repl.commands.pickers import Pickers
 from shepherd.cli.repl.commands.session import SessionCommands, ViewCommands
@@ -10,14 +10,7 @@ from shepherd.cli.terminal.sanitize import one_line
 from shepherd.knowledge.commands import IMPROVE, INIT, INIT_SUMMARY
 from shepherd.plugins import Group, Plugins
 
-__all__ = [
-    "Command",
-    "CommandContext",
-    "CommandTable",
-    "fill_table",
-    "message_command",
-    "parse_command",
-]
+__all__ = ["Command", "CommandContext", "CommandTable", "fill_table", "message_command"]
 
 MAX_TEXT = 120
 _IN_ORDER = (

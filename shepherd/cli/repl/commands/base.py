@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
+from typing import NamedTuple
 
 from msgspec import Struct
 from rich.console import RenderableType
@@ -19,11 +20,11 @@ from shepherd.conversation.commands.command import Command, Diff, Lines, Note, O
 from shepherd.conversation.conversation import Conversation
 from shepherd.validation import nearest
 
-__all__ = ["Command", "CommandContext", "CommandTable", "parse_command", "two_columns"]
+_COMMAND = re.compile(
+    r"/(?P<name>[a-z?][a-z0-9_-]*)?(?:\s+(?P<argument>.*))?", re.DOTALL | re.IGNORECASE
+)
 
-_COMMAND = re.compile(r"/([a-z?][a-z0-9_-]*)?(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
-
-_SHELL_COMMAND = re.compile(r"`shepherd (provider|memory) ")
+_SHELL_COMMAND = re.compile(r"`shepherd (?P<name>provider|memory) ")
 
 
 class CommandContext(Struct, frozen=True):
@@ -47,35 +48,35 @@ class CommandContext(Struct, frozen=True):
         """Count the tokens of the conversation again, for the status line."""
         backend = self.conversation.slot.loaded_backend
         self.status.context_used = 0
-        if backend is not None:
+        if backend is not None:  # otherwise the first turn counts, once the model is loaded
             await self.status.note_loaded(backend, self.conversation.session)
 
 
 def show_lines(lines: Lines, renderer: Renderer, surface: Surface) -> None:
     """Show the output of a command; the whole of a diff is among the results to read."""
     ink: list[Ink] = [BLANK_LINE] if lines else []
-    for kind, group in groupby(lines, type):
+    for kind, group in groupby(lines, type):  # rows that follow each other make one table
         if kind is Row:
-            rows = (line for line in group if isinstance(line, Row))
-            cells = ((row.name, f"{row.meaning} {row.aside}".rstrip()) for row in rows)
-            ink.append(Piece(two_columns((sanitize(n), sanitize(m)) for n, m in cells)))
+            rows = [line for line in group if isinstance(line, Row)]
+            ink.append(Piece(_two_columns(rows)))
         elif kind is Diff:
             for diff in map(str, group):
                 renderer.results.add("diff", diff)
                 ink += display_pieces(diff)
-        elif kind is not Offer:
+        elif kind is not Offer:  # an offer is asked, not shown
             style = "quiet" if kind is Note else ""
             ink += [Piece(Text(sanitize(str(line)), style=style)) for line in group]
     surface.show(*ink)
 
 
-def two_columns(rows: Iterable[tuple[str, str]]) -> Table:
+def _two_columns(rows: Iterable[Row]) -> Table:
     """A table of names and their meanings."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
-    for name, meaning in rows:
-        table.add_row(Text(name), Text(meaning))
+    for row in rows:
+        meaning = f"{row.meaning} {row.aside}".rstrip()
+        table.add_row(Text(sanitize(row.name)), Text(sanitize(meaning)))
     return table
 
 
@@ -109,15 +110,34 @@ class CommandTable:
 
     def nearest(self, name: str) -> str:
         """The command most similar to `name`, or ""."""
-        starting = [n for n in self._commands if name and n.startswith(name)]
-        return (starting or [nearest(name, self._commands, cutoff=0.5)])[0]
+        for command in self._commands:
+            if name and command.startswith(name):
+                return command
+        return nearest(name, self._commands, cutoff=0.5)
 
     def with_slash_commands(self, text: str) -> str:
-        """The text with commands of this table in the place of the same ones of the shell."""
-        return _SHELL_COMMAND.sub(lambda m: f"`/{m[1]} " if self.find(m[1]) else m[0], text)
+        """The text with commands of this table in the place of the same ones of the shell.
+
+        `shepherd provider list` becomes `/provider list` if the table has it.
+        """
+
+        def replaced(match: re.Match[str]) -> str:
+            name = match["name"]
+            return f"`/{name} " if self.find(name) else match[0]
+
+        return _SHELL_COMMAND.sub(replaced, text)
 
 
-def parse_command(text: str) -> tuple[str, str] | None:
-    """Name and argument if `text` is a command; `/etc/passwd` is not one."""
+class CommandLine(NamedTuple):
+    """The name of a command, "" in a lone slash, and what stands behind it."""
+
+    name: str
+    argument: str
+
+
+def parse_command(text: str) -> CommandLine | None:
+    """The command of a line that is one; `/etc/passwd` is not."""
     match = _COMMAND.fullmatch(text.strip())
-    return (match.group(1) or "", (match.group(2) or "").strip()) if match else None
+    if match is None:
+        return None
+    return CommandLine(match["name"] or "", (match["argument"] or "").strip())

@@ -82,6 +82,7 @@ class ModelCommands(Struct, frozen=True):
         return [BUILT_IN, *local_models(directory)]
 
     async def _model(self, argument: str) -> Lines | None:
+        """Switch to a model, or describe the current one and how to switch."""
         conversation, status = self.context.conversation, self.context.status
         if argument:
             opening = partial(conversation.slot.switch_model, argument, conversation.cwd)
@@ -140,12 +141,13 @@ class ProviderCommands(Struct, frozen=True):
         return [*stored, LOCAL, "next", *COMMANDS, *commands, *settings]
 
     async def _provider(self, argument: str) -> Lines | None:
+        """List providers, run a command of `shepherd provider`, or switch to `next` or a name."""
         try:
             words = _words(argument)
             if not words or words == ["list"]:
                 return await self._list()
             if words[0] in COMMANDS:
-                return await self._do(words)
+                return await self._run_command(words)
             if len(words) > 1:
                 raise UsageError(_no_command(words[0]))
             await self._switch(self._next() if words == ["next"] else words[0])
@@ -154,17 +156,20 @@ class ProviderCommands(Struct, frozen=True):
         return None
 
     async def _switch(self, selector: str) -> None:
+        """Go on with a provider, NAME or NAME/MODEL."""
         name = selector.partition("/")[0]
-        known = [LOCAL, *(provider.name for provider in self.context.conversation.providers.all())]
-        if name not in known and nearest(name, _WORDS) and not nearest(name, known):
+        names = [LOCAL, *(provider.name for provider in self.context.conversation.providers.all())]
+        # a mistyped command, such as `lsit`, must not be reported as an unknown provider
+        if name not in names and nearest(name, _WORDS) and not nearest(name, names):
             raise UsageError(_no_command(name))
         await PromptConsole(self.context).switch(selector)
 
-    async def _do(self, words: list[str]) -> Lines | None:
+    async def _run_command(self, words: list[str]) -> Lines | None:
+        """Run a command of `shepherd provider`, whose options are the same here."""
         from shepherd.cli.commands.providers.options import read_command  # imports typer
 
         action = read_command(words, "/provider")
-        if isinstance(action, str):
+        if isinstance(action, str):  # the help that `--help` asks for
             return [action.strip()]
         if words[0] == "test":
             self.context.renderer.activity.start(f"asking {one_line(words[1], 80)}")
@@ -176,6 +181,7 @@ class ProviderCommands(Struct, frozen=True):
         providers = self.context.conversation.providers.all()
         names = [*(provider.name for provider in providers), LOCAL]
         current = self._current or LOCAL
+        # the current one may be removed, or of the command line only: then the first is next
         place = names.index(current) if current in names else -1
         return names[(place + 1) % len(names)]
 
@@ -203,10 +209,13 @@ class ProviderCommands(Struct, frozen=True):
         return rows
 
     def _marked(self, name: str) -> str:
-        return f"{'*' if name == (self._current or LOCAL) else ' '} {name}"
+        """The name, after a star if that provider answers now."""
+        star = "*" if name == (self._current or LOCAL) else " "
+        return f"{star} {name}"
 
 
 def _no_command(word: str) -> str:
+    """The error for an unknown word after `/provider`."""
     suggestion = did_you_mean(word, _WORDS) or f"; the commands are {', '.join(_WORDS)}."
     return f"/provider has no command {one_line(word, 40)}{suggestion}"
 
@@ -220,6 +229,7 @@ def _words(argument: str) -> list[str]:
 
 
 _NEEDS_NO_CONNECTION = ("priority", "ask")
+"""Settings that only matter for other models, so the conversation is not reconnected."""
 
 
 class PromptConsole(Console):
@@ -234,10 +244,10 @@ class PromptConsole(Console):
         self._has_output = False
 
     def show(self, text: str) -> None:
-        lead = () if self._has_output else (BLANK_LINE,)
+        blank_line = () if self._has_output else (BLANK_LINE,)
         self._has_output = True
         text = self._context.renderer.reword(text)
-        self._context.surface.show(*lead, Piece(Text(sanitize(text))))
+        self._context.surface.show(*blank_line, Piece(Text(sanitize(text))))
 
     def tell(self, text: str) -> None:
         self.show(text)
@@ -255,14 +265,14 @@ class PromptConsole(Console):
         """Continue with the provider that answers now, else locally."""
         if name == self._conversation.slot.provider:
             await self.switch(LOCAL)
-        elif name == self._chosen:
+        elif name == self._chosen:  # another one answers in its place, and stays
             await self.switch(self._conversation.slot.label)
 
     async def after_change(self, name: str, key: str = "") -> None:
         """Reconnect if the changed provider answers; offer the others to the model."""
         conversation = self._conversation
         await conversation.provider_changed(name)
-        if not key:
+        if not key:  # it was added or removed, which is no reason to reconnect
             return
         if name in (conversation.slot.provider, self._chosen) and key not in _NEEDS_NO_CONNECTION:
             selector = name if key == "model" else conversation.config.model.provider

@@ -26,7 +26,7 @@ class Pickers:
         self._conversation = context.conversation
 
     def commands(self) -> Iterator[Command[str]]:
-        """All of them."""
+        """All of them: some run with questions, some have more choices to complete."""
         runs = {
             "approve": self._approve,
             "clear": self._clear,
@@ -34,7 +34,7 @@ class Pickers:
             "rewind": self._rewind,
             "tree": self._tree,
         }
-        choices = {"jobs": self._jobs, "mcp": self._servers}
+        choices = {"jobs": self._job_choices, "mcp": self._server_choices}
         for command in COMMANDS.values():
             yield Command(
                 command.name,
@@ -46,10 +46,10 @@ class Pickers:
             )
 
     async def _run(self, command: ConversationCommand, argument: str) -> None:
-        await self._done(command, argument)
+        await self._try(command, argument)
 
-    async def _done(self, command: ConversationCommand, argument: str) -> bool:
-        """Show the output of a command; returns whether it was done.
+    async def _try(self, command: ConversationCommand, argument: str) -> bool:
+        """Run a command and show its output; returns False for a refusal.
 
         A refusal is shown with its diffs, and how to force it.
         """
@@ -65,11 +65,11 @@ class Pickers:
         return True
 
     async def _approve(self, argument: str) -> None:
-        await self._done(COMMANDS["approve"], argument)
+        await self._try(COMMANDS["approve"], argument)
         note_mode(self._conversation.policy, self._context.status)
 
     async def _clear(self, argument: str) -> None:
-        await self._done(COMMANDS["clear"], argument)
+        await self._try(COMMANDS["clear"], argument)
         self._context.status.context_used = 0
 
     async def _compact(self, argument: str) -> None:
@@ -85,13 +85,14 @@ class Pickers:
         for offer in (line for line in lines if isinstance(line, Offer)):
             call = find_command(offer.command)
             if call is not None and await self._agrees(one_line(offer.question, 200)):
-                await self._done(*call)
+                await self._try(*call)
 
     async def _rewind(self, argument: str) -> None:
+        """Show the list and ask for a number without an argument; put the message back to edit."""
         history, command = self._conversation.history, COMMANDS["rewind"]
         prompts = history.prompts()
         if not (argument and prompts):
-            await self._done(command, "")
+            await self._try(command, "")  # the list, or that there is nothing to go back to
         if prompts and not argument:
             argument = await self._context.surface.ask_text("Back to message number: ")
         if not (prompts and argument.strip()):
@@ -101,19 +102,20 @@ class Pickers:
             raise InvalidRequestError("/rewind takes a number from the list.")
         changed = await history.files_since(words.number)
         chosen = prompts[words.number - 1].message
-        if await self._done(command, await self._with_files(words, changed)):
+        if await self._try(command, await self._with_files(words, changed)):
             self._context.surface.restore(without_attachments(chosen.content))
             await self._context.show_use()
 
     async def _tree(self, argument: str) -> None:
+        """Go to a branch, and show where it ends; any other argument is for the command."""
         history, command = self._conversation.history, COMMANDS["tree"]
         words = parse_words(command.name, argument, FILES, CONVERSATION, FORCE)
         branches = history.branches()
-        if not 0 < words.number < len(branches):
-            await self._done(command, argument)
+        if not 0 < words.number < len(branches):  # 0: without a number; the list, or an error
+            await self._try(command, argument)
             return
         changed = await history.files_at(branches[words.number].number)
-        if await self._done(command, await self._with_files(words, changed)):
+        if await self._try(command, await self._with_files(words, changed)):
             messages = self._conversation.session.messages
             show_last_exchanges(messages, self._context.renderer)
             await self._context.show_use()
@@ -123,7 +125,8 @@ class Pickers:
         options = words.options - {FILES, CONVERSATION}
         if changed and CONVERSATION not in words.options:
             names = ", ".join(one_line(name, MAX_TITLE) for name in changed[:MAX_NAMES])
-            more = f" and {len(changed) - MAX_NAMES} more" if len(changed) > MAX_NAMES else ""
+            left_out = len(changed) - MAX_NAMES
+            more = f" and {left_out} more" if left_out > 0 else ""
             question = f"Changed since: {names}{more}. Take the files back too?"
             if FILES in words.options or await self._agrees(question):
                 options |= {FILES}
@@ -133,12 +136,14 @@ class Pickers:
         answer = await self._context.surface.ask_text(f"{question} (y/n) ")
         return answer.strip().lower() in ("y", "yes")
 
-    def _jobs(self) -> list[str]:
+    def _job_choices(self) -> list[str]:
+        """What `/jobs` completes: the output of each, and the end of each that runs."""
         commands = self._conversation.background.all
         outputs = [f"{OUTPUT} {command.id}" for command in commands]
         return [*outputs, *(f"{KILL} {command.id}" for command in commands if command.is_running)]
 
-    def _servers(self) -> list[str]:
+    def _server_choices(self) -> list[str]:
+        """What `/mcp` completes: the actions, and each of them with each server."""
         hub = self._conversation.servers
         names = [entry.name for entry in hub.entries] if hub else []
         return [*MCP_ACTIONS, *(f"{action} {name}" for action in MCP_ACTIONS for name in names)]

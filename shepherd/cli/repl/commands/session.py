@@ -15,7 +15,7 @@ from shepherd.cli.terminal.sanitize import one_line
 from shepherd.conversation.commands.command import Lines, Note, Row
 from shepherd.conversation.export import save_conversation
 from shepherd.errors import InvalidRequestError, SessionError
-from shepherd.memory import Memory, Place
+from shepherd.memory import Place
 from shepherd.prices import dollars
 from shepherd.tools.text import pluralize
 from shepherd.transcript import SessionSummary
@@ -68,6 +68,7 @@ class SessionCommands:
         return await self._written(argument or f"shepherd-{self._conversation.session.id}.html")
 
     async def _written(self, name: str) -> Lines:
+        """Write the conversation into a new file, in the format that its name ends with."""
         session, cwd = self._conversation.session, self._conversation.cwd
         if not session.messages:
             raise InvalidRequestError("There is nothing to save yet.")
@@ -90,12 +91,13 @@ class SessionCommands:
         if not argument:
             return await self._list()
         conversation, renderer = self._conversation, self._context.renderer
-        left = conversation.session
+        previous = conversation.session
         listed = self._listed or await asyncio.to_thread(self._ids)
         number = int(argument) if argument.isdecimal() else 0
-        conversation.resume(listed[number - 1] if 0 < number <= len(listed) else argument)
-        if left.messages and left.journal is not None:
-            renderer.notice(f"/resume {left.id} goes back")
+        is_listed_number = 0 < number <= len(listed)  # an id may have digits alone, too
+        conversation.resume(listed[number - 1] if is_listed_number else argument)
+        if previous.messages and previous.journal is not None:  # it is saved
+            renderer.notice(f"/resume {previous.id} goes back")
         show_last_exchanges(conversation.session.messages, renderer)
         await self._context.show_use()
         return None
@@ -119,20 +121,13 @@ class SessionCommands:
         memory = self._conversation.memory
         if memory is None:
             return [NO_MEMORY]
-        action, _, rest = argument.partition(" ")
-        lines = await self._memory_lines(memory, action, rest.strip())
-        if not lines:
-            raise InvalidRequestError("/memory takes search WORDS, facts or clear.")
-        return lines
-
-    async def _memory_lines(self, memory: Memory, action: str, rest: str) -> list[str]:
-        """The lines to show; [] for an unknown action."""
+        action, _, words = argument.partition(" ")
         project = Place.of(self._conversation.cwd).project
-        match action, rest:
+        match action, words.strip():
             case "", "":
                 return [counts_line(await memory.counts())]
-            case "search", words if words:
-                return await hit_lines(memory, words, project)
+            case "search", query if query:
+                return await hit_lines(memory, query, project)
             case "facts", "":
                 return fact_lines(await memory.facts(project))
             case "clear", "":
@@ -142,10 +137,11 @@ class SessionCommands:
                 await memory.clear()
                 return ["The memory is empty."]
             case _:
-                return []
+                raise InvalidRequestError("/memory takes search WORDS, facts or clear.")
 
 
 def _summary_line(summary: SessionSummary) -> str:
+    """`ID  2026-05-01 09:30  12 messages  the first words of the first one`."""
     when = summary.updated.astimezone().strftime("%Y-%m-%d %H:%M")
     size = pluralize(summary.messages, "message")
     return f"{summary.id}  {when}  {size}  {one_line(summary.title, MAX_TITLE)}"
@@ -160,7 +156,7 @@ _KEYS = (
     Row("Tab", "complete a /command or an @file; a file's content goes along with the message"),
     Row("!command", "run your own command; !!command without the model's knowledge"),
     Row("Up, Ctrl+R", "earlier messages"),
-    Row("Shift+Tab", "what runs without asking: ask, edits, auto"),
+    Row("Shift+Tab", "what runs without asking: ask, edits, plan, auto"),
     Row("Ctrl+O", "the last result or change whole"),
     Row("Ctrl+D", "leave"),
 )
@@ -195,7 +191,7 @@ class ViewCommands(Struct, frozen=True):
                 session.thinking = self.context.status.thinking = argument == "on"
             case "show" | "hide":
                 renderer.show_thinking = argument == "show"
-            case "":
+            case "":  # what is set is shown in any case
                 pass
             case _:
                 raise InvalidRequestError("/thinking takes on, off, show or hide.")
@@ -245,6 +241,7 @@ def basic_commands(
 
 
 def _use(totals: Totals) -> str:
+    """`1,200 tokens read (900 cached), 80 written; $1.23`."""
     cost = "" if totals.cost is None else f"; {dollars(totals.cost)}"
     cached = f" ({totals.cached_tokens:,} cached)" if totals.cached_tokens else ""
     read = pluralize(totals.prompt_tokens, "token", ",")
@@ -252,5 +249,6 @@ def _use(totals: Totals) -> str:
 
 
 def _tokens_in(tokens: int, seconds: float) -> str:
+    """`80 tokens in 2.0 s (40 a second)`."""
     speed = f" in {seconds:.1f} s ({tokens / seconds:.0f} a second)" if seconds > 0 else ""
     return f"{pluralize(tokens, 'token', ',')}{speed}"
