@@ -1,7 +1,7 @@
 """A chat request as an exchange: its session, the checks that need the model, and its answer."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from shepherd.backends.base import ModelInfo
@@ -9,17 +9,17 @@ from shepherd.json_text import to_json
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.server.errors import invalid, unsupported
 from shepherd.server.openai.answers import ChatAnswer
-from shepherd.server.openai.requests import ChatRequest, WireCustom, WireMessage, WireTool
+from shepherd.server.openai.requests import ChatRequest, WireCustom, WireMessage
 from shepherd.server.serving import Exchange
 from shepherd.server.settings import ServerSettings
 from shepherd.server.wire.fields import check_images, choice_count, effort_named, token_budget
+from shepherd.server.wire.tools import OfferedTool, choose_tools
 from shepherd.session import OutputFormat, Session, ToolChoice
 
 _INSTRUCTIONS = ("system", "developer")
 _SHOWING = ("user", "tool", "function")
 _KWARGS = "chat_template_kwargs"
 _FORMAT = "response_format"
-_CHOICE = "tool_choice"
 _VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _OWN_VARIABLES = frozenset(
     {
@@ -66,8 +66,7 @@ def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
     _check_supported(request)
     instructions = (m.content.text for m in request.messages if m.role in _INSTRUCTIONS)
     requested = _wants_thinking(request)
-    single = request.parallel_tool_calls is False
-    tools, tool_choice = _choose_tools(request.tools, request.tool_choice, single=single)
+    tools, tool_choice = _choose_tools(request)
     return Session(
         system_message="\n\n".join(filter(None, instructions)),
         messages=_conversation(request.messages),
@@ -186,66 +185,17 @@ def _result(message: WireMessage, names: dict[str, str], where: str) -> Message:
     return Message(Role.TOOL, content.text, tool_call_id=call_id, name=name, images=content.images)
 
 
-def _choose_tools(
-    tools: Sequence[WireTool], choice: object, *, single: bool
-) -> tuple[list[ToolSpec], ToolChoice | None]:
-    """The tools that the model sees, and the calls that the answer must be; raises ApiError.
-
-    `single`: at most one call.
-    """
-    specs = [offered.tool.to_spec() for offered in tools]
-    if choice == "none":
-        return [], None
-    allowed = _allowed_tools(choice)
-    if allowed is not None:
-        names = [_tool_name(tool) for tool in cast(list[object], allowed["tools"])]
-        _check_offered(names, specs)
-        specs = [spec for spec in specs if spec.name in names]
-        choice = allowed.get("mode")
-        if choice not in ("auto", "required"):
-            raise invalid(_CHOICE, 'the mode of allowed_tools must be "auto" or "required"')
-    if choice in (None, "auto"):
-        return specs, None
-    name = "" if choice == "required" else _tool_name(choice)
-    if name is None:
-        reason = 'must be "none", "auto", "required", allowed_tools or name a tool'
-        raise invalid(_CHOICE, reason)
-    if not specs:
-        raise invalid(_CHOICE, "tools are needed with it")
-    _check_offered([name] if name else [], specs)
-    return specs, ToolChoice(name, single=single)
-
-
-def _allowed_tools(choice: object) -> JsonObject | None:
-    """The object of `{"type": "allowed_tools", "allowed_tools": {…}}`, whose fields may be flat."""
-    if not isinstance(choice, dict) or cast(JsonObject, choice).get("type") != "allowed_tools":
-        return None
-    fields = cast(JsonObject, choice)
-    inner = fields.get("allowed_tools", fields)
-    allowed = cast(JsonObject, inner) if isinstance(inner, dict) else {}
-    if not isinstance(allowed.get("tools"), list) or not allowed["tools"]:
-        raise invalid(_CHOICE, "allowed_tools needs a list of tools")
-    return allowed
-
-
-def _tool_name(choice: object) -> str | None:
-    """The name in `{"type": "function", "function": {"name": …}}`, or beside the type."""
-    if not isinstance(choice, dict):
-        return None
-    fields = cast(JsonObject, choice)
-    kind = fields.get("type", "function")
-    tool = fields.get(kind, fields) if isinstance(kind, str) else None
-    name = cast(JsonObject, tool).get("name") if isinstance(tool, dict) else None
-    return name if isinstance(name, str) and name else None
-
-
-def _check_offered(names: Iterable[str | None], specs: Sequence[ToolSpec]) -> None:
-    """Raise ApiError for a name that no tool has; None stands for a missing name."""
-    offered = [spec.name for spec in specs]
-    for name in names:
-        if name not in offered:
-            reason = f"there is no tool {name!r}" if name else "a tool needs its name"
-            raise invalid(_CHOICE, reason)
+def _choose_tools(request: ChatRequest) -> tuple[list[ToolSpec], ToolChoice | None]:
+    """The tools that the model sees, and the calls that the answer must be; raises ApiError."""
+    offered = tuple(
+        OfferedTool(wire.tool.to_spec(), wire.tool.name, custom=wire.type == "custom")
+        for wire in request.tools
+    )
+    single = request.parallel_tool_calls is False
+    kept, tool_choice = choose_tools(request.tool_choice, offered, single=single)
+    if offered and not kept and request.tool_choice != "none":
+        raise invalid("tool_choice", "allowed_tools needs at least one tool")
+    return [tool.spec for tool in kept], tool_choice
 
 
 def _output_format(request: ChatRequest) -> OutputFormat | None:

@@ -21,11 +21,11 @@ from shepherd.server.openai_responses.items import (
     ReasoningItem,
 )
 from shepherd.server.openai_responses.requests import ResponsesRequest
-from shepherd.server.openai_responses.tools import Toolset, choose, toolset
+from shepherd.server.openai_responses.tools import Toolset, toolset
 from shepherd.server.seal import Seal, SealError
 from shepherd.server.wire.content import Content
 from shepherd.server.wire.fields import check_images, effort_named
-from shepherd.server.wire.tools import CUSTOM_INPUT
+from shepherd.server.wire.tools import CUSTOM_INPUT, choose_tools
 from shepherd.session import OutputFormat, Session
 
 REASONING = "responses.reasoning"
@@ -65,7 +65,7 @@ class Translator(Struct, frozen=True):
         offered = toolset(request.tools, model)
         self._log_left_out(offered)
         single = request.parallel_tool_calls is False
-        tools, tool_choice = choose(request.tool_choice, offered, single=single)
+        tools, tool_choice = choose_tools(request.tool_choice, offered.tools, single=single)
         _check_images(items, model)
         messages = _Messages(self.seal, offered)
         messages.add(items)
@@ -73,7 +73,7 @@ class Translator(Struct, frozen=True):
         session = Session(
             system_message=_system_message(request.instructions, items),
             messages=[message for message, _ in messages.messages],
-            tools=[tool.spec for tool in tools.tools],
+            tools=[tool.spec for tool in tools],
             sampling=request.to_sampling(),
             thinking=self.thinking if effort is None else effort != "none",
             thinking_effort=effort_named(effort),

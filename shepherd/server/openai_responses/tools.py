@@ -1,4 +1,4 @@
-"""The tools of a request: which the model is offered, and which calls the answer must be."""
+"""The tools of a request, as the model is offered them."""
 
 import re
 from collections import Counter
@@ -12,15 +12,18 @@ from pydantic import Field, ValidationError
 from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError, invalid, invalid_body, unsupported
+from shepherd.server.errors import ApiError, invalid, invalid_body
 from shepherd.server.openai_responses.items import at_param
 from shepherd.server.wire.fields import MAX_TOOLS
-from shepherd.server.wire.tools import CustomTool, ToolName, WireFunction
-from shepherd.session import ToolChoice
+from shepherd.server.wire.tools import (
+    CustomTool,
+    OfferedTool,
+    OfferedTools,
+    ToolName,
+    WireFunction,
+)
 
-_CHOICE = "tool_choice"
-_CALLED = ("function", "custom")
-_TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_PLAIN_TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class FunctionTool(WireFunction):
@@ -51,23 +54,14 @@ _MODELS: dict[str, type[FunctionTool | TypedCustomTool | NamespaceTool]] = {
 }
 
 
-class OfferedTool(Struct, frozen=True):
-    """A tool as the model sees it (`spec`), and its name, namespace and kind in the API."""
-
-    spec: ToolSpec
-    name: str
-    namespace: str = ""
-    custom: bool = False
-
-
 class Toolset(Struct, frozen=True):
     """The tools that can be offered; `left_out` are the types of those that only OpenAI runs."""
 
-    tools: tuple[OfferedTool, ...] = ()
+    tools: OfferedTools = ()
     left_out: tuple[str, ...] = ()
 
     def by_name(self) -> dict[str, list[OfferedTool]]:
-        """The tools by their names in the API."""
+        """The tools by their names in the API, under which several namespaces may have one."""
         tools: dict[str, list[OfferedTool]] = {}
         for tool in self.tools:
             tools.setdefault(tool.name, []).append(tool)
@@ -75,8 +69,10 @@ class Toolset(Struct, frozen=True):
 
     def of_call(self, call: ToolCall) -> OfferedTool:
         """The tool that the model has called; one that is not offered is a function."""
-        offered = (tool for tool in self.tools if tool.spec.name == call.name)
-        return next(offered, OfferedTool(ToolSpec(call.name, ""), call.name))
+        for tool in self.tools:
+            if tool.spec.name == call.name:
+                return tool
+        return OfferedTool(ToolSpec(call.name, ""), call.name)
 
 
 def toolset(values: Sequence[JsonObject], model: ModelInfo) -> Toolset:
@@ -99,18 +95,21 @@ class _ToolReader(Struct):
     def add(self, value: JsonObject, param: str, group: NamespaceTool | None = None) -> None:
         """Add the tool at `param`, which is one of `group`, or all tools of a namespace."""
         tool = _parsed(value, param)
-        if tool is None or (group is not None and isinstance(tool, NamespaceTool)):
+        is_nested_namespace = group is not None and isinstance(tool, NamespaceTool)
+        if tool is None or is_nested_namespace:
             kind: str = value["type"]
-            self.left_out.append(kind if _TYPE.fullmatch(kind) else ascii(kind[:64]))
+            # the types go to the log, and the client may have put any text there
+            self.left_out.append(kind if _PLAIN_TYPE.fullmatch(kind) else ascii(kind[:64]))
         elif isinstance(tool, NamespaceTool):
-            for index, nested in enumerate(tool.tools):
-                self.add(nested, f"{param}.tools.{index}", tool)
+            for index, member in enumerate(tool.tools):
+                self.add(member, f"{param}.tools.{index}", tool)
         else:
             self.offered.append(self._in_group(tool, param, group))
 
     def _in_group(
         self, tool: FunctionTool | TypedCustomTool, param: str, group: NamespaceTool | None
     ) -> OfferedTool:
+        """The tool at `param` for the model, which also reads what its namespace is for."""
         if isinstance(tool, TypedCustomTool):
             tool.check_format(self.model, f"{param}.format")
         spec = tool.to_spec()
@@ -122,7 +121,7 @@ class _ToolReader(Struct):
 
 
 def _parsed(value: JsonObject, param: str) -> FunctionTool | TypedCustomTool | NamespaceTool | None:
-    """The tool, None for one of another type."""
+    """The tool in the JSON at `param`; None for one of a type that only OpenAI runs."""
     kind: Any = value.get("type")
     if not isinstance(kind, str):
         message = f"{param}.type must be a string"
@@ -139,76 +138,17 @@ def _parsed(value: JsonObject, param: str) -> FunctionTool | TypedCustomTool | N
         raise at_param(invalid_body(error), param) from error
 
 
-def _unambiguous(tools: Sequence[OfferedTool]) -> tuple[OfferedTool, ...]:
-    """The tools; where names occur twice, those in namespaces are offered with both names."""
-    uses = Counter(tool.name for tool in tools)
-    return tuple(
-        replace(tool, spec=replace(tool.spec, name=f"{tool.namespace}__{tool.name}"))
-        if tool.namespace and uses[tool.name] > 1
-        else tool
-        for tool in tools
-    )
+def _unambiguous(tools: Sequence[OfferedTool]) -> OfferedTools:
+    """The tools; where names occur twice, those in namespaces are offered with both names.
 
-
-def choose(choice: Any, offered: Toolset, *, single: bool) -> tuple[Toolset, ToolChoice | None]:
-    """The tools that the model sees, and the calls that the answer must be; raises ApiError.
-
-    `single`: at most one call.
+    `find` and `crm.find` become `find` and `crm__find`, because the model has no namespaces.
     """
-    if choice in (None, "auto"):
-        return offered, None
-    if choice == "none":
-        return Toolset(), None
-    kept = offered
-    if choice != "required":
-        if not isinstance(choice, dict):
-            raise invalid(_CHOICE, 'must be "none", "auto", "required" or an object with a type')
-        fields = cast(JsonObject, choice)
-        kind: Any = fields.get("type")
-        if kind in _CALLED:
-            tool = _named(fields, offered, _CHOICE)
-            return offered, ToolChoice(tool.spec.name, single=single)
-        if kind != "allowed_tools":
-            message = f"tool_choice: tools of type {str(kind)[:40]!r} do not run here."
-            raise unsupported(_CHOICE, message)
-        kept, is_required = _allowed(fields, offered)
-        if not is_required:
-            return kept, None
-    if not kept.tools:
-        raise invalid(_CHOICE, "a call is required, but no tools are offered")
-    return kept, ToolChoice(single=single)
-
-
-def _allowed(choice: JsonObject, offered: Toolset) -> tuple[Toolset, bool]:
-    """Only the tools that are named, and whether one of them must be called."""
-    inner: object = choice.get("allowed_tools", choice)
-    allowed = cast(JsonObject, inner) if isinstance(inner, dict) else {}
-    mode, tools = allowed.get("mode"), cast(object, allowed.get("tools"))
-    if mode not in ("auto", "required"):
-        raise invalid(f"{_CHOICE}.mode", "the mode must be auto or required")
-    items = cast(list[object], tools) if isinstance(tools, list) else None
-    if items is None or len(items) > MAX_TOOLS:
-        raise invalid(f"{_CHOICE}.tools", "tools must be a list of tools")
-    kept: list[OfferedTool] = []
-    for index, item in enumerate(items):
-        named = cast(JsonObject, item) if isinstance(item, dict) else {}
-        kind: Any = named.get("type")
-        if kind == "namespace" and isinstance(named.get("name"), str):
-            kept += [tool for tool in offered.tools if tool.namespace == named["name"]]
-        elif kind in _CALLED or not isinstance(kind, str):  # tools of other types do not run here
-            kept.append(_named(named, offered, f"{_CHOICE}.tools.{index}"))
-    in_order = tuple(tool for tool in offered.tools if tool in kept)
-    return replace(offered, tools=in_order), mode == "required"
-
-
-def _named(fields: JsonObject, offered: Toolset, param: str) -> OfferedTool:
-    """The tool that `{"type": …, "name": …}` names."""
-    inner: Any = fields.get("function", fields)
-    source = cast(JsonObject, inner) if isinstance(inner, dict) else {}
-    name, namespace = source.get("name"), source.get("namespace")
-    custom = fields.get("type") == "custom"
-    for tool in offered.tools:
-        is_same = tool.name == name and tool.custom == custom
-        if is_same and namespace in (None, tool.namespace):
-            return tool
-    raise invalid(param, f"there is no {fields.get('type')} tool {str(name)[:256]!r}")
+    uses = Counter(tool.name for tool in tools)
+    named: list[OfferedTool] = []
+    for tool in tools:
+        if tool.namespace and uses[tool.name] > 1:
+            spec = replace(tool.spec, name=f"{tool.namespace}__{tool.name}")
+            named.append(replace(tool, spec=spec))
+        else:
+            named.append(tool)
+    return tuple(named)

@@ -1,10 +1,13 @@
 """Tools as several APIs have them: functions, and OpenAI's custom tools, whose input is text.
 
-A custom tool is offered as a function with one string argument.
+A custom tool is offered as a function with one string argument. `choose_tools` reads OpenAI's
+`tool_choice`.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
+from msgspec import Struct
 from pydantic import BeforeValidator, Field
 
 from shepherd.backends.base import ModelInfo
@@ -14,6 +17,8 @@ from shepherd.messages import JsonObject, ToolCall, ToolSpec
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid, unsupported
 from shepherd.server.wire.content import arguments_object
+from shepherd.server.wire.fields import MAX_TOOLS
+from shepherd.session import ToolChoice
 
 CUSTOM_INPUT = "input"
 """The argument of a custom tool: the text."""
@@ -74,7 +79,7 @@ class CustomTool(RequestModel):
         """The function that stands for the tool."""
         text: JsonObject = {"type": "string"}
         grammar = self.format if isinstance(self.format, GrammarFormat) else None
-        if grammar is not None:
+        if grammar is not None:  # a pattern of JSON schema may match anywhere in the text
             text["pattern"] = f"^(?:{grammar.definition})$"
         parameters: JsonObject = {
             "type": "object",
@@ -86,7 +91,7 @@ class CustomTool(RequestModel):
 
     def check_format(self, model: ModelInfo, param: str) -> None:
         """Raise ApiError for a format at `param` that can't be enforced with this model."""
-        if not isinstance(self.format, GrammarFormat):
+        if not isinstance(self.format, GrammarFormat):  # any text is right
             return
         if self.format.syntax == "lark":
             message = "lark grammars can't be enforced; use the syntax regex, or the format text."
@@ -104,7 +109,93 @@ class CustomTool(RequestModel):
 
 
 def custom_input(call: ToolCall) -> str:
-    """The input of a call, also if the model named its argument otherwise."""
+    """The input of a call, also if the model named its argument otherwise.
+
+    A call without any text gives its arguments as JSON, so that the client sees what came.
+    """
     values = [call.arguments.get(CUSTOM_INPUT), *call.arguments.values()]
     texts = [value for value in values if isinstance(value, str)]
     return texts[0] if texts else call.arguments_json
+
+
+class OfferedTool(Struct, frozen=True):
+    """A tool as the model sees it (`spec`), and its name, namespace and kind in the API."""
+
+    spec: ToolSpec
+    name: str
+    namespace: str = ""
+    custom: bool = False
+
+
+OfferedTools: TypeAlias = tuple[OfferedTool, ...]
+_CHOICE = "tool_choice"
+_CALLED = ("function", "custom")
+
+
+def choose_tools(
+    choice: object, offered: OfferedTools, *, single: bool
+) -> tuple[OfferedTools, ToolChoice | None]:
+    """The tools that the model sees, and the calls that the answer must be; raises ApiError.
+
+    `choice` is the field `tool_choice` of a request, and `single` allows at most one call.
+    """
+    if choice in (None, "auto"):
+        return offered, None
+    if choice == "none":
+        return (), None
+    if choice == "required":
+        return _required(offered, single=single)
+    if not isinstance(choice, dict):
+        raise invalid(_CHOICE, 'must be "none", "auto", "required" or an object with a type')
+    fields = cast(JsonObject, choice)
+    kind: object = fields.get("type", "function")  # the usual type may be left out
+    if kind in _CALLED:
+        tool = _named_tool(fields, offered)
+        return offered, ToolChoice(tool.spec.name, single=single)
+    if kind != "allowed_tools":
+        message = f"{_CHOICE}: tools of type {str(kind)[:40]!r} do not run here."
+        raise unsupported(_CHOICE, message)
+    inner: object = fields.get("allowed_tools", fields)  # the Responses API has no inner object
+    allowed = cast(JsonObject, inner) if isinstance(inner, dict) else {}
+    kept = _allowed_tools(allowed.get("tools"), offered)
+    if allowed.get("mode") not in ("auto", "required"):
+        raise invalid(_CHOICE, "the mode of allowed_tools must be auto or required")
+    return (kept, None) if allowed["mode"] == "auto" else _required(kept, single=single)
+
+
+def _required(offered: OfferedTools, *, single: bool) -> tuple[OfferedTools, ToolChoice]:
+    """An answer that must be a call, of whichever tool."""
+    if not offered:
+        raise invalid(_CHOICE, "a call is required, but no tools are offered")
+    return offered, ToolChoice(single=single)
+
+
+def _allowed_tools(named: object, offered: OfferedTools) -> OfferedTools:
+    """Those of `offered` that the list in `allowed_tools` names, in the order of `offered`."""
+    if not isinstance(named, list) or len(cast(list[object], named)) > MAX_TOOLS:
+        raise invalid(_CHOICE, "allowed_tools needs a list of tools")
+    kept: list[OfferedTool] = []
+    for item in cast(list[object], named):
+        fields = cast(JsonObject, item) if isinstance(item, dict) else {}
+        kind: object = fields.get("type")
+        if kind == "namespace" and isinstance(fields.get("name"), str):
+            kept += [tool for tool in offered if tool.namespace == fields["name"]]
+        elif kind in _CALLED or not isinstance(kind, str):  # tools of other types do not run here
+            kept.append(_named_tool(fields, offered))
+    return tuple(tool for tool in offered if tool in kept)
+
+
+def _named_tool(fields: JsonObject, offered: Sequence[OfferedTool]) -> OfferedTool:
+    """The tool that `{"type": "custom", "name": …}` names; raises ApiError.
+
+    The chat API has the name in an inner object: `{"type": "custom", "custom": {"name": …}}`.
+    """
+    kind: object = fields.get("type", "function")
+    inner: object = fields.get(str(kind), fields)
+    named = cast(JsonObject, inner) if isinstance(inner, dict) else {}
+    for tool in offered:
+        is_same = tool.name == named.get("name") and tool.custom == (kind == "custom")
+        # without a namespace, the first tool of that name is meant
+        if is_same and named.get("namespace") in (None, tool.namespace):
+            return tool
+    raise invalid(_CHOICE, f"there is no {kind} tool {str(named.get('name'))[:256]!r}")
