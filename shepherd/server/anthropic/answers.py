@@ -61,9 +61,8 @@ class Thoughts(Struct, frozen=True):
     def with_extras(self, message: Message, data: str) -> Message:
         """The message with the extras in the data of its block; raises ValueError."""
         extras = json.loads(self.seal.unwrap(_EXTRA, data))
-        calls = (
-            replace(call, extra=extras["calls"].get(call.id, {})) for call in message.tool_calls
-        )
+        of_calls = extras["calls"]
+        calls = [replace(call, extra=of_calls.get(call.id, {})) for call in message.tool_calls]
         return replace(message, extra=extras["message"], tool_calls=tuple(calls))
 
 
@@ -97,15 +96,15 @@ class MessageAnswer(Answer):
         (generation,) = generations
         for piece in texts_of(generation):
             list(self.add(piece))  # makes the blocks; nobody reads the events
-        list(self._rest(generation))
+        list(self._after_text(generation))
         end = self._end(generation)
         message = self._message(generation.stats) | {"content": self._blocks.content}
         return message | end["delta"] | {"usage": end["usage"]} | self._edits()
 
     def begin(self, choice: int) -> Iterator[str]:
         """The start of the message."""
-        stats = Stats() if self.choices is None else self.choices.prompt
-        yield _event("message_start", message=self._message(stats))
+        prompt_stats = Stats() if self.choices is None else self.choices.prompt
+        yield _event("message_start", message=self._message(prompt_stats))
         yield PING
 
     def add(self, piece: ChoicePiece) -> Iterator[str]:
@@ -115,12 +114,12 @@ class MessageAnswer(Answer):
 
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
         """The calls, and the end of the message."""
-        yield from self._rest(generation)
+        yield from self._after_text(generation)
         yield _event("message_delta", **self._end(generation), **self._edits())
         yield _event("message_stop")
 
-    def _rest(self, generation: Generation) -> Iterator[str]:
-        """What follows the text: what a provider wants back, and the calls."""
+    def _after_text(self, generation: Generation) -> Iterator[str]:
+        """What a provider wants back, and the calls."""
         yield from self._blocks.close()
         data = self.thoughts.redacted(generation.message) if self.reasoning else ""
         if data:
@@ -129,6 +128,7 @@ class MessageAnswer(Answer):
             yield from self._blocks.call(call)
 
     def _calls(self, generation: Generation) -> tuple[ToolCall, ...]:
+        """The calls that the client gets: `disable_parallel_tool_use` allows one."""
         calls = generation.message.tool_calls
         return calls[:1] if self.one_call else calls
 
@@ -146,6 +146,7 @@ class MessageAnswer(Answer):
         }
 
     def _end(self, generation: Generation) -> JsonObject:
+        """The fields of `message_delta`: why the answer ended, and its usage."""
         reason, stats = self._stop_reason(generation), generation.stats
         stop_string = generation.stop_string if reason == "stop_sequence" else None
         usage = _usage(stats, stats.completion_tokens)
@@ -154,17 +155,20 @@ class MessageAnswer(Answer):
         return {"delta": {"stop_reason": reason, "stop_sequence": stop_string}, "usage": usage}
 
     def _stop_reason(self, generation: Generation) -> str:
+        """Anthropic's word for why the answer ended."""
         stats = generation.stats
         if generation.finish_reason is FinishReason.LENGTH:
-            # Where both are reached, it is the request's limit; a context of size 0 is unknown.
-            is_limit = stats.completion_tokens >= self.limit or not stats.context_size
-            is_full = stats.context_used >= stats.context_size and not is_limit
-            return "model_context_window_exceeded" if is_full else "max_tokens"
+            is_full = 0 < stats.context_size <= stats.context_used  # a size of 0 is unknown
+            # where the request's limit is reached too, that is the reason
+            if is_full and stats.completion_tokens < self.limit:
+                return "model_context_window_exceeded"
+            return "max_tokens"
         if self._calls(generation):
             return "tool_use"
         return "stop_sequence" if generation.stop_string else "end_turn"
 
     def _edits(self) -> JsonObject:
+        """The answer to a request that names edits of its context: none is applied."""
         return {"context_management": {"applied_edits": []}} if self.edits else {}
 
 
@@ -172,29 +176,32 @@ class _Blocks:
     """The blocks of an answer so far, of which one may be open; each method yields the events."""
 
     def __init__(self, thoughts: Thoughts, *, hidden: bool) -> None:
+        """`hidden`: the text of reasoning is in its signature alone."""
         self.content: list[JsonObject] = []
         self._thoughts, self._hidden = thoughts, hidden
-        self._open = ""
-        self._text: list[str] = []
+        self._open_kind = ""
+        self._open_texts: list[str] = []
 
     def text(self, kind: str, text: str) -> Iterator[str]:
         """Text of the kind `thinking` or `text`, which may begin a block."""
-        if self._open != kind:
+        if self._open_kind != kind:
             yield from self.close()
-            self._open = kind
+            self._open_kind = kind
             empty = {"type": kind, kind: ""}
-            yield self._start(empty | ({"signature": ""} if kind == "thinking" else {}))
-        self._text.append(text)
+            if kind == "thinking":
+                empty["signature"] = ""
+            yield self._start(empty)
+        self._open_texts.append(text)
         if kind == "text" or not self._hidden:
             yield self._delta({"type": f"{kind}_delta", kind: text})
 
     def close(self) -> Iterator[str]:
-        """End the open block; reasoning gets its signature."""
-        kind, self._open = self._open, ""
+        """End the open block, if there is one; reasoning gets its signature."""
+        kind, self._open_kind = self._open_kind, ""
         if not kind:
             return
-        text = "".join(self._text)
-        self._text.clear()
+        text = "".join(self._open_texts)
+        self._open_texts.clear()
         block = {"type": kind, kind: text}
         if kind == "thinking":
             block["signature"] = self._thoughts.signature(text, hidden=self._hidden)
@@ -208,7 +215,7 @@ class _Blocks:
         yield self._stop(block)
 
     def call(self, call: ToolCall) -> Iterator[str]:
-        """A call."""
+        """A call; as in Anthropic's streams, its arguments come in a delta and not at the start."""
         block: JsonObject = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
         yield self._start(block)
         yield self._delta({"type": "input_json_delta", "partial_json": call.arguments_json})
@@ -259,10 +266,9 @@ class AnthropicErrors(JsonErrors):
     def body(self, error: ApiError) -> JsonObject:
         """Anthropic's error object."""
         status = _status(error)
-        usual = (
-            "api_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-        )
-        reported: JsonObject = {"type": _TYPES.get(status, usual), "message": _message(error)}
+        is_servers_fault = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        usual_type = "api_error" if is_servers_fault else "invalid_request_error"
+        reported: JsonObject = {"type": _TYPES.get(status, usual_type), "message": _message(error)}
         if error.code is not None:
             reported["details"] = {"error_code": error.code}
         return {

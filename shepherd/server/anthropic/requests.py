@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
 from msgspec import Struct
 from pydantic import BeforeValidator, Field, PlainValidator, Strict
@@ -11,16 +11,8 @@ from shepherd.images import check_count, decode_image
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.sampling import MAX_STOP_STRINGS
 from shepherd.server.body import RequestModel
+from shepherd.server.wire import fields
 from shepherd.server.wire.content import Content, arguments_object
-from shepherd.server.wire.fields import (
-    Events,
-    ModelName,
-    NotServed,
-    OwnControls,
-    Tools,
-    few_messages,
-    in_range,
-)
 
 
 class Result(Struct, frozen=True):
@@ -59,13 +51,13 @@ def block_of(value: object) -> Block:
     """A block of a request's JSON; raises ValueError for one that is not supported."""
     if not isinstance(value, dict):
         raise ValueError("a content block must be an object with a type")
-    fields = cast(JsonObject, value)
-    kind: object = fields.get("type")
+    block = cast(JsonObject, value)
+    kind: object = block.get("type")
     if not isinstance(kind, str):
         raise ValueError("a content block needs its type")
     parser = _PARSERS.get(kind)
     if parser is not None:
-        return parser(fields)
+        return parser(block)
     if kind in _SERVER_CALLS or kind.endswith("_tool_result"):
         return ServerToolBlock(kind)
     raise ValueError(f"content of type {kind!r} is not supported")
@@ -85,18 +77,20 @@ def system_text(value: object) -> str:
     blocks = blocks_or_text("" if value is None else value)
     if not isinstance(blocks, list):
         raise ValueError("must be a string or a list of text blocks")
-    texts = [block_of(block) for block in cast(list[object], blocks)]
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError("only text blocks are supported here")
-    lines = [
-        text.partition("\n")[2] if text.startswith(_BILLING) else text
-        for text in cast(list[str], texts)
-    ]
-    return "\n\n".join(text for text in lines if text)
+    texts: list[str] = []
+    for block in cast(list[object], blocks):
+        text = block_of(block)
+        if not isinstance(text, str):
+            raise ValueError("only text blocks are supported here")
+        if text.startswith(_BILLING):
+            _, _, text = text.partition("\n")
+        texts.append(text)
+    return "\n\n".join(text for text in texts if text)
 
 
-def _image(fields: JsonObject) -> Content:
-    source = _source(fields)
+def _image(block: JsonObject) -> Content:
+    """The image of a block, which comes in base64 or in a `data:` URL."""
+    source = _source(block)
     kind = source.get("type")
     if kind == "base64":
         return Content(images=(decode_image(_string(source, "data")),))
@@ -108,8 +102,9 @@ def _image(fields: JsonObject) -> Content:
     )
 
 
-def _document(fields: JsonObject) -> Content:
-    source = _source(fields)
+def _document(block: JsonObject) -> Content:
+    """A document's title, what is said about it, and its text and images."""
+    source = _source(block)
     kind = source.get("type")
     if kind == "text":
         content = Content(_string(source, "data"))
@@ -117,31 +112,36 @@ def _document(fields: JsonObject) -> Content:
         content = content_of(source.get("content"))
     else:
         raise ValueError(f"documents by {kind!r} are not supported; send their text")
-    head = [text for key in ("title", "context") if isinstance(text := fields.get(key), str)]
-    return Content("\n".join(text for text in (*head, content.text) if text), content.images)
+    lines = [block.get("title"), block.get("context"), content.text]
+    text = "\n".join(line for line in lines if isinstance(line, str) and line)
+    return Content(text, content.images)
 
 
-def _search_result(fields: JsonObject) -> Content:
-    content = content_of(fields.get("content"))
-    lines = (_string(fields, "title"), _string(fields, "source"), content.text)
+def _search_result(block: JsonObject) -> Content:
+    """A result of a search by the client: its title, where it is from, and its content."""
+    content = content_of(block.get("content"))
+    lines = (_string(block, "title"), _string(block, "source"), content.text)
     return Content("\n".join(line for line in lines if line), content.images)
 
 
-def _tool_reference(fields: JsonObject) -> Content:
-    return Content(f"The tool {_string(fields, 'tool_name')} is available.")
+def _tool_reference(block: JsonObject) -> Content:
+    """What a search of tools has found, in words."""
+    return Content(f"The tool {_string(block, 'tool_name')} is available.")
 
 
-def _call(fields: JsonObject) -> ToolCall:
-    name = _string(fields, "name")
+def _call(block: JsonObject) -> ToolCall:
+    """The call in a `tool_use` block."""
+    name = _string(block, "name")
     if not name:
         raise ValueError("a tool_use block needs a name")
-    return ToolCall(_string(fields, "id"), name, arguments_object(fields.get("input")))
+    return ToolCall(_string(block, "id"), name, arguments_object(block.get("input")))
 
 
-def _result(fields: JsonObject) -> Result:
-    call_id = _string(fields, "tool_use_id")
-    content = content_of(fields.get("content"))
-    return Result(call_id, content, failed=fields.get("is_error") is True)
+def _result(block: JsonObject) -> Result:
+    """The result in a `tool_result` block."""
+    call_id = _string(block, "tool_use_id")
+    content = content_of(block.get("content"))
+    return Result(call_id, content, failed=block.get("is_error") is True)
 
 
 def content_of(value: object) -> Content:
@@ -162,6 +162,7 @@ def joined(parts: Sequence[Content]) -> Content:
 
 
 def _part(value: object) -> Content:
+    """One block of nested content; raises ValueError for a call, a result or reasoning."""
     block = block_of(value)
     if isinstance(block, Content):
         return block
@@ -170,33 +171,35 @@ def _part(value: object) -> Content:
     raise ValueError(f"content of type {cast(JsonObject, value)['type']!r} is not supported here")
 
 
-def _source(fields: JsonObject) -> JsonObject:
-    source: object = fields.get("source")
+def _source(block: JsonObject) -> JsonObject:
+    """The object that says where an image or a document is; raises ValueError without one."""
+    source: object = block.get("source")
     if not isinstance(source, dict):
-        raise ValueError(f"content of type {fields['type']!r} needs a source")
+        raise ValueError(f"content of type {block['type']!r} needs a source")
     return cast(JsonObject, source)
 
 
-def _string(fields: JsonObject, key: str) -> str:
-    value: object = fields.get(key)
+def _string(block: JsonObject, key: str) -> str:
+    """The text in a field of a block, also an empty one; raises ValueError for anything else."""
+    value: object = block.get(key)
     if not isinstance(value, str):
-        raise ValueError(f"{fields.get('type', 'the block')}: {key} must be a string")
+        raise ValueError(f"{block.get('type', 'the block')}: {key} must be a string")
     return value
 
 
 _BILLING = "x-anthropic-billing-header:"
 _SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 _PARSERS: Mapping[str, Callable[[JsonObject], Block]] = {
-    "text": lambda fields: _string(fields, "text"),
+    "text": lambda block: _string(block, "text"),
     "image": _image,
     "document": _document,
     "search_result": _search_result,
     "tool_reference": _tool_reference,
-    "compaction": lambda fields: _string(fields, "content"),
+    "compaction": lambda block: _string(block, "content"),
     "tool_use": _call,
     "tool_result": _result,
-    "thinking": lambda fields: Thinking(_string(fields, "thinking"), _string(fields, "signature")),
-    "redacted_thinking": lambda fields: Redacted(_string(fields, "data")),
+    "thinking": lambda block: Thinking(_string(block, "thinking"), _string(block, "signature")),
+    "redacted_thinking": lambda block: Redacted(_string(block, "data")),
 }
 
 
@@ -257,19 +260,25 @@ class OutputConfig(RequestModel):
     format: WireFormat | None = None
 
 
-class PromptRequest(OwnControls):
+class PromptRequest(fields.OwnControls):
     """All of a request but its limit of generated tokens."""
 
-    model: ModelName = None
+    refused: ClassVar = {
+        "mcp_servers": "Give the tools themselves.",
+        "container": "Code does not run here.",
+        "compaction": "Ask for a summary.",
+    }
+
+    model: fields.ModelName = None
     messages: Annotated[
-        list[WireMessage], Field(min_length=1, fail_fast=True), BeforeValidator(few_messages)
+        list[WireMessage], Field(min_length=1, fail_fast=True), BeforeValidator(fields.few_messages)
     ]
     """The conversation: text, images in base64, documents as text, calls and their results, and
     reasoning with the signature that came with it. A message may have the role `system`.
     """
     system: Annotated[str, PlainValidator(system_text)] = ""
     """The system prompt: a text or text blocks."""
-    tools: Tools[WireTool] = Field(default_factory=list[WireTool])
+    tools: fields.Tools[WireTool] = Field(default_factory=list[WireTool])
     """Tools on offer. Those that Anthropic's servers run are left out."""
     tool_choice: WireToolChoice | None = None
     """`auto`; `any`: the answer is calls; `tool`: one call of the tool `name`; `none`: the tools
@@ -284,12 +293,12 @@ class PromptRequest(OwnControls):
     """`format`: JSON that fits a schema; `effort`: how much it reasons."""
     output_format: WireFormat | None = None
     """The older place of `output_config.format`."""
-    mcp_servers: NotServed = None
-    container: NotServed = None
+    mcp_servers: fields.NotServed = None
+    container: fields.NotServed = None
     thread: Any = None
     """Not served: send the whole conversation. Clients then do."""
-    compaction: NotServed = None
-    stream: Events = None
+    compaction: fields.NotServed = None
+    stream: fields.Events = None
     stop_sequences: Annotated[
         Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)] | None,
         BeforeValidator(_without_empty),
@@ -298,11 +307,11 @@ class PromptRequest(OwnControls):
             "that did."
         ),
     ] = None
-    temperature: Annotated[float | None, in_range("temperature"), Strict()] = None
+    temperature: Annotated[float | None, fields.in_range("temperature"), Strict()] = None
     """Randomness; 0: the likeliest token."""
-    top_p: Annotated[float | None, in_range("top_p"), Strict()] = None
+    top_p: Annotated[float | None, fields.in_range("top_p"), Strict()] = None
     """Keep the likeliest tokens up to this probability."""
-    top_k: Annotated[int | None, in_range("top_k"), Strict()] = None
+    top_k: Annotated[int | None, fields.in_range("top_k"), Strict()] = None
     """Keep the K likeliest tokens; 0: all."""
     context_management: Any = None
     """Accepted; no edit is applied, and the answer says so."""

@@ -26,6 +26,7 @@ COUNT_PATH = f"{MESSAGES_PATH}/count_tokens"
 EVENTS = responses.StreamFormat("text/event-stream", PING)
 HEADER = "anthropic-version"
 _MAX_PAGE = 1000
+_MAX_LIMIT_DIGITS = 5
 _USUAL_PAGE = 20
 
 
@@ -75,7 +76,7 @@ def messages_router(context: ServerContext) -> APIRouter:
 def _exchange(
     body: MessagesRequest | CountRequest, context: ServerContext, model: ModelInfo
 ) -> Exchange:
-    """The exchange of a request; raises ApiError."""
+    """The exchange of a request; raises ApiError. Without a limit, 0, the prompt is only read."""
     thoughts, limit = Thoughts(context.seal), body.max_tokens or 0
     session = session_of(body, thoughts, model, thinking=context.settings.thinking)
     choice, thinking = body.tool_choice, body.thinking
@@ -126,29 +127,32 @@ def _page(models: list[JsonObject], request: Request) -> JsonObject:
     limit = _limit(query.get("limit"))
     after, before = query.get("after_id"), query.get("before_id")
     if before in ids:
-        rest = models[: ids.index(before)]
-        page, more = rest[-limit:], len(rest) > limit
-    else:
-        rest = models[ids.index(after) + 1 :] if after in ids else models
-        page, more = rest[:limit], len(rest) > limit
+        candidates = models[: ids.index(before)]
+        page = candidates[-limit:]
+    else:  # an id that is not in the list names no page, and the list begins anew
+        candidates = models[ids.index(after) + 1 :] if after in ids else models
+        page = candidates[:limit]
     return {
         "data": page,
-        "has_more": more,
+        "has_more": len(candidates) > limit,
         "first_id": page[0]["id"] if page else None,
         "last_id": page[-1]["id"] if page else None,
     }
 
 
 def _limit(text: str | None) -> int:
+    """The size of a page in the query `limit`; raises ApiError for one that is not allowed."""
     if text is None:
         return _USUAL_PAGE
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:5]) <= _MAX_PAGE):
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_LIMIT_DIGITS
+    if not (is_number and 0 < int(text) <= _MAX_PAGE):
         raise errors.invalid("limit", f"must be from 1 to {_MAX_PAGE}")
     return int(text)
 
 
 def _model(info: ModelInfo, created: int) -> JsonObject:
-    unknown = info.vision is None or info.kind is not ModelKind.TEXT
+    """A model as Anthropic lists it; `created` is a Unix time."""
+    is_unknown = info.vision is None or info.kind is not ModelKind.TEXT
     return {
         "type": "model",
         "id": info.id,
@@ -157,7 +161,7 @@ def _model(info: ModelInfo, created: int) -> JsonObject:
         "lifecycle": "active",
         "max_input_tokens": info.context_size or None,
         "max_tokens": info.context_size or None,
-        "capabilities": None if unknown else _capabilities(vision=bool(info.vision)),
+        "capabilities": None if is_unknown else _capabilities(vision=bool(info.vision)),
     }
 
 
@@ -165,16 +169,17 @@ def _capabilities(*, vision: bool) -> JsonObject:
     """What the server can do with a model; the thinking of a model that can't is empty."""
     yes, no = {"supported": True}, {"supported": False}
     efforts = ("low", "medium", "high", "xhigh", "max")
-    types = {"enabled": yes, "adaptive": yes, "disabled": yes, "between_tools": yes}
+    thinking_types = ("enabled", "adaptive", "disabled", "between_tools")
+    missing = ("batch", "citations", "code_execution", "pdf_input")
     capabilities: dict[str, Any] = {
         "image_input": {"supported": vision},
         "structured_outputs": yes,
-        "thinking": yes | {"types": types},
+        "thinking": yes | {"types": dict.fromkeys(thinking_types, yes)},
         "effort": no | dict.fromkeys(efforts, no),
         "context_management": no,
         "server_tools": no,
     }
-    return capabilities | dict.fromkeys(("batch", "citations", "code_execution", "pdf_input"), no)
+    return capabilities | dict.fromkeys(missing, no)
 
 
 ANTHROPIC = Api(

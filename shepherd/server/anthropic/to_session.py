@@ -11,7 +11,7 @@ from shepherd.backends.base import ModelInfo
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.server.anthropic import answers, requests
-from shepherd.server.errors import ApiError, invalid, unsupported
+from shepherd.server.errors import ApiError, invalid
 from shepherd.server.wire.content import Content
 from shepherd.server.wire.fields import check_images, effort_named
 from shepherd.server.wire.tools import NO_ARGUMENTS
@@ -34,50 +34,33 @@ def session_of(
     Raises ApiError for parameters that would change the answer and are not supported, and for
     reasoning that this server has not signed.
     """
-    _check_supported(request)
-    tools = _offered_tools(request)
-    messages = _Conversation(thoughts, model).messages(request.messages)
-    leading = [*takewhile(lambda message: message.role is Role.SYSTEM, messages)]
-    messages, wants = messages[len(leading) :], request.thinking
-    texts = (request.system, *(message.content for message in leading))
-    return Session(
-        system_message="\n\n".join(text for text in texts if text),
-        messages=messages,
-        tools=tools,
-        sampling=_sampling(request),
-        thinking=wants.type in ("enabled", "adaptive") if wants else thinking,
-        thinking_budget=wants.budget_tokens if wants else None,
-        thinking_effort=effort_named(request.output_config and request.output_config.effort),
-        tool_choice=_tool_choice(request, tools),
-        output_format=_output_format(request),
-        continues=bool(messages) and messages[-1].role is Role.ASSISTANT,
-    )
-
-
-def _check_supported(request: requests.PromptRequest) -> None:
-    if request.mcp_servers:
-        raise unsupported("mcp_servers", "mcp_servers are not served; give the tools themselves.")
-    if request.container:
-        raise unsupported("container", "container is not served: code does not run here.")
-    if request.compaction:
-        raise unsupported("compaction", "compaction is not served: ask for a summary.")
     if request.thread:
         message = "thread is not served: send the whole conversation without it."
         raise ApiError(400, message, _NO_THREADS, "thread")
-
-
-def _output_format(request: requests.PromptRequest) -> OutputFormat | None:
-    config = request.output_config
-    output_format = (config.format if config is not None else None) or request.output_format
-    return None if output_format is None else OutputFormat(output_format.schema_)
-
-
-def _sampling(request: requests.PromptRequest) -> Sampling:
-    return Sampling(
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=request.top_k,
-        stop=tuple(request.stop_sequences) if request.stop_sequences else None,
+    tools = _offered_tools(request)
+    messages = _Conversation(thoughts, model).messages(request.messages)
+    # system messages before all others join the system prompt; later ones keep their places
+    leading = [*takewhile(lambda message: message.role is Role.SYSTEM, messages)]
+    messages = messages[len(leading) :]
+    system_texts = (request.system, *(message.content for message in leading))
+    config, wanted = request.output_config, request.thinking
+    wire_format = (config and config.format) or request.output_format
+    return Session(
+        system_message="\n\n".join(text for text in system_texts if text),
+        messages=messages,
+        tools=tools,
+        sampling=Sampling(
+            temperature=request.temperature,
+            top_p=request.top_p,
+            top_k=request.top_k,
+            stop=tuple(request.stop_sequences) if request.stop_sequences else None,
+        ),
+        thinking=wanted.type in ("enabled", "adaptive") if wanted else thinking,
+        thinking_budget=wanted.budget_tokens if wanted else None,
+        thinking_effort=effort_named(config and config.effort),
+        tool_choice=_tool_choice(request, tools),
+        output_format=OutputFormat(wire_format.schema_) if wire_format else None,
+        continues=bool(messages) and messages[-1].role is Role.ASSISTANT,
     )
 
 
@@ -86,7 +69,8 @@ class _Conversation(Struct):
 
     thoughts: answers.Thoughts
     model: ModelInfo
-    names: dict[str, str] = field(default_factory=dict[str, str])
+    tool_names: dict[str, str] = field(default_factory=dict[str, str])
+    """The names of the called tools by the ids of the calls."""
 
     def messages(self, wire: Sequence[requests.WireMessage]) -> list[Message]:
         """The messages; raises ApiError for one that is not possible."""
@@ -104,42 +88,44 @@ class _Conversation(Struct):
         return result
 
     def _user(self, message: requests.WireMessage, where: str) -> Iterator[Message]:
-        """The results of a message, then its text and images."""
-        others: list[Content] = []
+        """The results in a message of the user or of the system, then its text and images."""
+        spoken: list[Content] = []
         for index, block in enumerate(message.content):
             match block:
                 case requests.Result() if message.role == "user":
                     check_images(block.content.images, self.model, f"{where}.{index}")
                     yield self._result(block)
                 case str():
-                    others.append(Content(block))
+                    spoken.append(Content(block))
                 case Content() if message.role == "user":
                     check_images(block.images, self.model, f"{where}.{index}")
-                    others.append(block)
+                    spoken.append(block)
                 case _:
                     raise _misplaced(f"{where}.{index}", message.role)
         try:
-            content = requests.joined(others)
+            content = requests.joined(spoken)
         except ValueError as error:
             raise invalid(where, str(error)) from error
         if message.role == "system":
             if content.text:
                 yield Message(Role.SYSTEM, content.text)
-        elif content.text or content.images or not message.content:
+        elif content.text or content.images or not message.content:  # results alone are no message
             yield Message.user(content.text, content.images)
 
     def _result(self, block: requests.Result) -> Message:
-        name, text = self.names.get(block.call_id, ""), block.content.text
+        """The result of a call, whose text tells that the call failed."""
+        name, text = self.tool_names.get(block.call_id, ""), block.content.text
         if block.failed and not text.startswith(ERROR_PREFIX):
             text = f"{ERROR_PREFIX} {text}".rstrip()
         images = block.content.images
         return Message(Role.TOOL, text, tool_call_id=block.call_id, name=name, images=images)
 
     def _assistant(self, blocks: Sequence[requests.Block], where: str) -> Message:
+        """An answer of the model; raises ApiError for reasoning that was changed."""
         texts: list[str] = []
         reasoning: list[str] = []
         calls: list[ToolCall] = []
-        extras: list[tuple[str, str]] = []
+        extras: list[tuple[str, str]] = []  # sealed data, and their places in the request
         for index, block in enumerate(blocks):
             match block:
                 case str():
@@ -155,7 +141,7 @@ class _Conversation(Struct):
                     logger.info("A block of type %.64s is left out of the history", block.type)
                 case _:
                     raise _misplaced(f"{where}.{index}", "assistant")
-        self.names.update((call.id, call.name) for call in calls)
+        self.tool_names.update((call.id, call.name) for call in calls)
         message = Message.assistant("".join(texts), "".join(reasoning), tuple(calls))
         for data, place in extras:  # they may belong to calls, which come after them
             with _signed(place):
@@ -165,7 +151,7 @@ class _Conversation(Struct):
 
 @contextmanager
 def _signed(where: str) -> Generator[None]:
-    """Report reasoning that this server has not signed."""
+    """Report reasoning at `where` that this server has not signed, as an ApiError."""
     try:
         yield
     except ValueError as error:
@@ -178,6 +164,10 @@ def _misplaced(where: str, role: str) -> ApiError:
 
 
 def _command_schema(commands: str, fields: str) -> JsonObject:
+    """The schema of a tool's arguments: one of the commands, and fields that some of them take.
+
+    Both are names with spaces between them. Fields without a type below are texts.
+    """
     types: JsonObject = {
         "command": {"type": "string", "enum": commands.split()},
         "insert_line": {"type": "integer"},
@@ -230,19 +220,22 @@ def _tool_choice(request: requests.PromptRequest, tools: Iterable[ToolSpec]) -> 
     choice = request.tool_choice
     if choice is None or choice.type in ("auto", "none"):
         return None
-    names = {tool.name for tool in tools}
-    if choice.type == "tool" and choice.name not in names:
-        is_known = choice.name in {tool.name for tool in request.tools}
-        reason = "is not served here" if is_known else "is not among the tools"
+    offered_names = {tool.name for tool in tools}
+    if choice.type == "tool" and choice.name not in offered_names:
+        was_left_out = choice.name in {tool.name for tool in request.tools}
+        reason = "is not served here" if was_left_out else "is not among the tools"
         raise invalid("tool_choice.name", f"{choice.name!r} {reason}")
-    if not names:
+    if not offered_names:
         raise invalid("tool_choice", "tools are needed with it")
-    name = choice.name if choice.type == "tool" else ""
+    name = choice.name if choice.type == "tool" else ""  # "": any tool
     return ToolChoice(name, single=choice.disable_parallel_tool_use is True)
 
 
 def _spec(tool: requests.WireTool, where: str) -> ToolSpec | None:
-    """The tool for the model, None for one of another type."""
+    """The tool for the model, None for one of a type that is not served.
+
+    The tools that Anthropic defines have a version in their types: `bash_20250124`.
+    """
     if tool.type in (None, "custom"):
         if not tool.name:
             raise invalid(f"{where}.name", "a tool needs a name")

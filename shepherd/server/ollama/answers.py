@@ -46,16 +46,18 @@ class OllamaAnswer(Answer):
         (generation,) = generations
         message = generation.message
         thinking = message.reasoning if self.thinking else ""
-        data = self._part(self.body(message.content, thinking, message.tool_calls))
+        answer = self._part(self.body(message.content, thinking, message.tool_calls))
         if generation.logprobs is not None:
-            data["logprobs"] = token_logprobs(generation.logprobs)
-        return data | self._end(generation)
+            answer["logprobs"] = token_logprobs(generation.logprobs)
+        return answer | self._end(generation)
 
     def add(self, piece: ChoicePiece) -> Iterator[str]:
         """The line of a text, none if the answer leaves it out."""
         if not piece.is_reasoning:
-            tokens = {"logprobs": token_logprobs(piece.logprobs)} if piece.logprobs else {}
-            yield line(self._part(self.body(piece.text)) | tokens)
+            part = self._part(self.body(piece.text))
+            if piece.logprobs:
+                part["logprobs"] = token_logprobs(piece.logprobs)
+            yield line(part)
         elif self.thinking:
             yield line(self._part(self.body(thinking=piece.text)))
 
@@ -65,21 +67,22 @@ class OllamaAnswer(Answer):
             yield line(self._part(self.body(calls=generation.message.tool_calls)))
         yield line(self._part(self.body()) | self._end(generation))
 
-    def idle(self, reason: str) -> JsonObject:
+    def without_text(self, reason: str) -> JsonObject:
         """The answer to a request without a prompt: nothing was generated."""
         return self._part(self.body()) | {"done": True, "done_reason": reason}
 
     def _part(self, body: JsonObject) -> JsonObject:
+        """An object with a part of the answer, after which more comes."""
         return {"model": self.model, "created_at": now(), **body, "done": False}
 
     def _end(self, generation: Generation) -> JsonObject:
         """Why it ended, and its measures; durations are in nanoseconds."""
         stats = generation.stats
-        length = generation.finish_reason is FinishReason.LENGTH
+        is_cut = generation.finish_reason is FinishReason.LENGTH
         evicted = {"truncated_messages": len(self.evicted)} if self.evicted else {}
         return {
             "done": True,
-            "done_reason": "length" if length else "stop",
+            "done_reason": "length" if is_cut else "stop",
             **evicted,
             "total_duration": nanoseconds(time.perf_counter() - self.started),
             "load_duration": 0,
@@ -115,6 +118,7 @@ class GenerateAnswer(OllamaAnswer):
 
 
 def _call(index: int, call: ToolCall) -> JsonObject:
+    """A call as Ollama writes it: its place in the answer is a field of the function."""
     function = {"index": index, "name": call.name, "arguments": call.arguments}
     return {"id": call.id, "function": function}
 

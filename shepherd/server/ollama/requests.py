@@ -1,7 +1,7 @@
 """Requests of the Ollama API, and what they mean; unknown fields are ignored."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
 from msgspec.structs import replace
 from pydantic import AliasChoices, BeforeValidator, Field, PlainValidator
@@ -10,26 +10,11 @@ from shepherd.backends.base import ModelInfo
 from shepherd.images import Image
 from shepherd.messages import JsonObject, Message, Role, ToolCall
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import invalid, unsupported
+from shepherd.server.errors import invalid
 from shepherd.server.models import Models
+from shepherd.server.wire import fields
 from shepherd.server.wire.content import CallHistory, images_in_base64
 from shepherd.server.wire.embedding import MAX_DIMENSIONS, MAX_INPUTS
-from shepherd.server.wire.fields import (
-    NUMBER,
-    Integer,
-    ListOrNull,
-    NotServed,
-    OwnControls,
-    Seconds,
-    Tools,
-    check_images,
-    effort_named,
-    few_messages,
-    in_range,
-    list_or_empty,
-    logprob_count,
-    token_limit,
-)
 from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.tools import WireFunction, WireFunctionCall
 from shepherd.session import Infill, OutputFormat, RawPrompt, Session
@@ -41,12 +26,13 @@ _SHOWING = ("user", "tool")
 
 
 def _images(value: object) -> tuple[Image, ...]:
+    """The images of a list in base64; null is none."""
     return () if value is None else images_in_base64(value)
 
 
 def _one_or_more(value: object) -> object:
     """A single text is a list of one; null is none."""
-    return [value] if isinstance(value, str) else list_or_empty(value)
+    return [value] if isinstance(value, str) else fields.list_or_empty(value)
 
 
 def _think(value: object) -> bool | str | None:
@@ -86,7 +72,7 @@ class WireMessage(RequestModel):
     content: str | None = None
     thinking: str | None = None
     images: Images = ()
-    tool_calls: ListOrNull[WireCall] = Field(default_factory=list[WireCall])
+    tool_calls: fields.ListOrNull[WireCall] = Field(default_factory=list[WireCall])
     tool_name: Annotated[str | None, Field(validation_alias=AliasChoices("tool_name", "name"))] = (
         None
     )
@@ -103,10 +89,10 @@ class WireTool(RequestModel):
 class Options(SamplingFields):
     """`options`: sampling parameters; those that load a model are accepted without effect."""
 
-    num_predict: Integer = None
+    num_predict: fields.Integer = None
 
 
-class OllamaRequest(OwnControls):
+class OllamaRequest(fields.OwnControls):
     """The fields that chat and generate share."""
 
     model: Annotated[str, Field(min_length=1)]
@@ -121,13 +107,13 @@ class OllamaRequest(OwnControls):
     """`num_predict` (tokens to generate at most), `stop`, `seed`, `temperature` and the other
     sampling parameters. Those that load a model, such as `num_ctx`, have no effect.
     """
-    keep_alive: Seconds = None
+    keep_alive: fields.Seconds = None
     """How long the model stays loaded afterwards: seconds, or a text such as `5m`; 0 = it is
     unloaded, -1 = until its memory is needed.
     """
     logprobs: bool | None = None
     """Tell the log probability of each token of the content."""
-    top_logprobs: Annotated[int | None, in_range("logprobs"), NUMBER] = None
+    top_logprobs: Annotated[int | None, fields.in_range("logprobs"), fields.NUMBER] = None
     """Tell so many of the likeliest tokens too; `logprobs` must be true."""
 
     @property
@@ -137,26 +123,32 @@ class OllamaRequest(OwnControls):
 
     def token_limit(self, default: int) -> int:
         """How many tokens may be generated; 0 is as many as fit."""
-        return token_limit(self.parameters.num_predict, default)
+        return fields.token_limit(self.parameters.num_predict, default)
 
 
 class ChatRequest(OllamaRequest):
     """The body of `POST /api/chat`."""
 
-    messages: Annotated[ListOrNull[WireMessage], BeforeValidator(few_messages)] = Field(
-        default_factory=list[WireMessage]
+    messages: Annotated[fields.ListOrNull[WireMessage], BeforeValidator(fields.few_messages)] = (
+        Field(default_factory=list[WireMessage])
     )
     """The conversation; images are in base64. Without messages the model is only loaded."""
     truncate: bool | None = None
     """true: if the conversation does not fit, its oldest turns leave, and the answer says how many
     messages did in `truncated_messages`. Otherwise it is refused.
     """
-    tools: Tools[WireTool] = Field(default_factory=list[WireTool])
+    tools: fields.Tools[WireTool] = Field(default_factory=list[WireTool])
     """Functions on offer."""
 
 
 class GenerateRequest(OllamaRequest):
     """The body of `POST /api/generate`."""
+
+    refused: ClassVar = {
+        "template": "Use raw with a whole prompt.",
+        "context": "Send the conversation to /api/chat.",
+        **dict.fromkeys(("width", "height", "steps"), "This server makes no images."),
+    }
 
     prompt: str | None = None
     """The user's message; without one the model is only loaded."""
@@ -172,9 +164,9 @@ class GenerateRequest(OllamaRequest):
     """Not served."""
     context: Any = None
     """Not served; send the conversation to chat."""
-    width: NotServed = None
-    height: NotServed = None
-    steps: NotServed = None
+    width: fields.NotServed = None
+    height: fields.NotServed = None
+    steps: fields.NotServed = None
 
 
 class ShowRequest(RequestModel):
@@ -217,8 +209,8 @@ class EmbeddingsBody(OllamaEmbedding):
 
 def plain_name(name: str, models: Models) -> str:
     """The name of a model as the server lists it, without the tag that Ollama's clients add."""
-    listed = {info.id for info in models.listed()}
-    return name if name in listed else name.removesuffix(":latest")
+    listed_names = {info.id for info in models.listed()}
+    return name if name in listed_names else name.removesuffix(":latest")
 
 
 def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> Session:
@@ -229,7 +221,7 @@ def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> S
     """
     for index, message in enumerate(request.messages):
         where = f"messages.{index}.images"
-        check_images(message.images, model, where)
+        fields.check_images(message.images, model, where)
         if message.images and message.role not in _SHOWING:
             raise invalid(where, "images go with messages of the user and of tools")
     system = [m.content for m in request.messages if m.role in _INSTRUCTIONS and m.content]
@@ -239,14 +231,18 @@ def chat_session(request: ChatRequest, model: ModelInfo, *, thinking: bool) -> S
         system_message="\n\n".join(system),
         messages=messages,
         tools=[tool.function.to_spec() for tool in request.tools],
-        continues=model.raw_prompts and _is_begun(messages),
+        continues=model.raw_prompts and _ends_with_answer(messages),
     )
 
 
 def generate_session(request: GenerateRequest, model: ModelInfo, *, thinking: bool) -> Session:
     """The session of a generate request; raises ApiError."""
-    _check_generate(request)
-    check_images(request.images, model, "images")
+    plain_prompt = "raw" if request.raw else "suffix" if request.suffix else ""
+    if plain_prompt and request.system:  # it goes to the model without instructions and messages
+        raise invalid("system", f"not with {plain_prompt}")
+    if plain_prompt and request.images:
+        raise invalid("images", f"not with {plain_prompt}")
+    fields.check_images(request.images, model, "images")
     session = _without_messages(request, thinking=thinking)
     prompt = request.prompt or ""
     if request.suffix:
@@ -259,7 +255,7 @@ def generate_session(request: GenerateRequest, model: ModelInfo, *, thinking: bo
 
 def _without_messages(request: OllamaRequest, *, thinking: bool) -> Session:
     """How a request is answered; raises ApiError where two parameters do not fit together."""
-    logprobs = logprob_count(requested=request.logprobs, top=request.top_logprobs)
+    logprobs = fields.logprob_count(requested=request.logprobs, top=request.top_logprobs)
     options, think = request.parameters, request.think
     sampling = replace(options.to_sampling(), logprobs=logprobs)
     if options.seed is not None and options.seed < 0:  # Ollama's word for a random one
@@ -267,28 +263,13 @@ def _without_messages(request: OllamaRequest, *, thinking: bool) -> Session:
     return Session(
         sampling=sampling,
         thinking=thinking if think is None else bool(think),
-        thinking_effort=effort_named(think if isinstance(think, str) else None),
+        thinking_effort=fields.effort_named(think if isinstance(think, str) else None),
         output_format=None if request.format is None else OutputFormat(request.format),
     )
 
 
-def _check_generate(request: GenerateRequest) -> None:
-    """Raise ApiError for what is not served, and for fields that exclude each other."""
-    if request.template:
-        raise unsupported("template", "template is not served; use raw with a whole prompt.")
-    if request.context:
-        raise unsupported("context", "context is not served; send the conversation to /api/chat.")
-    for name in ("width", "height", "steps"):
-        if getattr(request, name):
-            raise unsupported(name, f"{name} is not served: this server makes no images.")
-    whole = "raw" if request.raw else "suffix" if request.suffix else ""
-    if whole and request.system:
-        raise invalid("system", f"not with {whole}")
-    if whole and request.images:
-        raise invalid("images", f"not with {whole}")
-
-
-def _is_begun(messages: Sequence[Message]) -> bool:
+def _ends_with_answer(messages: Sequence[Message]) -> bool:
+    """Whether the assistant has the last word, which a model can continue; calls are complete."""
     last = messages[-1] if messages else None
     return last is not None and last.role is Role.ASSISTANT and not last.tool_calls
 
@@ -300,14 +281,16 @@ def _conversation(wire: Sequence[WireMessage]) -> list[Message]:
     for message in wire:
         content = message.content or ""
         match message.role:
-            case "system" | "developer":
+            case "system" | "developer":  # they are in the system message
                 continue
             case "user":
                 messages.append(Message.user(content, message.images))
             case "assistant":
                 calls = tuple(
-                    ToolCall(c.id or history.next_id(), c.function.name, c.function.arguments)
-                    for c in message.tool_calls
+                    ToolCall(
+                        call.id or history.next_id(), call.function.name, call.function.arguments
+                    )
+                    for call in message.tool_calls
                 )
                 history.add(calls)
                 messages.append(Message.assistant(content, message.thinking or "", calls))

@@ -87,7 +87,8 @@ def models_router(context: ServerContext) -> APIRouter:
     async def list_models() -> JsonResponse:
         """The models on offer. The digest is that of the name; unknown sizes are 0."""
         await context.models.refresh()
-        models = [_listed_model(model, context.started) for model in context.models.served()]
+        times = {"modified_at": _time(context.started)}  # when the server found them
+        models = [_listed_model(model) | times for model in context.models.served()]
         return JsonResponse({"models": models})
 
     @router.get("/ps")
@@ -131,7 +132,7 @@ def refusal_router() -> APIRouter:
     @router.api_route("/blobs/{digest}", methods=["GET", "POST"])
     async def refuse(request: Request) -> Response:
         """Refuse to change models."""
-        action = request.url.path.split("/")[2]
+        action = request.url.path.removeprefix("/api/").partition("/")[0]
         message = (
             f"{action} is not served: this server's models are set where it is started "
             "(see `shepherd models`)."
@@ -148,7 +149,7 @@ async def _load(
     async with context.models.lease(
         requests.plain_name(body.model, context.models), body.keep_alive
     ):
-        return JsonResponse(answer.idle("unload" if body.keep_alive == 0 else "load"))
+        return JsonResponse(answer.without_text("unload" if body.keep_alive == 0 else "load"))
 
 
 def _stream_format(body: requests.OllamaRequest) -> StreamFormat | None:
@@ -179,20 +180,16 @@ def _generate_exchange(
     return Exchange(session, answer, max_tokens=body.token_limit(settings.max_tokens))
 
 
-def _listed_model(model: ServedModel, started: int) -> JsonObject:
-    """The entry of `/api/tags`; `started` is the server's start as a Unix time."""
-    return _entry(model) | {"modified_at": _time(started)}
-
-
 def _running_model(model: ServedModel) -> JsonObject:
     """The entry of `/api/ps`: a model without a time to expire stays loaded.
 
-    `size` is the memory that it takes, as far as it is known, and `size_vram` that of GPUs.
+    `size` is the memory that it takes, else that of its file, and `size_vram` that of GPUs.
     """
-    return _entry(model) | {
+    memory = model.memory
+    return _listed_model(model) | {
         "expires_at": _NEVER if model.expires is None else _time(min(model.expires, _MAX_TIME)),
-        "size": model.memory.ram + model.memory.vram or model.size,
-        "size_vram": model.memory.vram,
+        "size": memory.ram + memory.vram or model.size,
+        "size_vram": memory.vram,
         "context_length": model.info.context_size,
     }
 
@@ -218,15 +215,20 @@ def _model_details(info: ModelInfo, started: int) -> JsonObject:
     }
 
 
-def _entry(model: ServedModel) -> JsonObject:
-    """The name twice, a digest of it, and the size of its files."""
-    name, details = model.info.id, _details(model.info)
-    digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
-    sizes = {"size": model.size, "digest": digest}
-    return {"name": name, "model": name, **sizes, "details": details}
+def _listed_model(model: ServedModel) -> JsonObject:
+    """The fields that both lists of models have: the name twice, a digest of it, and so on."""
+    name = model.info.id
+    return {
+        "name": name,
+        "model": name,
+        "size": model.size,
+        "digest": hashlib.sha256(name.encode("utf-8", "replace")).hexdigest(),
+        "details": _details(model.info),
+    }
 
 
 def _details(info: ModelInfo) -> JsonObject:
+    """What Ollama tells of a model's file; what the server does not know is empty."""
     return {
         "parent_model": "",
         "format": "gguf" if info.backend == "llamacpp" else info.backend,
@@ -238,6 +240,7 @@ def _details(info: ModelInfo) -> JsonObject:
 
 
 def _time(seconds: float) -> str:
+    """A Unix time as Ollama writes it: `2026-01-31T12:00:00Z`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -251,9 +254,9 @@ def embed_router(context: ServerContext) -> APIRouter:
     ) -> Response:
         """Make a vector of each text. Without texts the model is only loaded."""
         started = time.perf_counter()
-        inputs = EmbeddingInput(
-            [(text,) for text in body.input], body.dimensions or 0, body.truncate is not False
-        )
+        texts = [(text,) for text in body.input]  # an input may have more parts than a text
+        truncates = body.truncate is not False
+        inputs = EmbeddingInput(texts, body.dimensions or 0, truncates)
         result = await _embedded(context, request, body.model, inputs, "input")
         answer: JsonObject = {
             "model": body.model,
@@ -273,7 +276,7 @@ def embed_router(context: ServerContext) -> APIRouter:
         texts = [(body.prompt,)] if body.prompt else []
         inputs = EmbeddingInput(texts, truncate=True)
         result = await _embedded(context, request, body.model, inputs, "prompt")
-        vectors = list(map(list, result.vectors))
+        vectors = list(map(list, result.vectors))  # none without a text: the model is only loaded
         return JsonResponse({"embedding": vectors[0] if vectors else []})
 
     return router
@@ -281,12 +284,14 @@ def embed_router(context: ServerContext) -> APIRouter:
 
 def _with_vectors(answer: JsonObject, result: Embeddings) -> str:
     """The JSON of an answer with its vectors, which are many numbers."""
-    return f'{to_json(answer)[:-1]},"embeddings":{json_array(map(list, result.vectors))}}}'
+    without_brace = to_json(answer)[:-1]
+    return f'{without_brace},"embeddings":{json_array(map(list, result.vectors))}}}'
 
 
 async def _embedded(
     context: ServerContext, request: Request, model: str, inputs: EmbeddingInput, param: str
 ) -> Embeddings:
+    """The vectors of inputs, which are the field `param` of the request; raises ApiError."""
     name = requests.plain_name(model, context.models)
     result, _ = await embedded(context, request, name, inputs, param)
     return result

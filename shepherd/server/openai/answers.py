@@ -11,14 +11,7 @@ from shepherd.json_text import frame
 from shepherd.server.generation import ChoicePiece, PromptProgress
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.serving import Answer
-from shepherd.server.wire.answers import (
-    fingerprint,
-    new_id,
-    progress_fields,
-    texts_of,
-    timings,
-    token_logprobs,
-)
+from shepherd.server.wire import answers
 from shepherd.server.wire.tools import custom_input
 from shepherd.session import Session
 
@@ -31,8 +24,8 @@ class ChatAnswer(Answer):
 
     `reasoning`: whether the answer includes the reasoning; `one_call`: whether all calls but the
     first are left out; `stream_usage`: whether a stream ends with the usage; `all_timings`: whether
-    each chunk has them; `verbose`: whether the answer has the prompt. `custom` are the names of the
-    custom tools.
+    each chunk has them; `verbose`: whether the answer has the prompt. `custom_names` are those of
+    the custom tools, and `tier` is the service tier to name, None for none.
     """
 
     model: str
@@ -44,8 +37,8 @@ class ChatAnswer(Answer):
     all_timings: bool = False
     verbose: bool = False
     logprobs: bool = False
-    custom: frozenset[str] = frozenset()
-    id: str = field(default_factory=partial(new_id, "chatcmpl-"))
+    custom_names: frozenset[str] = frozenset()
+    id: str = field(default_factory=partial(answers.new_id, "chatcmpl-"))
     created: int = field(default_factory=lambda: int(time.time()))
 
     @classmethod
@@ -54,7 +47,7 @@ class ChatAnswer(Answer):
         options = request.stream_options
         return cls(
             model=request.model or model.id,
-            fingerprint=fingerprint(model),
+            fingerprint=answers.fingerprint(model),
             tier=None if request.service_tier is None else "default",
             reasoning=session.thinking,
             one_call=request.parallel_tool_calls is False,
@@ -62,18 +55,20 @@ class ChatAnswer(Answer):
             all_timings=bool(request.timings_per_token),
             verbose=bool(request.verbose),
             logprobs=bool(request.logprobs),
-            custom=frozenset(t.tool.name for t in request.tools if t.type == "custom"),
+            custom_names=frozenset(
+                wire.tool.name for wire in request.tools if wire.type == "custom"
+            ),
         )
 
     def whole(self, generations: Sequence[Generation]) -> messages.JsonObject:
         """The whole answer, one choice for each generation."""
         choices = [self._choice(index, generation) for index, generation in enumerate(generations)]
-        body = self._frame("chat.completion", choices) | {"usage": _usage(*generations)}
+        body = self._frame("chat.completion", choices) | {"usage": _usage(generations)}
         return body | self._measures(generations[0])
 
     def progress(self, progress: PromptProgress) -> str:
         """The frame that tells how far the prompt is read."""
-        return frame(self._chunk(0, {}) | {"prompt_progress": progress_fields(progress)})
+        return frame(self._chunk(0, {}) | {"prompt_progress": answers.progress_fields(progress)})
 
     def begin(self, choice: int) -> Iterator[str]:
         """The chunk that carries the role."""
@@ -85,44 +80,46 @@ class ChatAnswer(Answer):
         if delta:
             chunk = self._chunk(piece.choice, delta, logprobs=piece.logprobs)
             if self.all_timings and self.choices is not None:
-                chunk["timings"] = timings(self.choices.handle(piece.choice).stats())
+                chunk["timings"] = answers.timings(self.choices.handle(piece.choice).stats())
             yield frame(chunk)
 
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
         """Two chunks for each call, then the reason of the end."""
         for index, call in enumerate(self._calls(generation)):
-            whole = self._wire_call(call)
-            kind: str = whole["type"]
-            text = "input" if kind == "custom" else "arguments"
-            head = {"index": index, **whole, kind: {"name": call.name, text: ""}}
-            rest = {"index": index, kind: {text: whole[kind][text]}}
-            for part in (head, rest):
+            whole_call = self._wire_call(call)
+            kind: str = whole_call["type"]
+            key = "input" if kind == "custom" else "arguments"
+            name_part = {"index": index, **whole_call, kind: {"name": call.name, key: ""}}
+            text_part = {"index": index, kind: {key: whole_call[kind][key]}}
+            for part in (name_part, text_part):
                 yield frame(self._chunk(choice, {"tool_calls": [part]}))
         last = self._chunk(choice, {}, _finish_reason(generation))
+        # with the usage, one more chunk follows, which has the measures
         yield frame(last if self.stream_usage else last | self._measures(generation))
 
     def close(self, generations: Sequence[Generation]) -> Iterator[str]:
         """The usage, if it was requested, and the end."""
         if self.stream_usage:
-            chunk = self._frame(_CHUNK, []) | {"usage": _usage(*generations)}
+            chunk = self._frame(_CHUNK, []) | {"usage": _usage(generations)}
             yield frame(chunk | self._measures(generations[0]))
         yield frame("[DONE]")
 
     def _measures(self, generation: Generation) -> messages.JsonObject:
         """What llama.cpp's server adds to the end of an answer."""
-        body: messages.JsonObject = {"timings": timings(generation.stats)}
-        if self.verbose and self.choices is not None:
+        body: messages.JsonObject = {"timings": answers.timings(generation.stats)}
+        if self.verbose and self.choices is not None:  # all choices have the same prompt
             body["__verbose"] = {"prompt": self.choices.handle(0).prompt_text}
         return body
 
     def _choice(self, index: int, generation: Generation) -> messages.JsonObject:
+        """One of the whole answers; its content is null where it only calls tools."""
         calls, logprobs = self._calls(generation), generation.logprobs
         message: messages.JsonObject = {
             "role": "assistant",
             "content": None if calls else "",
             "refusal": None,
         }
-        for piece in texts_of(generation):
+        for piece in answers.texts_of(generation):
             message |= self._delta(piece)
         if calls:
             message["tool_calls"] = [self._wire_call(call) for call in calls]
@@ -140,13 +137,15 @@ class ChatAnswer(Answer):
         return {"content": piece.text}
 
     def _wire_call(self, call: messages.ToolCall) -> messages.JsonObject:
-        if call.name in self.custom:
+        """The call of a function, or of a custom tool by the input that the model wrote."""
+        if call.name in self.custom_names:
             custom = {"name": call.name, "input": custom_input(call)}
             return {"id": call.id, "type": "custom", "custom": custom}
         function = {"name": call.name, "arguments": call.arguments_json}
         return {"id": call.id, "type": "function", "function": function}
 
     def _calls(self, generation: Generation) -> tuple[messages.ToolCall, ...]:
+        """The calls that the client gets: `parallel_tool_calls: false` allows one."""
         calls = generation.message.tool_calls
         return calls[:1] if self.one_call else calls
 
@@ -157,18 +156,22 @@ class ChatAnswer(Answer):
         finish: str | None = None,
         logprobs: Sequence[sampling.TokenLogprob] = (),
     ) -> messages.JsonObject:
-        # A text without tokens of its own has an empty list; the chunk of the role has no text.
+        """A chunk with more of the choice `index`."""
+        # a text without tokens of its own has an empty list; the chunk of the role has no text
         has_text = "content" in delta and "role" not in delta
+        has_logprobs = bool(logprobs) or (self.logprobs and has_text)
         choice = {
             "index": index,
             "delta": delta,
-            "logprobs": _logprobs(logprobs) if logprobs or (self.logprobs and has_text) else None,
+            "logprobs": _logprobs(logprobs) if has_logprobs else None,
             "finish_reason": finish,
         }
         chunk = self._frame(_CHUNK, [choice])
+        # OpenAI's chunks before the one with the usage have it as null
         return chunk | {"usage": None} if self.stream_usage else chunk
 
     def _frame(self, kind: str, choices: Sequence[messages.JsonObject]) -> messages.JsonObject:
+        """The fields that the whole answer and each of its chunks have."""
         body: messages.JsonObject = {
             "id": self.id,
             "object": kind,
@@ -183,26 +186,19 @@ class ChatAnswer(Answer):
 def _finish_reason(generation: Generation) -> str:
     """OpenAI's name for the finish reason of the generation."""
     reason = generation.finish_reason
-    if reason is events.FinishReason.STOP and generation.message.tool_calls:
+    if reason is events.FinishReason.LENGTH:
+        return "length"
+    # a backend may call it an ordinary stop; clients then would not run the calls
+    stops_with_calls = reason is events.FinishReason.STOP and generation.message.tool_calls
+    if reason is events.FinishReason.TOOL_CALLS or stops_with_calls:
         return "tool_calls"
-    names = {events.FinishReason.LENGTH: "length", events.FinishReason.TOOL_CALLS: "tool_calls"}
-    return names.get(reason, "stop")
+    return "stop"
 
 
-def _usage(*generations: Generation) -> messages.JsonObject:
-    """The usage object: the prompt once, the answers of all choices.
-
-    Cached tokens are part of the prompt's tokens.
-    """
-    prompt = generations[0].stats
-    completion = sum(generation.stats.completion_tokens for generation in generations)
-    return {
-        "prompt_tokens": prompt.prompt_tokens,
-        "completion_tokens": completion,
-        "total_tokens": prompt.prompt_tokens + completion,
-        "prompt_tokens_details": {"cached_tokens": prompt.cached_tokens},
-    }
+def _usage(generations: Sequence[Generation]) -> messages.JsonObject:
+    """The usage object: all choices answer the one prompt, which is counted once."""
+    return answers.completion_usage([generations[0].stats], generations)
 
 
 def _logprobs(tokens: Sequence[sampling.TokenLogprob]) -> messages.JsonObject:
-    return {"content": token_logprobs(tokens), "refusal": None}
+    return {"content": answers.token_logprobs(tokens), "refusal": None}

@@ -14,18 +14,8 @@ from pydantic import (
 
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.body import RequestModel
+from shepherd.server.wire import fields
 from shepherd.server.wire.content import Content, content_of
-from shepherd.server.wire.fields import (
-    Events,
-    GrammarFields,
-    ListOrNull,
-    ModelName,
-    NotServed,
-    StreamOptions,
-    Tools,
-    few_messages,
-    token_limit,
-)
 from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.tools import (
     CUSTOM_INPUT,
@@ -37,14 +27,13 @@ from shepherd.server.wire.tools import (
 
 
 def _token_limit(value: int | None) -> int | None:
+    """A limit of an answer in tokens; raises ValueError for 0, which allows no answer."""
     if value == 0:
         raise ValueError("must be at least 1, or -1 for as many as fit")
     return value
 
 
 TokenLimit = Annotated[int | None, Field(ge=-1), AfterValidator(_token_limit)]
-
-
 _KINDS = ("function", "custom")
 
 
@@ -63,7 +52,8 @@ class WireToolCall(RequestModel):
     custom: WireCustomCall | None = None
 
     @model_validator(mode="after")
-    def _one_kind(self) -> "WireToolCall":
+    def _check_kind(self) -> "WireToolCall":
+        """Refuse a call of neither kind, or of both, with the request that has it."""
         self.to_call("")  # raises ValueError
         return self
 
@@ -81,11 +71,11 @@ class WireToolCall(RequestModel):
 
 def _flat_format(value: object) -> object:
     """A grammar stands in an object of its own in this API, and beside the type in others."""
-    fields = cast(JsonObject, value) if isinstance(value, dict) else {}
-    grammar = fields.get("grammar")
+    sent = cast(JsonObject, value) if isinstance(value, dict) else {}
+    grammar = sent.get("grammar")
     if not isinstance(grammar, dict):
         return cast(object, value)
-    return {**fields, **cast(JsonObject, grammar)}
+    return {**sent, **cast(JsonObject, grammar)}
 
 
 class WireCustom(CustomTool):
@@ -103,15 +93,17 @@ class WireTool(RequestModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _flat(cls, value: object) -> object:
-        fields = cast(JsonObject, value) if isinstance(value, dict) else {}
-        kind = fields.get("type", "function")
-        if "name" in fields and kind in _KINDS and kind not in fields:
-            return {"type": kind, kind: fields}
+    def _nested(cls, value: object) -> object:
+        """Put the fields of a tool that stand beside the type into an object of their own."""
+        sent = cast(JsonObject, value) if isinstance(value, dict) else {}
+        kind = sent.get("type", "function")
+        if "name" in sent and kind in _KINDS and kind not in sent:
+            return {"type": kind, kind: sent}
         return cast(object, value)
 
     @model_validator(mode="after")
-    def _has_its_kind(self) -> "WireTool":
+    def _check_kind(self) -> "WireTool":
+        """Refuse a tool without the fields of its type, with the request that has it."""
         _ = self.tool  # raises ValueError
         return self
 
@@ -133,7 +125,7 @@ class WireMessage(RequestModel):
     )
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: ListOrNull[WireToolCall] = Field(default_factory=list[WireToolCall])
+    tool_calls: fields.ListOrNull[WireToolCall] = Field(default_factory=list[WireToolCall])
     tool_call_id: str | None = None
     name: str | None = None
 
@@ -151,25 +143,26 @@ class TemplateOptions(RequestModel):
     @property
     def values(self) -> dict[str, object]:
         """The variables besides `enable_thinking`; null means that one is not set."""
-        extra: dict[str, object] = self.model_extra or {}
-        return {name: value for name, value in extra.items() if value is not None}
+        variables: dict[str, object] = self.model_extra or {}
+        return {name: value for name, value in variables.items() if value is not None}
 
 
-class ChatRequest(SamplingFields, GrammarFields):
+class ChatRequest(SamplingFields, fields.GrammarFields):
     """The body of `POST /v1/chat/completions`."""
 
     refused: ClassVar = {
         "chat_template": "The model's own template is used.",
         "documents": "Put the documents into a message.",
         "echo": "The answer never repeats the last message.",
+        "audio": "Only text is served.",
     }
 
-    model: ModelName = None
+    model: fields.ModelName = None
     messages: Annotated[
-        list[WireMessage], Field(min_length=1, fail_fast=True), BeforeValidator(few_messages)
+        list[WireMessage], Field(min_length=1, fail_fast=True), BeforeValidator(fields.few_messages)
     ]
     """The conversation; system messages are merged, images are `data:` URLs."""
-    tools: Tools[WireTool] = Field(default_factory=list[WireTool])
+    tools: fields.Tools[WireTool] = Field(default_factory=list[WireTool])
     """Functions and custom tools on offer."""
     tool_choice: Any = None
     """`auto`; `none`: the tools are not offered; `required`: the answer is calls; a tool's name: it
@@ -177,8 +170,8 @@ class ChatRequest(SamplingFields, GrammarFields):
     """
     parallel_tool_calls: bool | None = None
     """false: at most one call in an answer."""
-    stream: Events = None
-    stream_options: StreamOptions | None = None
+    stream: fields.Events = None
+    stream_options: fields.StreamOptions | None = None
     """`include_usage`: a stream ends with a chunk that has the usage."""
     max_completion_tokens: TokenLimit = None
     """Tokens to generate at most; none or -1: as many as fit."""
@@ -232,10 +225,10 @@ class ChatRequest(SamplingFields, GrammarFields):
     """Not served; use `tool_choice`."""
     modalities: Any = None
     """Only `["text"]`."""
-    audio: NotServed = None
+    audio: fields.NotServed = None
     web_search_options: Any = None
     """Not served; use `tools`."""
 
     def token_limit(self, default: int = 0) -> int:
         """The maximum of generated tokens; 0 is as many as fit."""
-        return token_limit(self.max_completion_tokens or self.max_tokens, default)
+        return fields.token_limit(self.max_completion_tokens or self.max_tokens, default)

@@ -61,10 +61,12 @@ def prompt_router(context: ServerContext) -> APIRouter:
             if (text := info.text_model) is None:
                 message = f"{info.id} does not run in this process: its template is not known."
                 raise unsupported("model", message)
-            answer = body.add_generation_prompt is not False
-            plain = body.model_copy(update={"add_generation_prompt": None})
-            exchange = await context.bodies.run(chat_exchange, plain, context.settings, info)
-            return JsonResponse({"prompt": await text.render(exchange.session, answer=answer)})
+            begins_answer = body.add_generation_prompt is not False
+            # false is refused where an answer is generated, and here it is a fair question
+            body = body.model_copy(update={"add_generation_prompt": None})
+            exchange = await context.bodies.run(chat_exchange, body, context.settings, info)
+            prompt = await text.render(exchange.session, answer=begins_answer)
+            return JsonResponse({"prompt": prompt})
 
     @router.post("/chat/completions/input_tokens")
     @router.post(COUNT_PATH)
@@ -93,7 +95,7 @@ def models_router(context: ServerContext) -> APIRouter:
         body: JsonObject = {
             "object": "list",
             "data": [_model(model, context) for model in models],
-            "models": [_entry(model.info) for model in models],
+            "models": [_llama_model(model.info) for model in models],
         }
         return JsonResponse(body)
 
@@ -110,8 +112,9 @@ def models_router(context: ServerContext) -> APIRouter:
 
 
 def _model(model: ServedModel, context: ServerContext) -> JsonObject:
+    """A model in OpenAI's list, with fields that programs read from other servers' lists."""
     info = model.info
-    seen = ["text", "image"] if info.vision else ["text"]
+    modalities = ["text", "image"] if info.vision else ["text"]
     return {
         "id": info.id,
         "object": "model",
@@ -121,11 +124,12 @@ def _model(model: ServedModel, context: ServerContext) -> JsonObject:
         "meta": {"n_ctx": info.context_size or None},
         "status": {"value": model.state},
         "capabilities": [info.kind],
-        **({} if info.vision is None else {"architecture": {"input_modalities": seen}}),
+        **({} if info.vision is None else {"architecture": {"input_modalities": modalities}}),
     }
 
 
-def _entry(info: ModelInfo) -> JsonObject:
+def _llama_model(info: ModelInfo) -> JsonObject:
+    """A model in the list that llama.cpp's server has beside OpenAI's."""
     return {
         "name": info.id,
         "model": info.id,

@@ -83,12 +83,11 @@ def session_from_request(request: ChatRequest, *, thinking: bool) -> Session:
 
 
 def _check_supported(request: ChatRequest) -> None:
+    """Raise ApiError for fields that need another kind of answer than text and calls."""
     if request.functions or request.function_call not in (None, "auto", "none"):
         raise unsupported("functions", "functions are not served; use tools.")
     if request.modalities not in (None, [], ["text"]):
         raise unsupported("modalities", "Only text is served.")
-    if request.audio is not None:
-        raise unsupported("audio", "Only text is served.")
     if request.web_search_options is not None:
         raise unsupported("web_search_options", "This server searches nothing; offer a tool.")
     if request.add_generation_prompt is False and not request.continue_final_message:
@@ -119,7 +118,7 @@ def _template_values(request: ChatRequest) -> dict[str, object]:
     for name in values:
         if name in _OWN_VARIABLES or not _VARIABLE.fullmatch(name):
             raise invalid(_KWARGS, f"{name[:80]!r} can't be set")
-    size = len(to_json(values).encode()) if values else 0
+    size = len(to_json(values).encode())
     if size > MAX_TEMPLATE_BYTES:
         raise invalid(_KWARGS, f"must have at most {MAX_TEMPLATE_BYTES} bytes, got {size}")
     return values
@@ -129,58 +128,63 @@ def _check_template_values(request: ChatRequest, model: ModelInfo) -> None:
     """Raise ApiError for variables of a template that is not in this process."""
     values = request.chat_template_kwargs.values if request.chat_template_kwargs else {}
     if values and not model.raw_prompts:
-        name = f"{_KWARGS}.{next(iter(values))[:80]}"
-        message = f"{model.id} does not run in this process, so its template can't have {name}."
-        raise unsupported(name, message)
+        first_name = f"{_KWARGS}.{next(iter(values))[:80]}"
+        message = (
+            f"{model.id} does not run in this process, so its template can't have {first_name}."
+        )
+        raise unsupported(first_name, message)
 
 
 def _check_continuation(request: ChatRequest, model: ModelInfo) -> None:
     """Raise ApiError unless the last message can be continued, where that is requested."""
-    kind, where = request.continue_final_message, "continue_final_message"
-    if not kind:
+    continued_part, where = request.continue_final_message, "continue_final_message"
+    if not continued_part:
         return
     if not model.raw_prompts:
         message = f"{model.id} does not run in this process, so it can't continue a message."
         raise unsupported(where, message)
     last = request.messages[-1]
-    reasoning = bool(last.reasoning_content or last.reasoning)
-    if request.add_generation_prompt:
+    has_reasoning = bool(last.reasoning_content or last.reasoning)
+    if request.add_generation_prompt:  # it would begin a new message
         raise invalid(where, "add_generation_prompt must not be true with it")
     if last.role != "assistant" or last.tool_calls:
         raise invalid(where, "the last message must be the assistant's, without tool calls")
-    if kind == "reasoning_content" and (last.content.text or not reasoning):
+    # reasoning that content follows is complete, and can't go on
+    if continued_part == "reasoning_content" and (last.content.text or not has_reasoning):
         raise invalid(where, "the last message must have reasoning_content and no content")
-    if kind == "content" and reasoning and not last.content.text:
+    if continued_part == "content" and has_reasoning and not last.content.text:
         raise invalid(where, "the last message must have content")
 
 
 def _conversation(wire: Sequence[WireMessage]) -> list[Message]:
     """The messages without instructions; results get the name of their tool."""
-    names: dict[str, str] = {}
+    tool_names: dict[str, str] = {}  # by the id of the call
     messages: list[Message] = []
     for index, message in enumerate(wire):
         match message.role:
-            case "system" | "developer":
+            case "system" | "developer":  # they are in the system message
                 continue
             case "user":
                 messages.append(Message.user(message.content.text, message.content.images))
             case "assistant":
                 calls = tuple(
-                    call.to_call(f"call_{index}_{i}") for i, call in enumerate(message.tool_calls)
+                    call.to_call(default_id=f"call_{index}_{place}")
+                    for place, call in enumerate(message.tool_calls)
                 )
-                names.update((call.id, call.name) for call in calls)
+                tool_names.update((call.id, call.name) for call in calls)
                 reasoning = message.reasoning_content or message.reasoning or ""
                 messages.append(Message.assistant(message.content.text, reasoning, calls))
             case "tool" | "function":
-                messages.append(_result(message, names, f"messages.{index}"))
+                messages.append(_result(message, tool_names, f"messages.{index}"))
     return messages
 
 
-def _result(message: WireMessage, names: dict[str, str], where: str) -> Message:
+def _result(message: WireMessage, tool_names: dict[str, str], where: str) -> Message:
+    """The result of a call; one of the older role `function` names its tool itself."""
     call_id = message.tool_call_id or ""
     if message.role == "tool" and not call_id:
         raise invalid(f"{where}.tool_call_id", "a tool message needs it")
-    name = names.get(call_id) or message.name or ""
+    name = tool_names.get(call_id) or message.name or ""
     content = message.content
     return Message(Role.TOOL, content.text, tool_call_id=call_id, name=name, images=content.images)
 
@@ -202,15 +206,15 @@ def _output_format(request: ChatRequest) -> OutputFormat | None:
     """The format of the answer, None for free text; raises ApiError."""
     value = request.response_format
     fields = cast(JsonObject, value) if isinstance(value, dict) else {"type": value}
-    plain = request.plain_format()
-    if plain is not None:
+    llama_format = request.plain_format()  # of the fields that llama.cpp's clients send
+    if llama_format is not None:
         if fields.get("type") not in (None, "text"):
             raise invalid("grammar" if request.grammar else "json_schema", f"not with a {_FORMAT}")
-        return plain
+        return llama_format
     match fields.get("type"):
         case None | "text":
             return None
-        case "json_object":
+        case "json_object":  # with a schema, as llama.cpp's clients send it
             return OutputFormat(_schema(fields.get("schema") or {"type": "object"}))
         case "json_schema":
             inner: object = fields.get("json_schema")
@@ -223,6 +227,7 @@ def _output_format(request: ChatRequest) -> OutputFormat | None:
 
 
 def _schema(value: object) -> JsonObject:
+    """The value, if it is an object; raises ApiError."""
     if not isinstance(value, dict):
         raise invalid(_FORMAT, "the schema must be an object")
     return cast(JsonObject, value)

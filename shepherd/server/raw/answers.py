@@ -14,7 +14,7 @@ from shepherd.messages import JsonObject
 from shepherd.sampling import BIAS_RANGE, PARAMETERS, Sampling, TokenLogprob, TokenProbability
 from shepherd.server.generation import NO_TOKENS, ChoicePiece, PromptProgress
 from shepherd.server.serving import Answer
-from shepherd.server.wire.answers import IMPOSSIBLE, new_id, progress_fields, timings
+from shepherd.server.wire import answers
 
 
 @dataclass
@@ -32,18 +32,16 @@ class OpenAiCompletion(Answer):
     echoes: Sequence[str | None] = ()
     logprobs: bool = False
     stream_usage: bool = False
-    id: str = field(default_factory=partial(new_id, "cmpl-"))
+    id: str = field(default_factory=partial(answers.new_id, "cmpl-"))
     created: int = field(default_factory=lambda: int(time.time()))
     _offsets: dict[int, int] = field(default_factory=dict[int, int])
 
     def whole(self, generations: Sequence[Generation]) -> JsonObject:
         """The whole answer: the choices of the first prompt, then those of the next."""
-        kept = [
-            (start, generation)
-            for start in range(0, len(generations), self.candidates)
-            for generation in self._best(generations[start : start + self.candidates])
-        ]
-        choices = [self._choice(index, *pair) for index, pair in enumerate(kept)]
+        choices: list[JsonObject] = []
+        for first in range(0, len(generations), self.candidates):
+            for generation in self._best(generations[first : first + self.candidates]):
+                choices.append(self._choice(len(choices), first, generation))
         return self._frame(choices) | self._end(generations)
 
     def begin(self, choice: int) -> Iterator[str]:
@@ -52,20 +50,22 @@ class OpenAiCompletion(Answer):
         self._offsets[choice] = len(echo)
         if echo:
             tokens = self._echoed_logprobs(choice, echo)
-            yield frame(self._chunk(choice, echo, None, _logprobs(tokens, 0) if tokens else None))
+            logprobs = _logprobs(tokens, offset=0) if tokens else None
+            yield frame(self._chunk(choice, echo, logprobs=logprobs))
 
     def add(self, piece: ChoicePiece) -> Iterator[str]:
         """The chunk of a text."""
         offset = self._offsets[piece.choice]
-        tokens = _logprobs(piece.logprobs, offset) if self.logprobs else None
+        logprobs = _logprobs(piece.logprobs, offset) if self.logprobs else None
         self._offsets[piece.choice] = offset + len(piece.text)
-        yield frame(self._chunk(piece.choice, piece.text, None, tokens))
+        yield frame(self._chunk(piece.choice, piece.text, logprobs=logprobs))
 
     def end(self, choice: int, generation: Generation) -> Iterator[str]:
         """The chunk with the reason of the end."""
-        last = self._chunk(choice, "", _finish_reason(generation))
-        measures = {} if self.stream_usage else {"timings": timings(generation.stats)}
-        yield frame(last | measures)
+        last = self._chunk(choice, "", finish=_finish_reason(generation))
+        if not self.stream_usage:  # else the chunk with the usage has them
+            last["timings"] = answers.timings(generation.stats)
+        yield frame(last)
 
     def close(self, generations: Sequence[Generation]) -> Iterator[str]:
         """The usage, if it was requested, and the end."""
@@ -74,16 +74,19 @@ class OpenAiCompletion(Answer):
         yield frame("[DONE]")
 
     def _best(self, generations: Sequence[Generation]) -> Sequence[Generation]:
+        """The likeliest of the candidates for one prompt; all of them where none has to leave."""
         if self.candidates == self.count:
             return generations
         return sorted(generations, key=_likelihood, reverse=True)[: self.count]
 
-    def _choice(self, index: int, place: int, generation: Generation) -> JsonObject:
-        echo = self._echo(place)
+    def _choice(self, index: int, candidate: int, generation: Generation) -> JsonObject:
+        """The object of a kept answer to the prompt of the generation at `candidate`."""
+        echo = self._echo(candidate)
         logprobs: JsonObject | None = None
         if self.logprobs:
-            logprobs = _logprobs(self._echoed_logprobs(place, echo), 0)
-            for name, values in _logprobs(generation.logprobs or (), len(echo)).items():
+            logprobs = _logprobs(self._echoed_logprobs(candidate, echo), offset=0)
+            of_answer = _logprobs(generation.logprobs or (), offset=len(echo))
+            for name, values in of_answer.items():
                 logprobs[name] += values
         return {
             "text": echo + generation.message.content,
@@ -96,10 +99,10 @@ class OpenAiCompletion(Answer):
         """The text of a choice's prompt, "" unless it was requested."""
         if not self.echoes:
             return ""
-        text = self.echoes[index // self.candidates]
-        if text is None:
-            return "" if self.choices is None else self.choices.handle(index).prompt_text
-        return text
+        text = self.echoes[index // self.candidates]  # one for each prompt
+        if text is not None:
+            return text
+        return "" if self.choices is None else self.choices.handle(index).prompt_text
 
     def _echoed_logprobs(self, index: int, echo: str) -> Sequence[TokenLogprob]:
         """Those of the prompt's tokens; the token for the beginning is not part of a text."""
@@ -107,7 +110,8 @@ class OpenAiCompletion(Answer):
             return ()
         first_of_prompt = index - index % self.candidates  # only that one has them
         tokens = self.choices.handle(first_of_prompt).prompt_logprobs
-        if self.echoes[index // self.candidates] is None:
+        is_prompt_of_tokens = self.echoes[index // self.candidates] is None
+        if is_prompt_of_tokens:  # the client has sent each of them itself
             return tokens
         # If the others make up the whole text, the first token is the one for the beginning.
         bytes_of_others = sum(len(token.piece) for token in tokens[1:])
@@ -121,27 +125,21 @@ class OpenAiCompletion(Answer):
         finish: str | None = None,
         logprobs: JsonObject | None = None,
     ) -> JsonObject:
+        """A chunk with more text of the choice `index`."""
         choice = {"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish}
         chunk = self._frame([choice])
+        # OpenAI's chunks before the one with the usage have it as null
         return chunk | {"usage": None} if self.stream_usage else chunk
 
     def _end(self, generations: Sequence[Generation]) -> JsonObject:
-        measures = timings(generations[0].stats)
-        return {"usage": self._usage(generations), "timings": measures}
-
-    def _usage(self, generations: Sequence[Generation]) -> JsonObject:
-        """Each prompt once, the answers of all candidates."""
-        prompts = [generation.stats for generation in generations[:: self.candidates]]
-        prompt = sum(stats.prompt_tokens for stats in prompts)
-        completion = sum(generation.stats.completion_tokens for generation in generations)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": sum(s.cached_tokens for s in prompts)},
-        }
+        """The usage: each prompt once, and all candidates, also those that are not kept."""
+        first_of_each_prompt = generations[:: self.candidates]
+        prompts = [generation.stats for generation in first_of_each_prompt]
+        usage = answers.completion_usage(prompts, generations)
+        return {"usage": usage, "timings": answers.timings(generations[0].stats)}
 
     def _frame(self, choices: Sequence[JsonObject]) -> JsonObject:
+        """The fields that the whole answer and each of its chunks have."""
         return {
             "id": self.id,
             "object": "text_completion",
@@ -161,8 +159,9 @@ def _logprobs(tokens: Iterable[TokenLogprob], offset: int) -> JsonObject:
     """The `logprobs` object; `offset` is where the first token stands in the text."""
     body: JsonObject = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     for token in tokens:
-        likeliest = {chance.text: max(chance.logprob, IMPOSSIBLE) for chance in token.top}
-        own = None if math.isnan(token.logprob) else max(token.logprob, IMPOSSIBLE)
+        likeliest = {chance.text: max(chance.logprob, answers.IMPOSSIBLE) for chance in token.top}
+        # the first token of a prompt has no probability, because nothing precedes it
+        own = None if math.isnan(token.logprob) else max(token.logprob, answers.IMPOSSIBLE)
         body["tokens"].append(token.text)
         body["token_logprobs"].append(own)
         body["top_logprobs"].append(None if own is None else likeliest | {token.text: own})
@@ -183,22 +182,26 @@ _LOWEST = -3.4028234663852886e38
 
 @dataclass
 class LlamaCompletion(Answer):
-    """The answers to one or more prompts; a list of them if `many`."""
+    """The answers to one or more prompts, as objects or as events.
+
+    `as_list`: a list holds even a single answer. `fields` are the paths to send, all without any.
+    `_sent_tokens` counts for each choice the tokens that the client has.
+    """
 
     model: str
     max_tokens: int = 0
-    many: bool = False
+    as_list: bool = False
     stream: bool = False
     probabilities: bool = False
     return_tokens: bool = False
     all_timings: bool = False
     fields: Sequence[str] = ()
-    _sent: dict[int, int] = field(default_factory=dict[int, int])
+    _sent_tokens: dict[int, int] = field(default_factory=dict[int, int])
 
     def whole(self, generations: Sequence[Generation]) -> JsonObject | list[JsonObject]:
         """The answer, or a list of the answers."""
-        answers = [self._final(index, generation) for index, generation in enumerate(generations)]
-        return answers if self.many else answers[0]
+        bodies = [self._final(index, generation) for index, generation in enumerate(generations)]
+        return bodies if self.as_list else bodies[0]
 
     def add(self, piece: ChoicePiece) -> Iterator[str]:
         """The event of a text; with probabilities, one for each token."""
@@ -216,10 +219,15 @@ class LlamaCompletion(Answer):
     def progress(self, progress: PromptProgress) -> str:
         """The frame that tells how far the prompt is read."""
         body: JsonObject = {"index": 0, "content": "", "tokens": [], "stop": False}
-        body |= {"prompt_progress": progress_fields(progress)}
-        return frame(body | {"timings": _prompt_timings(progress)} if self.all_timings else body)
+        body["prompt_progress"] = answers.progress_fields(progress)
+        if self.all_timings:
+            seconds = progress.seconds if progress.done > progress.cached else 0.0
+            stats = Stats(progress.done, progress.cached, prefill_seconds=seconds)
+            body["timings"] = answers.timings(stats)
+        return frame(body)
 
     def _piece(self, index: int, text: str) -> JsonObject:
+        """The event with more text of a choice."""
         handle = None if self.choices is None else self.choices.handle(index)
         stats = Stats() if handle is None else handle.stats()
         piece: JsonObject = {
@@ -231,13 +239,15 @@ class LlamaCompletion(Answer):
             "tokens_predicted": stats.completion_tokens,
             "tokens_evaluated": handle.prompt_tokens if handle else 0,
         }
-        return piece | {"timings": timings(stats)} if self.all_timings else piece
+        return piece | {"timings": answers.timings(stats)} if self.all_timings else piece
 
     def _final(self, index: int, generation: Generation) -> JsonObject:
+        """The whole answer of a choice, or the last event of its stream, whose text was sent."""
         stats, text = generation.stats, generation.message.content
         handle = None if self.choices is None else self.choices.handle(index)
-        sampling = Sampling() if handle is None else handle.sampling or Sampling()
-        limited = generation.finish_reason is FinishReason.LENGTH
+        sampling = (handle.sampling if handle else None) or Sampling()
+        is_cut = generation.finish_reason is FinishReason.LENGTH
+        is_context_full = 0 < stats.context_size <= stats.context_used  # a size of 0 is unknown
         tokens = self._fresh_tokens(index) if self.return_tokens or self.stream else []
         body: JsonObject = {
             "index": index,
@@ -253,11 +263,11 @@ class LlamaCompletion(Answer):
             ),
             "prompt": "" if handle is None else handle.prompt_text,
             "has_new_line": "\n" in text,
-            "truncated": limited and 0 < stats.context_size <= stats.context_used,
+            "truncated": is_cut and is_context_full,
             "stop_type": _stop_type(generation),
             "stopping_word": generation.stop_string,
             "tokens_cached": stats.context_used or stats.prompt_tokens,
-            "timings": timings(stats),
+            "timings": answers.timings(stats),
         }
         if self.probabilities and not self.stream:
             body["completion_probabilities"] = _probabilities(generation.logprobs or ())
@@ -266,20 +276,18 @@ class LlamaCompletion(Answer):
     def _fresh_tokens(self, index: int) -> list[int]:
         """The tokens of a choice since the last call."""
         generated = () if self.choices is None else self.choices.handle(index).generated
-        start, self._sent[index] = self._sent.get(index, 0), len(generated)
-        return [*generated[start:]]
-
-
-def _prompt_timings(progress: PromptProgress) -> JsonObject:
-    """The `timings` of a prompt that is being read."""
-    seconds = progress.seconds if progress.done > progress.cached else 0.0
-    return timings(Stats(progress.done, progress.cached, prefill_seconds=seconds))
+        fresh = generated[self._sent_tokens.get(index, 0) :]
+        self._sent_tokens[index] = len(generated)
+        return [*fresh]
 
 
 def _by_token(
     text: str, tokens: Sequence[TokenLogprob]
 ) -> list[tuple[str, Sequence[TokenLogprob]]]:
-    """The text of each token with the token; one pair if the text is cut otherwise."""
+    """The text of each token with the token.
+
+    It is one pair if the text is cut otherwise: a character may take several tokens.
+    """
     if "".join(token.text for token in tokens) != text:
         return [(text, tokens)]
     return [(token.text, (token,)) for token in tokens]
@@ -303,6 +311,7 @@ def _chosen_fields(body: JsonObject, paths: Iterable[str]) -> JsonObject:
 
 
 def _chance(chance: TokenProbability) -> JsonObject:
+    """A token with its log probability, whose text leaves out a part of a character."""
     return {
         "id": chance.id,
         "token": chance.piece.decode("utf-8", "ignore"),
@@ -312,6 +321,7 @@ def _chance(chance: TokenProbability) -> JsonObject:
 
 
 def _stop_type(generation: Generation) -> str:
+    """llama.cpp's word for why the generation ended: `eos` is the model's own end."""
     if generation.finish_reason is FinishReason.LENGTH:
         return "limit"
     return "word" if generation.stop_string else "eos"
@@ -323,9 +333,15 @@ RANDOM_SEED = 2**32 - 1
 
 def generation_settings(sampling: Sampling, max_tokens: int = 0, **others: Any) -> JsonObject:
     """The parameters of a request, under llama.cpp's names; `max_tokens` 0: as many as fit."""
+    # llama.cpp writes "as many as fit" as -1, and "none" as 0
     limit = {0: -1, NO_TOKENS: 0}.get(max_tokens, max_tokens)
+    numbers = {
+        parameter.llamacpp: getattr(sampling, name)
+        for name, parameter in PARAMETERS.items()
+        if name != "logprobs"  # it is called n_probs below
+    }
     return {
-        **{p.llamacpp: getattr(sampling, n) for n, p in PARAMETERS.items() if n != "logprobs"},
+        **numbers,
         "seed": RANDOM_SEED if sampling.seed is None else sampling.seed,
         "dry_sequence_breakers": list(sampling.dry_sequence_breakers or ()),
         "adaptive_target": -1.0,
@@ -346,4 +362,5 @@ def generation_settings(sampling: Sampling, max_tokens: int = 0, **others: Any) 
 
 def _bias(token: int | str, bias: float) -> JsonObject:
     """A ban is null, as JSON writes llama.cpp's infinity."""
-    return {"bias": None if bias <= BIAS_RANGE[0] else bias, "token": token}
+    lowest, _ = BIAS_RANGE
+    return {"bias": None if bias <= lowest else bias, "token": token}

@@ -120,7 +120,7 @@ def _llama_exchange(
     answer = LlamaCompletion(
         model=body.model or model.id,
         max_tokens=limit,
-        many=many or count > 1,
+        as_list=many or count > 1,
         stream=bool(body.stream),
         probabilities=bool(body.n_probs),
         return_tokens=bool(body.return_tokens),

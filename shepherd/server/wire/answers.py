@@ -1,7 +1,7 @@
 """Parts of answers that several APIs share."""
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 
 from shepherd import events, messages, sampling
@@ -12,7 +12,7 @@ from shepherd.version import __version__
 IMPOSSIBLE = -9999.0
 """OpenAI's number for what has no probability, since JSON has no infinity."""
 
-_DIGITS = 12
+_FINGERPRINT_DIGITS = 12
 
 
 def new_id(prefix: str = "", characters: int = 24) -> str:
@@ -36,19 +36,25 @@ def reasoning_tokens(generation: Generation) -> int:
     Backends count the tokens of an answer as a whole. All of them are reasoning where nothing
     else was written, none where no reasoning was.
     """
-    message, tokens = generation.message, generation.stats.completion_tokens
+    message = generation.message
     reasoning = len(message.reasoning)
+    if not reasoning:
+        return 0
     calls = sum(len(call.name) + len(call.arguments_json) for call in message.tool_calls)
-    rest = len(message.content) + calls
-    return round(tokens * reasoning / (reasoning + rest)) if reasoning else 0
+    share = reasoning / (reasoning + len(message.content) + calls)
+    return round(generation.stats.completion_tokens * share)
 
 
 def token_logprobs(tokens: Sequence[sampling.TokenLogprob]) -> list[messages.JsonObject]:
     """Each token with its probability and those of the likeliest ones, as OpenAI writes them."""
-    return [_probability(t) | {"top_logprobs": [_probability(p) for p in t.top]} for t in tokens]
+    return [
+        _probability(token) | {"top_logprobs": [_probability(likely) for likely in token.top]}
+        for token in tokens
+    ]
 
 
 def _probability(token: sampling.TokenProbability) -> messages.JsonObject:
+    """One token with its log probability, which may be that of an impossible one."""
     return {
         "token": token.text,
         "logprob": max(token.logprob, IMPOSSIBLE),
@@ -59,25 +65,43 @@ def _probability(token: sampling.TokenProbability) -> messages.JsonObject:
 def fingerprint(model: ModelInfo) -> str:
     """A name for what answers; it changes with Shepherd, the backend, and the model."""
     parts = (__version__, model.backend, model.id, str(model.context_size))
-    return "b" + sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
+    return "b" + sha256("\0".join(parts).encode()).hexdigest()[:_FINGERPRINT_DIGITS]
+
+
+def completion_usage(
+    prompts: Iterable[events.Stats], generations: Iterable[Generation]
+) -> messages.JsonObject:
+    """OpenAI's usage object of one measure for each prompt, and of all answers to them.
+
+    Cached tokens are part of the prompts' tokens.
+    """
+    counted = [(stats.prompt_tokens, stats.cached_tokens) for stats in prompts]
+    prompt_tokens = sum(tokens for tokens, _ in counted)
+    completion_tokens = sum(generation.stats.completion_tokens for generation in generations)
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": sum(cached for _, cached in counted)},
+    }
 
 
 def timings(stats: events.Stats) -> messages.JsonObject:
     """How long prompt and answer took: llama.cpp's `timings`."""
-    prompt = stats.prompt_tokens - stats.cached_tokens
-    drafts: messages.JsonObject = {
-        "draft_n": stats.drafted_tokens,
-        "draft_n_accepted": stats.accepted_tokens,
-    }
-    return {
+    read_tokens = stats.prompt_tokens - stats.cached_tokens
+    body: messages.JsonObject = {
         "cache_n": stats.cached_tokens,
-        **_pace("prompt", prompt, stats.prefill_seconds),
+        **_pace("prompt", read_tokens, stats.prefill_seconds),
         **_pace("predicted", stats.completion_tokens, stats.decode_seconds),
-        **(drafts if stats.drafted_tokens else {}),
     }
+    if stats.drafted_tokens:
+        body["draft_n"] = stats.drafted_tokens
+        body["draft_n_accepted"] = stats.accepted_tokens
+    return body
 
 
 def _pace(name: str, tokens: int, seconds: float) -> messages.JsonObject:
+    """The fields `prompt_n`, `prompt_ms` and so on for the name `prompt`; without a time, 0."""
     return {
         f"{name}_n": tokens,
         f"{name}_ms": round(seconds * 1000, 3),

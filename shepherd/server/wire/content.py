@@ -45,6 +45,7 @@ def content_of(content: object) -> Content:
 
 
 def _part(part: object) -> str | Image:
+    """The text or image of one part, such as `{"type": "text", "text": "hi"}`, or of a text."""
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):
@@ -77,9 +78,9 @@ def _image(value: object) -> Image:
 
 def images_in_base64(value: object) -> tuple[Image, ...]:
     """The images of a list of texts; raises ValueError, which is an ImageError for a bad image."""
-    items = cast(list[object], value) if isinstance(value, list) else [None]
+    items = cast(list[object], value) if isinstance(value, list) else []
     texts = [item for item in items if isinstance(item, str)]
-    if len(texts) < len(items):
+    if not isinstance(value, list) or len(texts) < len(items):
         raise ValueError("must be a list of images in base64")
     check_count(texts)
     return tuple(map(decode_image, texts))
@@ -101,7 +102,7 @@ def arguments_object(arguments: object) -> JsonObject:
         if not isinstance(value, str):
             break
         value = _parse(value)
-    if value is None:
+    if value is None:  # a call without arguments
         return {}
     if isinstance(value, dict):
         return cast(JsonObject, value)
@@ -109,7 +110,7 @@ def arguments_object(arguments: object) -> JsonObject:
 
 
 def _parse(text: str) -> object:
-    """The JSON in `text`, repaired if necessary; False if it is not JSON.
+    """The JSON in `text`, repaired if necessary; False, which is no object either, without any.
 
     Other requests wait for this, so long texts are not repaired, and even longer ones not parsed.
     """
@@ -132,32 +133,32 @@ class CallHistory:
     """The calls so far; a result finds its own by id, else by name, else by order."""
 
     def __init__(self) -> None:
-        self._count = 0
-        self._open: dict[str, ToolCall] = {}
-        self._names: dict[str, str] = {}
+        self._calls_without_id = 0
+        self._unanswered: dict[str, ToolCall] = {}
+        self._names_by_id: dict[str, str] = {}
 
     def next_id(self) -> str:
         """An id for a call that has none: its number in the conversation."""
-        self._count += 1
-        return f"call_{self._count}"
+        self._calls_without_id += 1
+        return f"call_{self._calls_without_id}"
 
     def add(self, calls: Sequence[ToolCall]) -> None:
-        """Calls that the model made."""
-        self._open.update((call.id, call) for call in calls)
-        self._names.update((call.id, call.name) for call in calls)
+        """Note calls that the model made."""
+        self._unanswered.update((call.id, call) for call in calls)
+        self._names_by_id.update((call.id, call.name) for call in calls)
 
     def answered(self, call_id: str, name: str) -> tuple[str, str]:
         """The id and the name of the call that a result belongs to; "" where it is unknown."""
-        if call_id in self._names:
-            self._open.pop(call_id, None)
-            return call_id, self._names[call_id]
-        same_name = (call for call in self._open.values() if call.name == name)
+        if call_id in self._names_by_id:
+            self._unanswered.pop(call_id, None)
+            return call_id, self._names_by_id[call_id]
+        same_name = (call for call in self._unanswered.values() if call.name == name)
         call = next(same_name, None)
         if call is None and not (name or call_id):  # results then come in the order of the calls
-            call = next(iter(self._open.values()), None)
+            call = next(iter(self._unanswered.values()), None)
         if call is None:  # what it answers may have left the conversation
             return call_id or self.next_id(), name
-        del self._open[call.id]
+        del self._unanswered[call.id]
         return call.id, call.name
 
 
@@ -174,55 +175,54 @@ def prompts_of(value: object, where: str = "prompt", limit: int = MAX_PROMPTS) -
     A list of texts and numbers together is one prompt, a list of texts is several.
     """
     if not isinstance(value, list):
-        return Prompts((_single(value, where),), many=False)
+        return Prompts((_single_prompt(value, where),), many=False)
     items = cast(list[object], value)
     if not items:
         raise invalid(where, "must not be an empty list")
     has_tokens = any(_is_token(item) for item in items)
     if has_tokens and all(_is_token(item) or isinstance(item, str) for item in items):
-        return Prompts((_single(items, where),), many=False)
+        return Prompts((_single_prompt(items, where),), many=False)
     if len(items) > limit:
         raise invalid(where, f"takes at most {limit} prompts")
-    prompts = [_single(item, f"{where}.{index}") for index, item in enumerate(items)]
+    prompts = [_single_prompt(item, f"{where}.{index}") for index, item in enumerate(items)]
     return Prompts(tuple(prompts), many=True)
 
 
-def _single(value: object, where: str) -> RawPrompt:
+def _single_prompt(value: object, where: str) -> RawPrompt:
+    """The prompt of a text, an object with images, or a list of texts and tokens."""
     if isinstance(value, str):
         return RawPrompt((value,))
     if isinstance(value, dict):
-        return _object(cast(JsonObject, value), where)
+        return _prompt_with_images(cast(JsonObject, value), where)
     if not isinstance(value, list):
         raise invalid(where, _FORM)
     parts: list[str | int] = []
     for item in cast(list[object], value):
-        if isinstance(item, bool) or not isinstance(item, str | int):
+        if not (_is_token(item) or isinstance(item, str)):
             raise invalid(where, _FORM)
-        parts.append(item)
+        parts.append(cast(str | int, item))
     if not parts:
         raise invalid(where, "must not be an empty list")
     return RawPrompt(tuple(parts))
 
 
-def _object(fields: JsonObject, where: str) -> RawPrompt:
-    """llama.cpp's form of a prompt with images."""
+def _prompt_with_images(fields: JsonObject, where: str) -> RawPrompt:
+    """llama.cpp's form of a prompt with images; raises ApiError."""
     text: object = fields.get("prompt_string")
     if not isinstance(text, str):
         raise invalid(where, "needs a text in prompt_string")
-    images = _images(fields.get(IMAGES_FIELD) or [], f"{where}.{IMAGES_FIELD}")
+    images_where = f"{where}.{IMAGES_FIELD}"
+    try:
+        images = images_in_base64(fields.get(IMAGES_FIELD) or [])
+    except ImageError as error:
+        raise invalid(images_where, f"can't be used: {error}") from error
+    except ValueError as error:
+        raise invalid(images_where, str(error)) from error
     if images and text.count(MEDIA_MARK) != len(images):
         raise invalid(where, f"needs a {MEDIA_MARK} in prompt_string for each image")
     return RawPrompt((text,), images=images)
 
 
-def _images(value: object, where: str) -> tuple[Image, ...]:
-    try:
-        return images_in_base64(value)
-    except ImageError as error:
-        raise invalid(where, f"can't be used: {error}") from error
-    except ValueError as error:
-        raise invalid(where, str(error)) from error
-
-
 def _is_token(item: object) -> bool:
+    """Whether a JSON value is the number of a token; Python counts true and false as numbers."""
     return isinstance(item, int) and not isinstance(item, bool)

@@ -32,7 +32,7 @@ async def embedded(
 
     Raises ApiError, for an input that does not fit too; `param` is the field of the inputs.
     """
-    work = _work(context, model, inputs, lambda embedder: embedder.embed(inputs), param)
+    work = _counted(context, model, inputs, lambda embedder: embedder.embed(inputs), param)
     return await while_connected(request.receive, work)
 
 
@@ -48,31 +48,36 @@ async def ranked(
     def rank(embedder: Embedder) -> Coroutine[Any, Any, Ranking]:
         return embedder.rank(inputs.query, inputs.documents)
 
-    work = _work(context, model, inputs, rank, param)
+    work = _counted(context, model, inputs, rank, param)
     return await while_connected(request.receive, work)
 
 
-async def _work(
+async def _counted(
     context: ServerContext,
     model: str | None,
     inputs: EmbeddingInput | RankingInput,
     work: Callable[[Embedder], Coroutine[Any, Any, T]],
     param: str,
 ) -> tuple[T, ModelInfo]:
-    """The result of `work` with the model, and the model; the tokens that it read are counted."""
+    """The result of `work` with the model, and the model; the key pays for the tokens it read."""
     async with context.monitor.leased(context.models, model) as backend:
-        embedder = backend.info.embedder
-        if embedder is None:
-            raise _no_embedder(backend.info)
-        count = partial(embedder.count, inputs)
+        info = backend.info
+        if info.embedder is None:
+            message = (
+                f"The model {info.id} writes text and makes no embeddings. Serve a model that "
+                "does: an embedding or reranking model in GGUF, or a provider with such an "
+                "endpoint."
+            )
+            raise ApiError(400, message, "unsupported_model", "model")
+        count = partial(info.embedder.count, inputs)  # only counted for a key with a limit
         try:
-            async with context.meter.reading(backend.info.id, count) as read:
-                result = await work(embedder)
+            async with context.meter.reading(info.id, count) as read:
+                result = await work(info.embedder)
                 read.tokens = result.tokens
         except ContextFullError as error:
-            raise _too_long(error, backend.info.context_size, param) from error
+            raise _too_long(error, info.context_size, param) from error
         context.monitor.note_tokens(result.tokens)
-        return result, backend.info
+        return result, info
 
 
 def json_array(items: Iterable[object]) -> str:
@@ -80,22 +85,15 @@ def json_array(items: Iterable[object]) -> str:
     return f"[{','.join(map(to_json, items))}]"
 
 
-def _no_embedder(info: ModelInfo) -> ApiError:
-    """The error for a model that only writes text."""
-    message = (
-        f"The model {info.id} writes text and makes no embeddings. Serve a model that does: "
-        "an embedding or reranking model in GGUF, or a provider with such an endpoint."
-    )
-    return ApiError(400, message, "unsupported_model", "model")
-
-
-def _too_long(error: ContextFullError, size: int, param: str) -> ApiError:
+def _too_long(error: ContextFullError, context_size: int, param: str) -> ApiError:
     """The error for an input that does not fit, with both numbers of tokens if they are known."""
     tokens = error.prompt_tokens
-    if tokens is None or not size:
+    if tokens is None or not context_size:  # 0: the model's size is not known
         return ApiError(400, str(error), CONTEXT_FULL, param)
     message = (
-        f"This model's maximum context length is {size} tokens. However, an input is too large: it "
-        f"has {tokens} tokens. Please reduce the length of the input."
+        f"This model's maximum context length is {context_size} tokens. However, an input is too "
+        f"large: it has {tokens} tokens. Please reduce the length of the input."
     )
-    return ApiError(400, message, CONTEXT_FULL, param, prompt_tokens=tokens, context_size=size)
+    return ApiError(
+        400, message, CONTEXT_FULL, param, prompt_tokens=tokens, context_size=context_size
+    )

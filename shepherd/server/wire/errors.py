@@ -9,7 +9,7 @@ from shepherd.server.errors import ApiError, ErrorReply
 
 INVALID_REQUEST = "invalid_request_error"
 EXCEEDS_CONTEXT = "exceed_context_size_error"
-_TYPES: dict[int, str] = {
+_OPENAI_TYPES: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "authentication_error",
     HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
     HTTPStatus.INTERNAL_SERVER_ERROR: "server_error",
@@ -40,7 +40,7 @@ class OpenAiErrors(JsonErrors):
 
     def body(self, error: ApiError) -> JsonObject:
         body = error_body(error)
-        if error.prompt_tokens:
+        if error.prompt_tokens:  # of a conversation that does not fit
             body["error"] |= context_numbers(error) | {"type": self._context_type}
         return body
 
@@ -50,7 +50,7 @@ def error_body(error: ApiError) -> JsonObject:
     return {
         "error": {
             "message": error.message,
-            "type": _TYPES.get(error.status, INVALID_REQUEST),
+            "type": _OPENAI_TYPES.get(error.status, INVALID_REQUEST),
             "param": error.param,
             "code": error.code,
         }
@@ -86,7 +86,7 @@ class LlamaErrors(JsonErrors):
         }
         if error.code == _UNSUPPORTED:
             body["type"] = "not_supported_error"
-        if error.prompt_tokens:
+        if error.prompt_tokens:  # of a conversation that does not fit
             body |= context_numbers(error) | {"type": EXCEEDS_CONTEXT}
             body["message"] = (  # clients look for these words
                 f"request ({error.prompt_tokens} tokens) exceeds the available context size "

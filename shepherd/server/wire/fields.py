@@ -173,14 +173,15 @@ class CheckedRequest(RequestModel):
     @classmethod
     def refuse_unsupported(cls, fields: messages.JsonObject) -> None:
         """Raise ApiError for a known field that is not served."""
-        own = names_of(cls)
+        served = names_of(cls)
         for name, value in fields.items():
-            reason = cls.refused.get(name)
-            if reason is None and name not in own:
-                reason = _CONTROLS.get(name) or _LIMITS.get(name)
-            off = name in _LIMITS and isinstance(value, int | float) and value <= 0
-            if reason is not None and not (off or value in _NEUTRAL):
-                raise unsupported(name, f"{name} is not supported. {reason}")
+            advice = cls.refused.get(name)
+            if advice is None and name not in served:
+                advice = _CONTROLS.get(name) or _LIMITS.get(name)
+            is_off = name in _LIMITS and isinstance(value, int | float) and value <= 0
+            changes_nothing = is_off or value in _NEUTRAL
+            if advice is not None and not changes_nothing:
+                raise unsupported(name, f"{name} is not supported. {advice}")
 
 
 class OwnControls(CheckedRequest):
@@ -193,7 +194,9 @@ class OwnControls(CheckedRequest):
         cls.refuse_unsupported(fields)
         for name in sorted((fields.keys() & CONTROLS) - names_of(cls)):
             foreign = fields[name]
-            if not (foreign is None or foreign is False or foreign in _EMPTY):
+            # the number 0 says something: a temperature of 0 is not the usual one
+            says_nothing = foreign is None or foreign is False or foreign in _EMPTY
+            if not says_nothing:
                 raise unsupported(name, f"{name} is not a parameter of this API.")
         return value
 
@@ -211,10 +214,10 @@ def names_of(model: type[BaseModel]) -> frozenset[str]:
 
 
 def field_names(name: str, field: FieldInfo) -> set[str]:
-    """All names under which a request may send one field."""
+    """All names under which a request may send one field: its own and its aliases."""
     alias = field.validation_alias
-    choices = alias.choices if isinstance(alias, AliasChoices) else [alias, field.alias]
-    return {name, *(str(choice) for choice in choices if choice)}
+    aliases = alias.choices if isinstance(alias, AliasChoices) else [alias, field.alias]
+    return {name, *(str(alias) for alias in aliases if alias)}
 
 
 def in_range(name: str) -> Any:
@@ -245,7 +248,10 @@ def logprob_count(
     where: str = "top_logprobs",
     switch: str = "logprobs",
 ) -> int | None:
-    """How many of the likeliest tokens are reported, None for no log probabilities at all."""
+    """How many of the likeliest tokens are reported, None for no log probabilities at all.
+
+    `where` and `switch` are the API's names for `top` and `requested`.
+    """
     if top and not requested:
         raise invalid(where, f"{switch} must be true with it")
     return (top or 0) if requested else None
@@ -253,13 +259,15 @@ def logprob_count(
 
 def token_limit(requested: int | None, default: int) -> int:
     """The maximum of generated tokens; 0, or a negative one, is as many as fit."""
-    return min(max(default if requested is None else requested, 0), MAX_TOKENS)
+    limit = default if requested is None else requested
+    return min(max(limit, 0), MAX_TOKENS)
 
 
 def effort_named(name: str | None) -> str:
     """The effort of this name in any case; "" for `none` and for names that are unknown."""
-    lower = (name or "").lower()
-    effort = Effort.XHIGH if lower == "max" else lower
+    effort = (name or "").lower()
+    if effort == "max":  # the highest level of Anthropic's and Ollama's APIs
+        effort = Effort.XHIGH
     return effort if effort in set(Effort) - {Effort.NONE} else ""
 
 

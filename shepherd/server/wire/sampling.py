@@ -1,6 +1,5 @@
 """The fields of a request that control sampling, with the names of OpenAI and llama.cpp."""
 
-import itertools
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
@@ -27,6 +26,8 @@ _BIAS_FORM = (
 )
 
 _TEXTS = ("stop", "samplers", "dry_sequence_breakers")
+"""Parameters that are lists of texts, which `Sampling` has as tuples."""
+
 _PARAMETERS = {
     **{p.names[0]: name for name, p in sampling.PARAMETERS.items() if name != "logprobs"},
     **{name: name for name in (*_TEXTS, "logit_bias", "ignore_eos")},
@@ -35,22 +36,19 @@ _PARAMETERS = {
 
 _UNSET = sampling.Sampling()
 
-
 RANDOM_SEED = -1
 """llama.cpp's word for a seed of its own choice."""
-
-_NUMBERS = {int, float}
 
 
 @cache
 def _number_names(model: type[BaseModel]) -> frozenset[str]:
-    """All names with which a request may send a number."""
-    numbers = (
-        field_names(name, field)
-        for name, field in model.model_fields.items()
-        if _NUMBERS & set(get_args(field.annotation))
-    )
-    return frozenset(itertools.chain(*numbers))
+    """All names with which a request may send a number, such as `top_k` and `temp`."""
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        types = set(get_args(field.annotation))  # those of `int | None`
+        if types & {int, float}:
+            names |= field_names(name, field)
+    return frozenset(names)
 
 
 def _stop_strings(value: object) -> object:
@@ -67,7 +65,10 @@ def _sampler_names(value: object) -> object:
 
 
 def _biases(value: object) -> object:
-    """Pairs of an object or a list of pairs; digits are a token's number, `false` is a ban."""
+    """The biases in `{"15": -1}` or `[[15, -1]]`, None for none; raises ValueError.
+
+    Digits are a token's number, and `false` is a ban.
+    """
     if value is None:
         return None
     if isinstance(value, dict):
@@ -82,9 +83,12 @@ def _biases(value: object) -> object:
 
 
 def _pair(item: object) -> tuple[object, object]:
-    if not isinstance(item, list) or len(pair := cast(list[object], item)) != 2:
-        raise ValueError(_BIAS_FORM)
-    return pair[0], pair[1]
+    """A token and its bias; raises ValueError for anything else."""
+    match item:
+        case [token, bias]:
+            return cast(object, token), cast(object, bias)
+        case _:
+            raise ValueError(_BIAS_FORM)
 
 
 def _token(token: object) -> int | str:
@@ -98,11 +102,13 @@ def _token(token: object) -> int | str:
 
 
 def _bias(bias: object) -> float:
+    """The bias in a request; `false` is the lowest one, which bans the token."""
+    lowest, highest = sampling.BIAS_RANGE
     if bias is False:
-        return -100.0  # the ban
-    if isinstance(bias, bool) or not isinstance(bias, int | float) or not -100 <= bias <= 100:
-        raise ValueError("a bias must be a number from -100 to 100")
-    return float(bias)
+        return lowest
+    if isinstance(bias, int | float) and bias is not True and lowest <= bias <= highest:
+        return float(bias)
+    raise ValueError(f"a bias must be a number from {lowest:g} to {highest:g}")
 
 
 _OTHERS = ("seed", "logprobs")
@@ -183,7 +189,7 @@ class DecodingFields(_Numbers):
             if value is not None and name in _PARAMETERS:
                 values[_PARAMETERS[name]] = tuple(value) if name in _TEXTS else value
         if self.seed == RANDOM_SEED:
-            del values["seed"]
+            del values["seed"]  # the engine then draws one
         elif self.seed is not None:
             values["seed"] = self.seed % 2**32
         return values
