@@ -24,7 +24,8 @@ from shepherd.server.wire.errors import JsonErrors
 class GeminiAnswer(Answer):
     """One answer, as an object, as server-sent events or as an array that grows.
 
-    `thoughts`: whether the answer includes the reasoning; `array`: whether a stream is an array.
+    `thoughts`: whether the answer includes the reasoning; `array`: whether a stream is an array,
+    which `_is_array_begun`. `_ended` are the generations by their choices.
     """
 
     model: str
@@ -33,12 +34,12 @@ class GeminiAnswer(Answer):
     array: bool = False
     id: str = field(default_factory=partial(secrets.token_urlsafe, 16))
     _ended: dict[int, Generation] = field(default_factory=dict[int, Generation])
-    _is_begun: bool = False
+    _is_array_begun: bool = False
 
     def whole(self, generations: Sequence[Generation]) -> messages.JsonObject:
         """The whole answer, one candidate for each generation."""
         candidates = [self._candidate(index, g) for index, g in enumerate(generations)]
-        return self._response(candidates) | {"usageMetadata": _usage(*generations)}
+        return self._response(candidates) | {"usageMetadata": _usage(generations)}
 
     def add(self, piece: ChoicePiece) -> Iterator[str]:
         """The chunk of a text, none if the answer leaves it out."""
@@ -55,7 +56,9 @@ class GeminiAnswer(Answer):
         parts = self._last_parts(generation.message)
         chunk = self._response([self._content(parts, choice) | self._finish(generation)])
         if self.choices is not None and len(self._ended) == self.choices.count:
-            chunk["usageMetadata"] = _usage(*(self._ended[i] for i in sorted(self._ended)))
+            # the first choice comes first: it has the measures of the prompt
+            generations = [self._ended[index] for index in sorted(self._ended)]
+            chunk["usageMetadata"] = _usage(generations)
         yield self._frame(chunk)
 
     def close(self, _generations: Sequence[Generation]) -> Iterator[str]:
@@ -64,19 +67,21 @@ class GeminiAnswer(Answer):
             yield "]"
 
     def _frame(self, chunk: messages.JsonObject) -> str:
+        """A chunk as an event, or as the next element of the array."""
         if not self.array:
             return frame(chunk)
-        separator = ",\r\n" if self._is_begun else "["
-        self._is_begun = True
+        separator = ",\r\n" if self._is_array_begun else "["
+        self._is_array_begun = True
         return separator + to_json(chunk)
 
     def _candidate(self, index: int, generation: Generation) -> messages.JsonObject:
+        """One whole answer."""
         message = generation.message
         parts = [part for piece in texts_of(generation) for part in self._text_parts(piece)]
-        last = self._last_parts(message)
+        last_parts = self._last_parts(message)
         if message.content and not message.tool_calls:
-            last[0] |= parts.pop()  # a whole answer ends with its text, not with an empty one
-        candidate = self._content([*parts, *last], index) | self._finish(generation)
+            last_parts[0] |= parts.pop()  # a whole answer ends with its text, not with an empty one
+        candidate = self._content([*parts, *last_parts], index) | self._finish(generation)
         if generation.logprobs is not None:
             candidate["logprobsResult"] = _logprobs(generation.logprobs)
         return candidate
@@ -92,31 +97,35 @@ class GeminiAnswer(Answer):
         parts: list[messages.JsonObject] = [
             {"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}}
             for call in message.tool_calls
-        ] or [{"text": ""}]
+        ]
+        if not parts:
+            parts.append({"text": ""})
         word = signature(self.seal, message)
         if word:
             parts[0]["thoughtSignature"] = word
         return parts
 
     def _content(self, parts: list[messages.JsonObject], index: int) -> messages.JsonObject:
+        """A candidate with these parts, and without its end."""
         return {"content": {"parts": parts, "role": "model"}, "index": index}
 
     def _finish(self, generation: Generation) -> messages.JsonObject:
-        length = generation.finish_reason is events.FinishReason.LENGTH
-        ended: messages.JsonObject = {"finishReason": "MAX_TOKENS" if length else "STOP"}
+        """The fields of a candidate that tell of its end."""
+        is_cut = generation.finish_reason is events.FinishReason.LENGTH
+        fields: messages.JsonObject = {"finishReason": "MAX_TOKENS" if is_cut else "STOP"}
         if generation.logprobs:
-            tokens = [max(token.logprob, IMPOSSIBLE) for token in generation.logprobs]
-            ended["avgLogprobs"] = sum(tokens) / len(tokens)
-        return ended
+            logprobs = [max(token.logprob, IMPOSSIBLE) for token in generation.logprobs]
+            fields["avgLogprobs"] = sum(logprobs) / len(logprobs)
+        return fields
 
     def _response(self, candidates: list[messages.JsonObject]) -> messages.JsonObject:
         return {"candidates": candidates, "modelVersion": self.model, "responseId": self.id}
 
 
-def _usage(*generations: Generation) -> messages.JsonObject:
+def _usage(generations: Sequence[Generation]) -> messages.JsonObject:
     """The usage: the prompt once, the answers of all candidates; thoughts are counted apart."""
     prompt = generations[0].stats
-    thoughts = sum(map(reasoning_tokens, generations))
+    thoughts = sum(reasoning_tokens(generation) for generation in generations)
     generated = sum(generation.stats.completion_tokens for generation in generations)
     result = {
         "promptTokenCount": prompt.prompt_tokens,
@@ -132,13 +141,16 @@ def _usage(*generations: Generation) -> messages.JsonObject:
 
 
 def _logprobs(tokens: Sequence[sampling.TokenLogprob]) -> messages.JsonObject:
+    """The chosen tokens, and at each place the likeliest ones."""
+    likeliest = [{"candidates": [_token(likely) for likely in token.top]} for token in tokens]
     return {
         "chosenCandidates": [_token(token) for token in tokens],
-        "topCandidates": [{"candidates": [_token(t) for t in token.top]} for token in tokens],
+        "topCandidates": likeliest,
     }
 
 
 def _token(token: sampling.TokenProbability) -> messages.JsonObject:
+    """A token with its log probability; a provider's has no number, which is then negative."""
     number = {} if token.id < 0 else {"tokenId": token.id}
     return {"token": token.text, "logProbability": max(token.logprob, IMPOSSIBLE), **number}
 
@@ -152,10 +164,10 @@ def signature(seal: Seal, message: messages.Message) -> str:
     It holds the reasoning, which many clients leave out, and what the API behind a model wants
     back.
     """
-    calls = [dict(call.extra) for call in message.tool_calls]
-    if not (message.reasoning or message.extra or any(calls)):
+    call_extras = [dict(call.extra) for call in message.tool_calls]
+    if not (message.reasoning or message.extra or any(call_extras)):
         return ""
-    data = {"reasoning": message.reasoning, "extra": dict(message.extra), "calls": calls}
+    data = {"reasoning": message.reasoning, "extra": dict(message.extra), "calls": call_extras}
     return seal.wrap(_PURPOSE, to_json(data))
 
 
@@ -219,17 +231,18 @@ class GeminiErrors(JsonErrors):
         A conversation that is too long is reported in Google's words, by which clients know it.
         """
         message = error.message
-        if error.context_size:
+        if error.context_size:  # of a conversation that does not fit
             message = (
                 f"The input token count ({error.prompt_tokens}) exceeds the maximum number of "
                 f"tokens allowed ({error.context_size})."
             )
-        rest = "INVALID_ARGUMENT" if error.status < HTTPStatus.INTERNAL_SERVER_ERROR else "INTERNAL"
+        is_servers_fault = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        usual_status = "INTERNAL" if is_servers_fault else "INVALID_ARGUMENT"
         return {
             "error": {
                 "code": error.status,
                 "message": message,
-                "status": _STATUSES.get(error.status, rest),
+                "status": _STATUSES.get(error.status, usual_status),
                 "details": _details(error),
             }
         }
@@ -243,6 +256,7 @@ class GeminiArrayErrors(GeminiErrors):
 
 
 def _details(error: ApiError) -> list[messages.JsonObject]:
+    """The code, the field and the time to wait, as far as the error has them, in Google's types."""
     details: list[messages.JsonObject] = []
     if error.code:
         info = {"reason": error.code.upper(), "domain": _DOMAIN}
@@ -251,6 +265,7 @@ def _details(error: ApiError) -> list[messages.JsonObject]:
         field = _FIELDS.get(error.param, error.param)
         violation = {"field": field, "description": error.message}
         details.append({"@type": f"{_TYPES}BadRequest", "fieldViolations": [violation]})
-    if (seconds := error.headers.get("Retry-After", "")).isdigit():
+    seconds = error.headers.get("Retry-After", "")
+    if seconds.isdigit():
         details.append({"@type": f"{_TYPES}RetryInfo", "retryDelay": f"{seconds}s"})
     return details

@@ -52,8 +52,8 @@ def _image(value: object) -> Image | None:
     """The image of `inlineData`; raises ValueError for another kind of data."""
     if value is None:
         return None
-    fields = cast(JsonObject, value) if isinstance(value, dict) else {}
-    kind, data = fields.get("mimeType", fields.get("mime_type", "")), fields.get("data")
+    sent = cast(JsonObject, value) if isinstance(value, dict) else {}
+    kind, data = sent.get("mimeType", sent.get("mime_type", "")), sent.get("data")
     if not isinstance(kind, str) or not isinstance(data, str):
         raise ValueError("needs mimeType and data, both strings")
     if kind and not kind.lower().startswith("image/"):
@@ -62,6 +62,7 @@ def _image(value: object) -> Image | None:
 
 
 _STANDARD_BASE64 = str.maketrans("-_", "+/")
+"""The alphabet of base64 for URLs is accepted too."""
 
 InlineImage = Annotated[Image | None, PlainValidator(_image)]
 
@@ -73,14 +74,15 @@ class DataPart(GeminiModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _known(cls, value: object) -> object:
+    def _refuse_foreign(cls, value: object) -> object:
+        """The part, a plain string as one of text; raises ValueError for a kind without a model."""
         if isinstance(value, str):
             return {"text": value}
-        if isinstance(value, dict):
-            for name in _FOREIGN_PARTS:
-                for key in (name, to_camel(name)):
-                    if cast(JsonObject, value).get(key) is not None:
-                        raise ValueError(f"{key} is not supported; send text and images only")
+        sent = cast(JsonObject, value) if isinstance(value, dict) else {}
+        for name in _FOREIGN_PARTS:
+            for key in (name, to_camel(name)):
+                if sent.get(key) is not None:
+                    raise ValueError(f"{key} is not supported; send text and images only")
         return cast(object, value)
 
 
@@ -131,10 +133,10 @@ class Content(GeminiModel):
 
 
 def as_content(value: object) -> object:
-    """A string, a list of parts or a part alone as a content."""
-    if isinstance(value, dict) and not {"parts", "role"}.isdisjoint(cast(JsonObject, value)):
-        return cast(object, value)
-    return None if value is None else {"parts": cast(object, value)}
+    """A string, a list of parts or a part alone as a content; null stays null."""
+    sent = cast(JsonObject, value) if isinstance(value, dict) else {}
+    is_content = "parts" in sent or "role" in sent
+    return value if is_content or value is None else {"parts": value}
 
 
 class Instructions(GeminiModel):
@@ -149,6 +151,7 @@ class Instructions(GeminiModel):
 
 
 def _texts_only(value: Instructions | None) -> Instructions | None:
+    """The instructions; raises ValueError for images, calls and results among them."""
     for part in value.parts if value else ():
         if part.inline_data or part.function_call or part.function_response:
             raise ValueError("takes texts only")
@@ -164,11 +167,12 @@ MAX_CONTENTS = 10_000
 
 def _contents(value: object) -> object:
     """Contents as a list, counted before each is looked at; one may stand alone."""
-    if isinstance(value, list):
-        if len(items := cast(list[object], value)) > MAX_CONTENTS:
-            raise ValueError(f"must be at most {MAX_CONTENTS:,} contents")
-        return items
-    return [as_content(value)]
+    if not isinstance(value, list):
+        return [as_content(value)]
+    items = cast(list[object], value)
+    if len(items) > MAX_CONTENTS:
+        raise ValueError(f"must be at most {MAX_CONTENTS:,} contents")
+    return items
 
 
 Contents = Annotated[list[Content], Field(min_length=1, fail_fast=True), BeforeValidator(_contents)]
@@ -332,7 +336,7 @@ class CountRequest(GeminiModel):
     """Functions on offer beside the contents."""
 
 
-_INSTRUCTION = "Write the instruction into the text, as the model's card says."
+_TASK_ADVICE = "Write the instruction into the text, as the model's card says."
 _UNSUPPORTED = ("taskType", "task_type", "title")
 _OFF = (None, "", "TASK_TYPE_UNSPECIFIED")
 
@@ -352,17 +356,18 @@ class EmbedContentBody(GeminiModel):
     @classmethod
     def _served(cls, value: object) -> object:
         """Refuse fields that would change the vector and are not served."""
-        fields = cast(JsonObject, value) if isinstance(value, dict) else {}
+        sent = cast(JsonObject, value) if isinstance(value, dict) else {}
         for name in _UNSUPPORTED:
-            if fields.get(name) not in _OFF:
-                raise unsupported(name, f"{name} is not supported. {_INSTRUCTION}")
+            if sent.get(name) not in _OFF:
+                raise unsupported(name, f"{name} is not supported. {_TASK_ADVICE}")
         return cast(object, value)
 
     def text(self) -> str:
         """The text; raises ApiError for a content without one, and for other parts."""
-        if any(part.text is None for part in self.content.parts) or not self.content.parts:
+        texts = [part.text for part in self.content.parts]
+        if not texts or None in texts:
             raise unsupported("content", "content: must have parts of text, and no others")
-        return "".join(part.text or "" for part in self.content.parts)
+        return "".join(text or "" for text in texts)
 
 
 class BatchEmbedBody(GeminiModel):

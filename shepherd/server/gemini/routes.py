@@ -150,8 +150,8 @@ def _exchange(
     return Exchange(
         session,
         answer,
-        choice_count(config.candidate_count, settings.max_choices, _COUNT),
-        limit,
+        count=choice_count(config.candidate_count, settings.max_choices, _COUNT),
+        max_tokens=limit,
         tools_allowed=calling is None or calling.mode != "NONE",
         count_field=_COUNT,
     )
@@ -166,6 +166,7 @@ def _wants_array(request: Request) -> bool:
 
 
 def _prompt(body: requests.CountRequest) -> requests.PromptFields:
+    """The prompt in the fields of a request to count, which were checked with it."""
     if body.contents is None:
         message = "contents is missing"
         raise ApiError(400, message, "missing_required_parameter", "contents")
@@ -175,7 +176,7 @@ def _prompt(body: requests.CountRequest) -> requests.PromptFields:
 
 
 def _model(info: ModelInfo) -> JsonObject:
-    writes = info.kind is ModelKind.TEXT
+    """A model as Google lists it; one whose context is not known (0) has no limits."""
     limits = {"inputTokenLimit": info.context_size, "outputTokenLimit": info.context_size}
     return {
         "name": f"{_PREFIX}{info.id}",
@@ -185,7 +186,7 @@ def _model(info: ModelInfo) -> JsonObject:
         "description": f"Served by {info.owned_by}.",
         **(limits if info.context_size else {}),
         "supportedGenerationMethods": [*_METHODS[info.kind]],
-        "thinking": writes,
+        "thinking": info.kind is ModelKind.TEXT,
     }
 
 
@@ -226,19 +227,21 @@ async def _embedded(
     model: str,
     bodies: Sequence[requests.EmbedContentBody],
 ) -> Embeddings:
+    """The vectors of texts, made in one go; raises ApiError for texts that need different ones."""
     name = model.removeprefix(_PREFIX)
     if any((body.model or name).removeprefix(_PREFIX) != name for body in bodies):
         raise _differs("model")
-    kinds = {(body.output_dimensionality or 0, bool(body.auto_truncate)) for body in bodies}
-    if len(kinds) > 1:
+    options = {(body.output_dimensionality or 0, bool(body.auto_truncate)) for body in bodies}
+    if len(options) > 1:
         raise _differs("outputDimensionality")
-    ((dimensions, truncate),) = kinds
+    ((dimensions, truncate),) = options
     inputs = EmbeddingInput([(body.text(),) for body in bodies], dimensions, truncate)
     result, _ = await embedded(context, request, name, inputs, "content")
     return result
 
 
 def _differs(param: str) -> ApiError:
+    """The error for a batch whose requests have different values of a field."""
     message = f"requests: {param} must be the same in all of them, and in the path"
     return ApiError(400, message, "invalid_value", param)
 
@@ -248,6 +251,7 @@ def _usage(result: Embeddings) -> JsonObject:
 
 
 def _batch_text(result: Embeddings) -> str:
+    """The JSON of an answer with the vectors of many texts."""
     vectors = ({"values": [*vector]} for vector in result.vectors)
     usage = to_json(_usage(result))
     return f'{{"embeddings":{json_array(vectors)},"usageMetadata":{usage}}}'

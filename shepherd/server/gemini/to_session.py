@@ -1,6 +1,7 @@
 """A Gemini request as a `Session`."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, cast
@@ -56,13 +57,14 @@ def _wants_thinking(config: requests.GenerationConfig) -> bool | None:
     thinking = config.thinking_config
     if thinking is None:
         return None
-    if thinking.thinking_budget is not None:
+    if thinking.thinking_budget is not None:  # a budget of 0 switches reasoning off
         return thinking.thinking_budget != 0
     has_level = thinking.thinking_level not in (None, "", "THINKING_LEVEL_UNSPECIFIED")
     return True if has_level or thinking.include_thoughts else None
 
 
 def _check_supported(request: requests.PromptFields) -> None:
+    """Raise ApiError for what would change the answer and is not served."""
     if request.cached_content:
         raise unsupported(
             "cachedContent", "cachedContent is not served; send the whole conversation."
@@ -76,18 +78,19 @@ def _check_supported(request: requests.PromptFields) -> None:
                 message = f"{where} runs at Google only; this server offers functions."
                 raise unsupported(where, message)
     config = request.generation
-    others = {
+    of_other_media = {
         "responseModalities": set(config.response_modalities) - {"TEXT", "MODALITY_UNSPECIFIED"},
         "speechConfig": config.speech_config,
         "imageConfig": config.image_config,
     }
-    for name, value in others.items():
+    for name, value in of_other_media.items():
         if value:
             param = f"{_CONFIG}.{name}"
             raise unsupported(param, f"{param}: only text is served.")
 
 
 def _spec(declaration: requests.FunctionDeclaration) -> ToolSpec:
+    """The function as a model sees it; its schema may be Google's or a JSON schema."""
     schema = declaration.parameters_json_schema
     if schema is None and declaration.parameters:
         schema = json_schema(declaration.parameters)
@@ -96,7 +99,7 @@ def _spec(declaration: requests.FunctionDeclaration) -> ToolSpec:
 
 def _functions(request: requests.PromptFields) -> tuple[list[ToolSpec], ToolChoice | None]:
     """The functions that the model sees, and the calls that the answer must be; raises ApiError."""
-    declared = [d for tool in request.tools for d in tool.function_declarations]
+    declared = [function for tool in request.tools for function in tool.function_declarations]
     config = request.tool_config.function_calling_config if request.tool_config else None
     allowed = set(config.allowed_function_names) if config else set[str]()
     mode = (config and config.mode) or "MODE_UNSPECIFIED"
@@ -106,16 +109,18 @@ def _functions(request: requests.PromptFields) -> tuple[list[ToolSpec], ToolChoi
         return [], None
     if allowed and mode not in ("ANY", "VALIDATED"):
         raise _bad_choice("allowedFunctionNames", "only with the mode ANY or VALIDATED")
-    if missing := allowed - {declaration.name for declaration in declared}:
+    missing = allowed - {function.name for function in declared}
+    if missing:
         raise _bad_choice("allowedFunctionNames", f"there is no function {min(missing)!r}")
     if mode == "ANY" and not declared:
         raise _bad_choice("mode", "functions are needed with ANY")
-    specs = [_spec(declaration) for declaration in declared]
+    specs = [_spec(function) for function in declared]
     offered = [spec for spec in specs if not allowed or spec.name in allowed]
     return offered, ToolChoice() if mode == "ANY" else None
 
 
 def _bad_choice(field: str, reason: str) -> ApiError:
+    """The error for a field that says which functions are called."""
     return invalid(f"toolConfig.functionCallingConfig.{field}", reason)
 
 
@@ -155,10 +160,13 @@ def _conversation(contents: Sequence[requests.Content], seal: Seal) -> list[Mess
 
 
 def _answer(parts: Sequence[requests.Part], history: CallHistory, seal: Seal) -> Message:
+    """The message of an answer; its signature may hold reasoning that the parts leave out."""
     texts = [part.text or "" for part in parts if not part.thought]
     thoughts = [part.text or "" for part in parts if part.thought]
-    wire = [part.function_call for part in parts if part.function_call is not None]
-    calls = tuple(ToolCall(c.id or history.next_id(), c.name, c.args) for c in wire)
+    wire_calls = [part.function_call for part in parts if part.function_call is not None]
+    calls = tuple(
+        ToolCall(call.id or history.next_id(), call.name, call.args) for call in wire_calls
+    )
     history.add(calls)
     message = Message.assistant("".join(texts), "".join(thoughts), calls)
     words = (part.thought_signature for part in parts if part.thought_signature)
@@ -167,26 +175,29 @@ def _answer(parts: Sequence[requests.Part], history: CallHistory, seal: Seal) ->
 
 def _input(content: requests.Content, history: CallHistory) -> Iterator[Message]:
     """The results in a content, which belong behind their calls, then its text and images."""
-    results = [p.function_response for p in content.parts if p.function_response is not None]
+    results = [part.function_response for part in content.parts if part.function_response]
     for result in results:
         yield _result(result, history)
     text = "\n".join(part.text for part in content.parts if part.text)
     images = requests.images_of(content.parts)
-    if text or images or not results:
+    if text or images or not results:  # results alone are no message of the user
         yield Message.user(text, images)
 
 
 def _result(wire: requests.FunctionResponse, history: CallHistory) -> Message:
+    """The result of the call that has its id, its name or its place."""
     call_id, name = history.answered(wire.id or "", wire.name or "")
     text, images = _result_text(wire.response), requests.images_of(wire.parts)
     return Message(Role.TOOL, text, tool_call_id=call_id, name=name, images=images)
 
 
 def _result_text(response: object) -> str:
-    """The text or the JSON of a result; clients wrap it in an object."""
+    """The text or the JSON of a result; clients wrap it in an object: `{"output": "text"}`."""
     value = response
-    if isinstance(response, dict) and len(fields := cast(JsonObject, response)) == 1:
-        value = next((fields[name] for name in _RESULT_KEYS if name in fields), fields)
+    fields = cast(JsonObject, response) if isinstance(response, dict) else {}
+    if len(fields) == 1:
+        ((key, wrapped),) = fields.items()
+        value = wrapped if key in _RESULT_KEYS else fields
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -207,9 +218,11 @@ def _check_contents(contents: Sequence[requests.Content], model: ModelInfo) -> N
 
 
 def _check_images(content: requests.Content, model: ModelInfo, where: str) -> None:
+    """Raise ApiError for too many images, also of results, or for ones the model can't see."""
     images = [*requests.images_of(content.parts)]
     for part in content.parts:
-        images += requests.images_of(part.function_response.parts if part.function_response else ())
+        if part.function_response:
+            images += requests.images_of(part.function_response.parts)
     check_images(images, model, where)
     try:
         check_count(images)
@@ -219,16 +232,17 @@ def _check_images(content: requests.Content, model: ModelInfo, where: str) -> No
 
 def _output_format(config: requests.GenerationConfig) -> OutputFormat | None:
     """The format, None for free text; raises ApiError for one that is not served."""
-    kind = config.response_mime_type or _TEXT
-    schema, own = config.response_json_schema, config.response_schema
-    if schema is not None and own is not None:
+    mime_type = config.response_mime_type or _TEXT
+    schema, googles_schema = config.response_json_schema, config.response_schema
+    if schema is not None and googles_schema is not None:
         raise _bad("responseJsonSchema", "not with a responseSchema")
-    schema = json_schema(own) if own is not None else schema
-    if kind == _JSON:
+    if googles_schema is not None:
+        schema = json_schema(googles_schema)
+    if mime_type == _JSON:
         return OutputFormat(schema or {"type": "object"})
-    if kind == _ENUM:
+    if mime_type == _ENUM:
         return OutputFormat(grammar=_choices(schema))
-    if kind != _TEXT:
+    if mime_type != _TEXT:
         where = f"{_CONFIG}.responseMimeType"
         message = f"{where}: must be {_TEXT}, {_JSON} or {_ENUM}; others are not served"
         raise unsupported(where, message)
@@ -248,9 +262,11 @@ def _choices(schema: JsonObject | None) -> str:
 
 
 def _bad(field: str, reason: str) -> ApiError:
+    """The error for a field of the generation config."""
     return invalid(f"{_CONFIG}.{field}", reason)
 
 
+_COUNT = re.compile("[0-9]{1,9}", re.ASCII)
 _COUNTS = {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
 _NAMES = {
     "any_of": "anyOf",
@@ -282,49 +298,51 @@ def json_schema(schema: Mapping[str, Any]) -> JsonObject:
     for name, value in fields.items():
         if name not in _NOT_A_CONSTRAINT and value is not None:
             result |= _converted(name, value)
-    if isinstance(order := fields.get("propertyOrdering"), list) and "properties" in result:
-        result["properties"] = _ordered(result["properties"], cast(list[object], order))
+    order, properties = fields.get("propertyOrdering"), result.get("properties")
+    if isinstance(order, list) and isinstance(properties, dict):
+        result["properties"] = _ordered(cast(JsonObject, properties), cast(list[object], order))
     return _nullable(result) if fields.get("nullable") is True else result
 
 
 def _converted(name: str, value: Any) -> JsonObject:
+    """The field of a JSON schema for one of Google's; none for one that constrains nothing."""
     match value:
         case str() if name == "type":
             kind = value.lower()
             return {} if kind == _NO_TYPE else {name: kind}
         case list() if name == "type":
-            kinds = [k.lower() if isinstance(k, str) else k for k in cast(list[Any], value)]
-            return {name: kinds}
-        case str() if name in _COUNTS and value.isascii() and value.isdigit() and len(value) < 10:
+            kinds = cast(list[Any], value)
+            return {name: [kind.lower() if isinstance(kind, str) else kind for kind in kinds]}
+        case str() if name in _COUNTS and _COUNT.fullmatch(value):
             return {name: int(value)}
-        case str() if name == "format" and value in _TYPE_FORMATS:
+        case str() if name == "format" and value in _TYPE_FORMATS:  # the type says it already
             return {}
         case dict() if name in ("properties", "$defs"):
-            parts = cast(JsonObject, value)
-            return {name: {key: _part(part) for key, part in parts.items()}}
+            schemas = cast(JsonObject, value)
+            return {name: {key: _schema_in(inner) for key, inner in schemas.items()}}
         case list() if name in ("anyOf", "prefixItems"):
-            return {name: [_part(part) for part in cast(list[Any], value)]}
+            return {name: [_schema_in(inner) for inner in cast(list[Any], value)]}
         case dict() if name in ("items", "additionalProperties"):
-            return {name: _part(cast(JsonObject, value))}
+            return {name: _schema_in(cast(JsonObject, value))}
         case _:
             return {name: value}
 
 
-def _part(value: Any) -> Any:
+def _schema_in(value: Any) -> Any:
+    """The JSON schema of a schema in another one; what is none stays, to be refused later."""
     return json_schema(cast(JsonObject, value)) if isinstance(value, dict) else value
 
 
-def _ordered(properties: Any, order: list[object]) -> Any:
-    if not isinstance(properties, dict):
-        return properties
-    parts = cast(JsonObject, properties)
-    first = {name: parts[name] for name in order if isinstance(name, str) and name in parts}
-    return first | parts
+def _ordered(properties: JsonObject, order: list[object]) -> JsonObject:
+    """The properties in an order; those that it does not name come last."""
+    named = [name for name in order if isinstance(name, str) and name in properties]
+    return {name: properties[name] for name in named} | properties
 
 
 def _nullable(schema: JsonObject) -> JsonObject:
-    """The schema or null; choices must list null too."""
+    """The schema or null; an empty one allows it already."""
     kind = schema.get("type")
     if isinstance(kind, str) and "enum" not in schema:
         return schema | {"type": [kind, "null"]}
+    # with an `enum` the type alone would not do: null is not among its values
     return {"anyOf": [schema, {"type": "null"}]} if schema else schema
