@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, ParamSpec, TypeVar, cast
 
 from fastapi import Depends
@@ -34,6 +34,9 @@ MIN_RATE = 16 * 1024
 
 _DRAIN_FACTOR = 4
 _BUFFER_FACTOR = 16
+MANY_PARTS = 500
+"""Requests with more messages or items are translated beside the event loop."""
+
 _PARSERS = 2
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(
@@ -102,6 +105,14 @@ class BodyReader:
     def of(self, model: type[BaseModel], *, any_type: bool = False) -> Any:
         """The dependency of a route that takes a `model` (see `read`)."""
         return Depends(JsonBody(self, model, any_type))
+
+    async def translate(
+        self, parts: Sized, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The result of `work`, which runs in a thread if there are many parts of a request."""
+        if len(parts) > MANY_PARTS:
+            return await self.run(work, *args, **kwargs)
+        return work(*args, **kwargs)
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of slow `work`, which runs in a thread."""

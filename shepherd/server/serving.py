@@ -49,9 +49,6 @@ from shepherd.turn.fitting import make_room
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MANY_PARTS = 500
-"""Requests with more messages are translated beside the event loop."""
-
 
 class Answer(ABC):
     """One answer in the shape of an API: a whole body, or the frames of a stream (see `frame`).
@@ -162,9 +159,7 @@ class Serving:
         self, parts: Sized, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """The result of `work`, which runs in a thread if there are many parts of a request."""
-        if len(parts) > MANY_PARTS:
-            return await self._context.bodies.run(work, *args, **kwargs)
-        return work(*args, **kwargs)
+        return await self._context.bodies.translate(parts, work, *args, **kwargs)
 
     async def respond(
         self, model: Backend, exchange: Exchange, stream: responses.StreamFormat | None = None

@@ -47,7 +47,7 @@ class ReasoningView(Enum):
 
 
 class OpenMessage:
-    """A message of the assistant, of one text."""
+    """A message of the assistant, of one text; each method yields the events of what it does."""
 
     def __init__(self, index: int) -> None:
         self.item: messages.JsonObject = {
@@ -62,15 +62,18 @@ class OpenMessage:
         self._logprobs: list[messages.JsonObject] = []
 
     def begin(self) -> Iterator[Event]:
+        """The one part of the message is there, and empty."""
         yield "response.content_part.added", {**self._place, "part": self._part()}
 
     def add(self, text: str, logprobs: Sequence[sampling.TokenLogprob]) -> Iterator[Event]:
+        """Add text, with the tokens that it consists of if they were requested."""
         tokens = token_logprobs(logprobs)
         self._text.append(text)
         self._logprobs += tokens
         yield "response.output_text.delta", {**self._place, "delta": text, "logprobs": tokens}
 
     def end(self, status: Status) -> Iterator[Event]:
+        """Complete the item: `status` says whether the answer was cut in it."""
         part = self._part()
         self.item |= {"status": status, "content": [part]}
         done = {"text": part["text"], "logprobs": part["logprobs"]}
@@ -78,12 +81,16 @@ class OpenMessage:
         yield "response.content_part.done", {**self._place, "part": part}
 
     def _part(self) -> messages.JsonObject:
+        """The part of the message with its text so far."""
         text, logprobs = "".join(self._text), [*self._logprobs]
         return {"type": "output_text", "annotations": [], "logprobs": logprobs, "text": text}
 
 
 class OpenReasoning:
-    """Reasoning, in the form in which the client sees it; `seal` signs its text."""
+    """Reasoning, in the form in which the client sees it; `seal` signs its text.
+
+    Without names, the client does not see it: no events tell of its text.
+    """
 
     def __init__(self, index: int, view: ReasoningView, seal: Seal) -> None:
         self.item = _empty_reasoning()
@@ -93,16 +100,19 @@ class OpenReasoning:
         self._text: list[str] = []
 
     def begin(self) -> Iterator[Event]:
+        """The one part that the client sees is there, and empty."""
         if self._names:
             part = {"type": self._names.part_type, "text": ""}
             yield f"response.{self._names.part_event}.added", {**self._place, "part": part}
 
     def add(self, text: str, _logprobs: Sequence[sampling.TokenLogprob]) -> Iterator[Event]:
+        """Add text; this API reports no log probabilities of reasoning."""
         self._text.append(text)
         if self._names:
             yield f"response.{self._names.text_event}.delta", {**self._place, "delta": text}
 
     def end(self, _status: Status) -> Iterator[Event]:
+        """Complete the item, which gets its signature; an item of reasoning has no status."""
         text = "".join(self._text)
         if self._names:
             part = {"type": self._names.part_type, "text": text}
@@ -128,12 +138,13 @@ class OutputWriter(Struct):
     seal: Seal
     one_call: bool = False
     items: list[messages.JsonObject] = field(default_factory=list[messages.JsonObject])
-    _open: OpenItem | None = None
+    _open_item: OpenItem | None = None
 
     def add(self, piece: ChoicePiece) -> Iterator[Event]:
-        """Add text of the reasoning or of the answer."""
-        item = self._open
-        if item is None or isinstance(item, OpenReasoning) is not piece.is_reasoning:
+        """Add text of the reasoning or of the answer, which begins an item if the kind changes."""
+        item = self._open_item
+        is_reasoning = isinstance(item, OpenReasoning)
+        if item is None or is_reasoning is not piece.is_reasoning:
             yield from self.close(Status.COMPLETED)
             index = len(self.items)
             if piece.is_reasoning:
@@ -149,8 +160,10 @@ class OutputWriter(Struct):
         `status` is that of a last message; in front of calls a message is complete.
         """
         calls = generation.message.tool_calls
-        said = any(item["type"] == "message" for item in self.items)
-        if not calls and not said and not isinstance(self._open, OpenMessage):
+        has_message = isinstance(self._open_item, OpenMessage) or any(
+            item["type"] == "message" for item in self.items
+        )
+        if not calls and not has_message:
             yield from self.close(Status.COMPLETED)
             yield from self._begin(OpenMessage(len(self.items)))
         yield from self.close(Status.COMPLETED if calls else status)
@@ -169,18 +182,20 @@ class OutputWriter(Struct):
             yield from self._done({**item, "encrypted_content": content})
 
     def close(self, status: Status) -> Iterator[Event]:
-        """End the item to which text is added."""
-        item, self._open = self._open, None
+        """End the item to which text is added, if there is one."""
+        item, self._open_item = self._open_item, None
         if item is not None:
             yield from item.end(status)
             yield from self._done(item.item)
 
     def _begin(self, item: OpenItem) -> Iterator[Event]:
-        self._open = item
+        """Begin an item, to which text is added from now on."""
+        self._open_item = item
         yield self._added(item.item)
         yield from item.begin()
 
     def _call(self, call: messages.ToolCall) -> Iterator[Event]:
+        """Add a call, which is known as a whole; the events are those of a call that grows."""
         offered = self.tools.of_call(call)
         if offered.custom:
             prefix, kind, key, text = "ctc_", "custom_tool_call", "input", custom_input(call)
@@ -200,14 +215,16 @@ class OutputWriter(Struct):
         yield self._added({**item, "status": Status.IN_PROGRESS, key: ""})
         if text:
             yield f"{event}.delta", {**place, "delta": text}
-        name = {} if offered.custom else {"name": offered.name}
+        name = {} if offered.custom else {"name": offered.name}  # as in OpenAI's events
         yield f"{event}.done", {**place, **name, key: text}
         yield from self._done({**item, key: text})
 
     def _added(self, item: messages.JsonObject) -> Event:
+        """The event of an item that begins, as it is now: later changes do not belong into it."""
         return "response.output_item.added", {"output_index": len(self.items), "item": {**item}}
 
     def _done(self, item: messages.JsonObject) -> Iterator[Event]:
+        """Keep an item that is complete."""
         index = len(self.items)
         self.items.append(item)
         yield "response.output_item.done", {"output_index": index, "item": {**item}}
@@ -220,13 +237,13 @@ class EventWriter(Struct):
     """Writes the events of a response, with increasing numbers."""
 
     record: ResponseRecord
-    _next: int = 0
+    _next_number: int = 0
 
     def frame(self, event: Event) -> str:
         """The server-sent event."""
         kind, fields = event
-        data = {"type": kind, "sequence_number": self._next, **fields}
-        self._next += 1
+        data = {"type": kind, "sequence_number": self._next_number, **fields}
+        self._next_number += 1
         return frame(data, kind)
 
     def state(self, kind: str) -> str:
@@ -257,13 +274,13 @@ class ResponseAnswer(Answer):
 
     async def frames(self, choices: Choices) -> Frames:
         """The events; an answer that breaks off after the first one ends as `response.failed`."""
-        opened = False
+        is_begun = False
         try:
             async for text in super().frames(choices):
-                opened = True
+                is_begun = True
                 yield text
         except (ApiError, errors.ShepherdError) as error:
-            if not opened:
+            if not is_begun:  # the client gets an ordinary error response
                 raise
             events = [*self.output.close(Status.INCOMPLETE)]  # adds the open item to the others
             self.record.fail(error, self.output.items)
@@ -286,6 +303,7 @@ class ResponseAnswer(Answer):
         yield from map(self.events.frame, self._finish(generation))
 
     def _finish(self, generation: Generation) -> list[Event]:
+        """Complete the response; the events of what follows the text."""
         is_cut = generation.finish_reason is FinishReason.LENGTH
         status = Status.INCOMPLETE if is_cut else Status.COMPLETED
         events = [*self.output.finish(generation, status)]

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
+
+from msgspec import Struct
 
 from shepherd.backends.base import Backend, ModelInfo
 from shepherd.errors import BusyError
@@ -22,15 +23,15 @@ from shepherd.tasks import end_tasks
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Creation:
+class Creation(Struct):
     """A response that is being made for the key `owner`.
 
-    `opening` are the events before the text that were not sent yet.
+    `events` writes those of `record`, and `opening` are the ones before the text that were not
+    sent yet. `max_tokens` is for a request without a limit. `output` is there once a model answers.
     """
 
-    request: requests.ResponsesRequest
     record: requests.ResponseRecord
+    events: answers.EventWriter
     history: items.History
     translator: Translator
     store: ResponseStore
@@ -38,10 +39,6 @@ class Creation:
     max_tokens: int = 0
     opening: Sequence[str] = answers.OPENING
     output: answers.OutputWriter | None = None
-    events: answers.EventWriter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.events = answers.EventWriter(self.record)
 
     async def translate(self, serving: Serving, model: Backend) -> Exchange:
         """The exchange with a model; raises ApiError."""
@@ -72,11 +69,12 @@ class Creation:
         """The items so far; the one to which text was added is incomplete."""
         if self.output is None:
             return ()
-        list(self.output.close(requests.Status.INCOMPLETE))
+        list(self.output.close(requests.Status.INCOMPLETE))  # nobody reads the events
         return self.output.items
 
     def _exchange(self, model: ModelInfo) -> Exchange:
-        request = self.request
+        """The exchange with a model; a summary of the reasoning is the reasoning itself."""
+        request = self.record.request
         conversation = self.translator.conversation(request, self.history.items, model)
         self.record.model = request.model or model.id
         view = (
@@ -113,7 +111,8 @@ MAX_FINISHED = 32
 class Job:
     """A background response; `frames` are its events so far, each at the place of its number.
 
-    `accepted` is the response as it was at the beginning.
+    `accepted` is the response as it was at the beginning. `_work` generates, and `_watch` waits for
+    its end.
     """
 
     def __init__(self, creation: Creation, serving: Serving) -> None:
@@ -129,7 +128,7 @@ class Job:
     async def start(self, admission: Admission | None) -> None:
         """Begin once the request is accepted; raises the reason why it is not.
 
-        The work ends when the key of the request is not valid any more.
+        `admission` has the key of the request; when that is not valid any more, the work ends.
         """
         creation, record = self.creation, self.creation.record
         record.status = requests.Status.QUEUED
@@ -138,13 +137,13 @@ class Job:
         self._add(creation.events.state("response.created"))
         self._add(creation.events.state("response.queued"))
         try:
-            model = await self._serving.lease(creation.request.model)
+            model = await self._serving.lease(record.request.model)
             exchange = await creation.translate(self._serving, model)
             await creation.keep()
-        except BaseException:
+        except BaseException:  # no task gives back the model, because none has begun
             await self._serving.aclose()
             raise
-        self.accepted["store"] = record.stored
+        self.accepted["store"] = record.stored  # false if it could not be kept
         self._work = work = asyncio.create_task(self._generate(model, exchange))
         self._watch = asyncio.create_task(self._finish(work, admission))
 
@@ -157,11 +156,12 @@ class Job:
     async def follow(self, first: int) -> Frames:
         """Yields the events from the number `first` on, until the response is over."""
         while True:
-            changed, over = self._changed, self.is_over
+            # both of the moment before the frames are read, so that no later one is missed
+            changed, is_over = self._changed, self.is_over
             for frame in self.frames[first:]:
                 first += 1
                 yield frame
-            if over:
+            if is_over:
                 return
             await changed.wait()
 
@@ -176,17 +176,19 @@ class Job:
         while not (await asyncio.wait({work}, timeout=CHECK_SECONDS))[0]:
             if admission is not None and not admission.is_valid():
                 await end_tasks(work)
+        error = None if work.cancelled() else work.exception()
         if work.cancelled():
             self.creation.cancel()
-        elif (error := work.exception()) is not None:
+        elif error is not None:
             self._add(self.creation.fail(error))
-        if work.cancelled() or work.exception() is not None:
+        if work.cancelled() or error is not None:  # an answer that is complete keeps itself
             await self.creation.keep()
         self.is_over = True
         self.creation.history = items.History((), ())  # which may be large
         self._notify()
 
     def _add(self, frame: str) -> None:
+        """Keep an event, and give it to all followers."""
         self.frames.append(frame)
         self._notify()
 
@@ -214,7 +216,7 @@ class Jobs:
             del self._jobs[creation.record.id]
             raise
         finished = [name for name, other in self._jobs.items() if other.is_over]
-        for name in finished[:-MAX_FINISHED]:
+        for name in finished[:-MAX_FINISHED]:  # the oldest ones, which can be read from the store
             del self._jobs[name]
         return job
 

@@ -139,7 +139,8 @@ def to_item(value: object, param: str, *, stored: bool = False) -> Item:
     fields = cast(JsonObject, value)
     kind: object = fields.get("type")
     if kind is None:  # clients may leave out the types of messages and of references
-        kind = "message" if "role" in fields or "id" not in fields else "item_reference"
+        is_reference = "id" in fields and "role" not in fields
+        kind = "item_reference" if is_reference else "message"
     model = _MODELS.get(kind) if isinstance(kind, str) else None
     if model is None:
         message = f"{param}: items of type {str(kind)[:40]!r} are not supported"
@@ -152,12 +153,15 @@ def to_item(value: object, param: str, *, stored: bool = False) -> Item:
 
 
 def at_param(error: ApiError, param: str) -> ApiError:
-    """An error of a part of the request, with the place of that part."""
+    """An error of a part of the request, with the place of that part.
+
+    `name: is missing` of the part at `tools.1` becomes `tools.1.name: is missing`.
+    """
     where = f"{param}.{error.param}" if error.param else param
-    rest = f": {error.message}"
+    reason = f": {error.message}"
     if error.param and error.message.startswith(error.param):
-        rest = error.message.removeprefix(error.param)
-    return ApiError(400, f"{where}{rest}", error.code, where)
+        reason = error.message.removeprefix(error.param)
+    return ApiError(400, f"{where}{reason}", error.code, where)
 
 
 def _stored(kind: str, fields: JsonObject, model: ItemModel) -> JsonObject:
@@ -171,29 +175,31 @@ def _stored(kind: str, fields: JsonObject, model: ItemModel) -> JsonObject:
             parts = _parts(fields["content"], text_type)
             return data | {"role": role, "status": "completed", "content": parts}
         case FunctionCallItem():
-            raw = fields.get("arguments")
-            text = raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False)
+            sent = fields.get("arguments")  # as it was sent: `model` has it repaired
+            text = sent if isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
             return data | _call(model, "arguments", text) | {"status": "completed"}
         case CustomCallItem():
             return data | _call(model, "input", model.input)
         case CallOutputItem():
-            raw = fields["output"]
-            output = raw if isinstance(raw, str) else _parts(raw, "input_text")
+            sent = fields["output"]
+            output = sent if isinstance(sent, str) else _parts(sent, "input_text")
             return data | {"call_id": model.call_id, "output": output, "status": "completed"}
         case ReasoningItem():
             return data | _stored_reasoning(model)
 
 
 def _call(model: CallItem, key: str, text: str) -> JsonObject:
+    """The fields of a call of either kind; `key` is the name of what the model has written."""
     data: JsonObject = {"call_id": model.call_id, "name": model.name, key: text}
     return data | ({"namespace": model.namespace} if model.namespace else {})
 
 
 def _stored_reasoning(model: ReasoningItem) -> JsonObject:
+    """The fields of reasoning; content and signature may be missing, and a summary is a list."""
     summary = [{"type": "summary_text", "text": part.text} for part in model.summary]
     data: JsonObject = {"summary": summary}
     if model.content is not None:
-        data["content"] = [{"type": "reasoning_text", "text": p.text} for p in model.content]
+        data["content"] = [{"type": "reasoning_text", "text": part.text} for part in model.content]
     if model.encrypted_content is not None:
         data["encrypted_content"] = model.encrypted_content
     return data
@@ -206,23 +212,17 @@ def _parts(content: object, text_type: str) -> list[JsonObject]:
 
 
 def _part(part: Any, text_type: str) -> JsonObject:
-    if isinstance(part, str):
-        return _text_part(part, text_type)
-    fields = cast(JsonObject, part)
+    """An image or text of this API for a part that may be written as in the chat API."""
+    fields = cast(JsonObject, part) if isinstance(part, dict) else {"text": part}
     if "image_url" in fields:
-        url = fields["image_url"]
-        link = cast(JsonObject, url)["url"] if isinstance(url, dict) else url
-        return {"type": "input_image", "image_url": link, "detail": "auto"}
-    return _text_part(str(fields.get("text", fields.get("refusal", ""))), text_type)
+        image = fields["image_url"]
+        url = cast(JsonObject, image)["url"] if isinstance(image, dict) else image
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    text = str(fields.get("text", fields.get("refusal", "")))
+    data: JsonObject = {"type": text_type, "text": text}
+    # an answer's text always has these in OpenAI's schema
+    return data | ({"annotations": [], "logprobs": []} if text_type == "output_text" else {})
 
-
-def _text_part(text: str, text_type: str) -> JsonObject:
-    part: JsonObject = {"type": text_type, "text": text}
-    return part | ({"annotations": [], "logprobs": []} if text_type == "output_text" else {})
-
-
-MANY_ITEMS = 500
-"""More are translated beside the event loop."""
 
 PREVIOUS = "previous_response_id"
 
@@ -247,7 +247,9 @@ class HistoryReader(Struct, frozen=True):
 
     async def read(self, owner: str, request: ResponsesRequest) -> History:
         """The conversation of a request; raises ApiError."""
-        own = await self._resolved(owner, await self._own(request.input))
+        sent: Sequence[object] = request.input if isinstance(request.input, list) else ()
+        own = await self.bodies.translate(sent, input_items, request.input)
+        own = await self._resolved(owner, own)
         previous = request.previous_response_id
         earlier = [] if previous is None else await self.earlier(owner, previous)
         if len(earlier) + len(own) > MAX_ITEMS:
@@ -274,17 +276,10 @@ class HistoryReader(Struct, frozen=True):
                 "takes at once (server.max_body_bytes): begin a new one."
             )
             raise ApiError(413, message, "request_too_large", PREVIOUS)
-        if len(chain.items) > MANY_ITEMS:
-            return await self.bodies.run(_stored_items, chain.items)
-        return _stored_items(chain.items)
-
-    async def _own(self, value: Any) -> list[Item]:
-        if isinstance(value, list) and len(cast(list[Any], value)) > MANY_ITEMS:
-            return await self.bodies.run(input_items, cast(object, value))
-        return input_items(cast(object, value))
+        return await self.bodies.translate(chain.items, _stored_items, chain.items)
 
     async def _resolved(self, owner: str, items: Sequence[Item]) -> list[Item]:
-        """The items, with those in place of references that these name."""
+        """The items, with stored ones in place of references to them; raises ApiError."""
         ids = {item.id for item in items if isinstance(item.model, ReferenceItem)}
         stored = await self.store.find_items(owner, ids) if ids else {}
         resolved: list[Item] = []
@@ -300,6 +295,7 @@ class HistoryReader(Struct, frozen=True):
 
 
 def _stored_items(values: Sequence[JsonObject]) -> list[Item]:
+    """The items of earlier responses; a mistake in one is one of `previous_response_id`."""
     return [to_item(value, PREVIOUS, stored=True) for value in values]
 
 

@@ -3,16 +3,17 @@
 import time
 from collections.abc import Sequence
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Struct, field
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from shepherd.backends.base import Generation
 from shepherd.messages import JsonObject
 from shepherd.sampling import Sampling
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import ApiError, log_failure, to_api_error, unsupported
+from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.wire.answers import new_id, reasoning_tokens
 from shepherd.server.wire.fields import Events, ListOrNull, ModelName, NotServed, Tools
 from shepherd.server.wire.sampling import SamplingFields
@@ -32,28 +33,24 @@ INCLUDABLE = (
 )
 """What `include` may name; what is of tools that only OpenAI runs never occurs here."""
 
-_UNSUPPORTED = {
-    "conversation": "Conversations are not stored here; use previous_response_id.",
-    "prompt": "Prompt templates are not stored here; send the text as instructions or input.",
-    "moderation": "Nothing is moderated here.",
-    "context_management": "Conversations are not compacted here; truncation `auto` shortens them.",
-}
-
 
 def _short_metadata(value: dict[str, str] | None) -> dict[str, str] | None:
+    """The metadata, which is kept with the response; raises ValueError for too much of it."""
     if value is None:
         return None
     if len(value) > MAX_METADATA:
         raise ValueError(f"takes at most {MAX_METADATA} pairs")
-    if any(len(k) > MAX_METADATA_KEY or len(v) > MAX_METADATA_VALUE for k, v in value.items()):
-        raise ValueError(
-            f"takes keys of at most {MAX_METADATA_KEY} characters and values of at most "
-            f"{MAX_METADATA_VALUE}"
-        )
+    for key, text in value.items():
+        if len(key) > MAX_METADATA_KEY or len(text) > MAX_METADATA_VALUE:
+            raise ValueError(
+                f"takes keys of at most {MAX_METADATA_KEY} characters and values of at most "
+                f"{MAX_METADATA_VALUE}"
+            )
     return value
 
 
 def _known_includes(value: list[str]) -> list[str]:
+    """The names of what the answer includes; raises ValueError for an unknown one."""
     for name in value:
         if name not in INCLUDABLE:
             raise ValueError(f"{name!r} is not one of {', '.join(INCLUDABLE)}")
@@ -97,6 +94,10 @@ class ResponsesRequest(SamplingFields):
         "chat_template_kwargs": "Use reasoning.effort.",
         "continue_final_message": "Answers are always new items.",
         "audio": "Only text is served.",
+        "conversation": "Conversations are not stored here; use previous_response_id.",
+        "prompt": "Prompt templates are not stored; send the text as instructions or input.",
+        "moderation": "Nothing is moderated here.",
+        "context_management": "Nothing is compacted here; truncation `auto` shortens it.",
     }
 
     model: ModelName = None
@@ -155,17 +156,10 @@ class ResponsesRequest(SamplingFields):
     user: str | None = None
     """Comes back."""
 
-    @model_validator(mode="after")
-    def _only_served(self) -> "ResponsesRequest":
-        """Raise ApiError for parameters that would change the answer and are not supported."""
-        for name, message in _UNSUPPORTED.items():
-            if getattr(self, name) not in (None, []):
-                raise unsupported(name, message)
-        return self
-
     def to_sampling(self) -> Sampling:
         """The parameters that the request sets; `include` says whether log probabilities come."""
         requested = LOGPROBS in self.include
+        # the chat API, whose fields these are, refuses `top_logprobs` without `logprobs`
         fields = {
             "logprobs": requested,
             "top_logprobs": self.top_logprobs if requested else None,
@@ -209,6 +203,7 @@ class Status(StrEnum):
 
     @property
     def is_final(self) -> bool:
+        """Whether the response does not change any more."""
         return self not in (Status.QUEUED, Status.IN_PROGRESS)
 
 
@@ -219,7 +214,8 @@ def _now() -> int:
 class ResponseRecord(Struct):
     """The state of a response; `stored` says whether it can be used later.
 
-    `truncated_items` are the ids of the items that left because the conversation did not fit.
+    `created` and `completed` are Unix times. `truncated_items` are the ids of the items that left
+    because the conversation did not fit.
     """
 
     request: ResponsesRequest
@@ -268,7 +264,7 @@ class ResponseRecord(Struct):
             "store": self.stored,
             "text": _text(request),
             "tool_choice": "auto" if request.tool_choice is None else request.tool_choice,
-            "tools": [_tool(tool) for tool in request.tools or ()],
+            "tools": [_tool(tool) for tool in request.tools],
             "truncation": request.truncation or "disabled",
             "usage": self.usage,
         }
@@ -282,6 +278,7 @@ def _tool(tool: JsonObject) -> JsonObject:
 
 
 def _text(request: ResponsesRequest) -> JsonObject:
+    """The form of the answer, also where the request leaves it to the server."""
     options = request.text or TextOptions()
     text: JsonObject = {"format": options.format or {"type": "text"}}
     return text | ({"verbosity": options.verbosity} if options.verbosity else {})
@@ -289,10 +286,12 @@ def _text(request: ResponsesRequest) -> JsonObject:
 
 def _error(error: ApiError) -> JsonObject:
     """The error of a failed response, whose codes are fewer than those of requests."""
-    if error.code in _BUSY:
+    if error.code in _BUSY:  # by which clients know that they may try again
         code = "rate_limit_exceeded"
+    elif error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        code = "invalid_prompt"
     else:
-        code = "invalid_prompt" if error.status < 500 else "server_error"
+        code = "server_error"
     return {"code": code, "message": error.message, "param": error.param, "type": error.code}
 
 

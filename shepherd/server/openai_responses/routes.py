@@ -18,6 +18,7 @@ from shepherd.server.api import Api
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body, to_api_error
 from shepherd.server.openai_responses import requests
+from shepherd.server.openai_responses.answers import EventWriter
 from shepherd.server.openai_responses.creation import Creation, Job, Jobs
 from shepherd.server.openai_responses.items import HistoryReader
 from shepherd.server.openai_responses.store import ResponseStore, StoredResponse, responses_in
@@ -49,24 +50,34 @@ class Creator(Struct, frozen=True):
 
     async def read(self, request: Request, body: requests.ResponsesRequest) -> Creation:
         """The response that a request is for; raises ApiError."""
-        settings = self.context.settings
         owner = record_of(request.scope).owner
         history = await self.reader.read(owner, body)
         store = self.reader.store
-        stored = body.store is not False and store.enabled
-        model = body.model or self.context.backend.info.id
-        chosen_id = getattr(request.state, requests.RESPONSE_ID, "") or requests.new_response_id()
-        record = requests.ResponseRecord(body, model, stored, chosen_id)
-        return Creation(body, record, history, self.translator, store, owner, settings.max_tokens)
+        chosen_by_router = getattr(request.state, requests.RESPONSE_ID, "")
+        record = requests.ResponseRecord(
+            body,
+            model=body.model or self.context.backend.info.id,
+            stored=body.store is not False and store.enabled,
+            id=chosen_by_router or requests.new_response_id(),
+        )
+        return Creation(
+            record,
+            EventWriter(record),
+            history,
+            self.translator,
+            store,
+            owner,
+            self.context.settings.max_tokens,
+        )
 
     async def create(
         self, request: Request, body: requests.ResponsesRequest, serving: Serving
     ) -> Response:
-        """The answer to a request."""
+        """The answer to a request; a streamed one stores the response itself at its end."""
         creation = await self.read(request, body)
-        if creation.request.background:
+        if body.background:
             return await self._in_background(request, creation)
-        stored = creation.record.stored
+        is_to_store = creation.record.stored
         model = await serving.lease(body.model)
         exchange = await creation.translate(serving, model)
         response = await serving.respond(
@@ -74,11 +85,12 @@ class Creator(Struct, frozen=True):
         )
         if not body.stream:
             await creation.keep()
-        if creation.record.stored != stored:  # it could not be stored, and must say so
+        if creation.record.stored != is_to_store:  # it could not be stored, and must say so
             return JsonResponse(creation.record.body())
         return response
 
     async def _in_background(self, request: Request, creation: Creation) -> Response:
+        """The response as it was accepted, or its events; raises ApiError if nothing keeps it."""
         if not creation.record.stored:
             message = "background: the response must be stored"
             if not self.reader.store.enabled:
@@ -86,8 +98,8 @@ class Creator(Struct, frozen=True):
             raise ApiError(400, message, "invalid_value", "background")
         serving = Serving(self.context, RequestOptions(owner=creation.owner))
         job = await self.jobs.start(creation, serving, record_of(request.scope).admission)
-        if creation.request.stream:
-            return follow(job, 0, self.context.settings.keepalive)
+        if creation.record.request.stream:
+            return follow(job, first=0, keepalive=self.context.settings.keepalive)
         return JsonResponse(job.accepted)
 
 
@@ -145,13 +157,14 @@ class StoredResponses(Struct, frozen=True):
     jobs: Jobs
 
     async def current(self, owner: str, id: str) -> StoredResponse:
-        """The response as it is now; one that ended with an earlier process has failed."""
+        """The response as it is now, raises ApiError; one of an earlier process may have failed."""
         job = self.jobs.find(owner, id)
         if job is not None:
             return StoredResponse(job.creation.record.body(), ())
         response = await self.stored(owner, id)
         if requests.Status(response.body["status"]).is_final:
             return response
+        # no job makes it any more, so it ended with the process that had one
         failed = {"status": requests.Status.FAILED.value, "error": _INTERRUPTED}
         return replace(response, body={**response.body, **failed})
 
@@ -186,10 +199,10 @@ def stored_router(responses: StoredResponses, keepalive: float) -> APIRouter:
             return JsonResponse((await responses.current(owner, response_id)).body)
         job = responses.jobs.find(owner, response_id)
         if job is None:
-            await responses.stored(owner, response_id)
+            await responses.stored(owner, response_id)  # 404 for a response that does not exist
             raise invalid("stream", "the events of this response are not kept")
-        after = query.starting_after
-        return follow(job, 0 if after is None else after + 1, keepalive)
+        last_seen = query.starting_after
+        return follow(job, 0 if last_seen is None else last_seen + 1, keepalive)
 
     @router.delete("")
     async def delete_response(request: Request, response_id: str) -> JsonResponse:
@@ -202,7 +215,7 @@ def stored_router(responses: StoredResponses, keepalive: float) -> APIRouter:
         """Stop a background response; one that is over stays as it is."""
         owner = record_of(request.scope).owner
         job = responses.jobs.find(owner, response_id)
-        if job is not None:
+        if job is not None:  # only background responses have one
             await job.cancel()
         response = await responses.current(owner, response_id)
         if not response.body["background"]:
@@ -244,10 +257,10 @@ def _page(items: Sequence[JsonObject], query: ItemsQuery) -> JsonObject:
     """A part of a list, as OpenAI pages it."""
     ordered = list(items) if query.order == "asc" else list(reversed(items))
     if query.after is not None:
-        places = [index for index, item in enumerate(ordered) if item["id"] == query.after]
-        if not places:
+        ids = [item["id"] for item in ordered]
+        if query.after not in ids:
             raise invalid("after", f"there is no item with the id {query.after[:256]!r}")
-        ordered = ordered[places[0] + 1 :]
+        ordered = ordered[ids.index(query.after) + 1 :]
     page = ordered[: query.limit]
     return {
         "object": "list",
@@ -278,6 +291,7 @@ def _about_input(error: ApiError) -> ApiError:
 
 
 def _routers(context: ServerContext) -> list[APIRouter]:
+    """The routes of the API, over one store and the background responses of this process."""
     settings = context.settings
     place = settings.responses_file
     if settings.postgres is not None:

@@ -123,7 +123,9 @@ class ResponseStore:
         self._place = place
         self._days = days
         self._max_bytes = max_mib * MIB
-        self._saves = self._saved_bytes = 0
+        self._saves = 0
+        self._saved_bytes = 0
+        """The bytes that were saved since the last pruning."""
         self._thread = ThreadPoolExecutor(1, "responses")
         self._database: Database | None = None
 
@@ -132,7 +134,8 @@ class ResponseStore:
         size = await self._do(_save, owner, response, self._now())
         self._saved_bytes += size
         self._saves += 1
-        if self._saves % SAVES_PER_PRUNING == 1 or self._saved_bytes > self._max_bytes // 8:
+        is_due = self._saves % SAVES_PER_PRUNING == 1  # also with the first one of a process
+        if is_due or self._saved_bytes > self._max_bytes // 8:
             self._saved_bytes = 0
             await self._do(_prune, self._oldest(), self._max_bytes)
 
@@ -160,6 +163,7 @@ class ResponseStore:
         return int(self._clock())
 
     def _oldest(self) -> int:
+        """The Unix time since which a response must have been used to be seen."""
         return self._now() - self._days * DAY_SECONDS
 
     async def _read(
@@ -179,13 +183,14 @@ class ResponseStore:
         """The result of `work` on the tables, in the thread of the store."""
 
         def run() -> T:
-            if self._database is None:
+            if self._database is None:  # first use: it is opened in its thread too
                 self._database = self._open()
             return self._database.run(lambda rows: work(rows, *args, **kwargs))
 
         return await asyncio.wrap_future(self._thread.submit(run))
 
     def _open(self) -> Database:
+        """The database; what it holds is let go when nobody holds this store any more."""
         place = self._place
         if place is None:
             folder = tempfile.TemporaryDirectory(prefix="shepherd-responses-")
@@ -215,9 +220,9 @@ def _save(database: Rows, owner: str, response: StoredResponse, now: int) -> int
     """Keep a response, or replace it; returns its bytes."""
     output: Sequence[JsonObject] = response.body["output"]
     body = json.dumps({**response.body, "output": []})
-    rows = [(0, item) for item in response.input] + [(1, item) for item in output]
-    texts = [(kind, str(item["id"]), json.dumps(item)) for kind, item in rows]
-    size = len(body) + sum(len(text) for *_, text in texts)
+    items = [(0, item) for item in response.input] + [(1, item) for item in output]
+    rows = [(is_output, str(item["id"]), json.dumps(item)) for is_output, item in items]
+    size = len(body) + sum(len(text) for *_, text in rows)
     _delete_rows(database, response.id)
     database.execute(
         "INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?)",
@@ -225,7 +230,7 @@ def _save(database: Rows, owner: str, response: StoredResponse, now: int) -> int
     )
     database.executemany(
         "INSERT INTO items VALUES (?, ?, ?, ?, ?)",
-        ((response.id, position, *row) for position, row in enumerate(texts)),
+        ((response.id, position, *row) for position, row in enumerate(rows)),
     )
     return size
 
@@ -248,12 +253,13 @@ def _load_chain(database: Rows, visible: _Values, id: str, max_bytes: int, now: 
     """The conversation that ends with a response; all of its responses count as used."""
     query = f"{_CHAIN} SELECT id, previous, bytes FROM chain ORDER BY depth DESC"
     links = database.execute(query, visible | {"id": id}).fetchall()
+    # the oldest response comes first; what it continued itself is not kept any more
     missing = links[0][1] if links else id
-    size = sum(link[2] for link in links)
+    size = sum(size for _, _, size in links)
     if missing is not None or size > max_bytes:
         return Chain(bytes=size, missing=missing or "")
     database.executemany(
-        "UPDATE responses SET used = ? WHERE id = ?", ((now, link[0]) for link in links)
+        "UPDATE responses SET used = ? WHERE id = ?", ((now, link) for link, _, _ in links)
     )
     query = (
         f"{_CHAIN} SELECT items.body FROM chain JOIN items ON response = chain.id "
@@ -269,8 +275,12 @@ def _find_items(database: Rows, visible: _Values, ids: Iterable[str]) -> dict[st
         "SELECT items.body FROM items JOIN responses ON responses.id = response "
         f"WHERE items.id = :id AND {_VISIBLE} ORDER BY used DESC LIMIT 1"
     )
-    rows = {item: database.execute(query, visible | {"id": item}).fetchone() for item in ids}
-    return {item: json.loads(row[0]) for item, row in rows.items() if row is not None}
+    found: dict[str, JsonObject] = {}
+    for item_id in ids:
+        row = database.execute(query, visible | {"id": item_id}).fetchone()
+        if row is not None:
+            found[item_id] = json.loads(row[0])
+    return found
 
 
 def _delete(database: Rows, visible: _Values, id: str) -> bool:

@@ -53,7 +53,7 @@ class Translator(Struct, frozen=True):
 
     seal: Seal
     thinking: bool = False
-    _logged: set[str] = field(default_factory=set[str])
+    _logged_types: set[str] = field(default_factory=set[str])
 
     def conversation(
         self, request: ResponsesRequest, items: Sequence[Item], model: ModelInfo
@@ -87,15 +87,17 @@ class Translator(Struct, frozen=True):
         return self.seal.wrap(REASONING, json.dumps(content))
 
     def _log_left_out(self, tools: Toolset) -> None:
-        """Log the types of tools that are not offered, each once."""
-        types = sorted(set(tools.left_out) - self._logged)
-        if types and len(self._logged) < MAX_LOGGED:
-            self._logged.update(types)
-            logger.warning("Tools that only OpenAI runs are left out: %s", ", ".join(types))
+        """Log the types of tools that are not offered, each once, and not without an end."""
+        new_types = sorted(set(tools.left_out) - self._logged_types)
+        if new_types and len(self._logged_types) < MAX_LOGGED:
+            self._logged_types.update(new_types)
+            logger.warning("Tools that only OpenAI runs are left out: %s", ", ".join(new_types))
 
 
 def _system_message(instructions: str | None, items: Sequence[Item]) -> str:
-    texts = (content.text for item in items if (content := _instruction(item)) is not None)
+    """The instructions of a request, and the system messages of its whole conversation."""
+    contents = [_instruction(item) for item in items]
+    texts = [content.text for content in contents if content is not None]
     return "\n\n".join(filter(None, [instructions, *texts]))
 
 
@@ -119,6 +121,7 @@ def _check_images(items: Sequence[Item], model: ModelInfo) -> None:
 
 
 def _content(item: Item) -> Content:
+    """The text and images that an item shows to the model; nothing for calls and reasoning."""
     match item.model:
         case MessageItem(content=content):
             return content
@@ -134,8 +137,8 @@ class _Messages:
     def __init__(self, seal: Seal, tools: Toolset) -> None:
         self.messages: list[Source] = []
         self._seal = seal
-        self._tools = tools.by_name()
-        self._calls: dict[str, ToolCall] = {}
+        self._tools_by_name = tools.by_name()
+        self._calls_by_id: dict[str, ToolCall] = {}
 
     def add(self, items: Sequence[Item]) -> None:
         """Append the messages of `items`; raises ApiError."""
@@ -148,10 +151,11 @@ class _Messages:
                 self.messages += [(self._input(item), [item.id]) for item in members]
 
     def _input(self, item: Item) -> Message:
+        """The message of the user, or the result of a call; raises ApiError for an unknown call."""
         content = _content(item)
         if not isinstance(item.model, CallOutputItem):
             return Message.user(content.text, content.images)
-        call = self._calls.get(item.model.call_id)
+        call = self._calls_by_id.get(item.model.call_id)
         if call is None:
             raise invalid(f"{item.param}.call_id", f"no call has the id {item.model.call_id!r}")
         return replace(Message.tool(call, content.text), images=content.images)
@@ -160,10 +164,10 @@ class _Messages:
         """The message of an answer: its texts, its reasoning and its calls.
 
         Reasoning that was signed also holds what the provider behind the server needs again:
-        `extra` is that of the message, `extras` that of its calls by their ids (see `Message`).
+        `extra` is that of the message, `call_extras` those of its calls by their ids.
         """
         text, reasoning, calls = "", "", list[ToolCall]()
-        extra, extras = JsonObject(), JsonObject()
+        extra, call_extras = JsonObject(), JsonObject()
         for item in items:
             match item.model:
                 case MessageItem(content=content):
@@ -172,26 +176,30 @@ class _Messages:
                     signed = self._reasoning(item.model, item)
                     reasoning += signed.get("text", "")
                     extra |= signed.get("extra", {})
-                    extras |= signed.get("calls", {})
+                    call_extras |= signed.get("calls", {})
                 case FunctionCallItem() | CustomCallItem():
                     calls.append(self._call(item.model))
-                case _:
+                case _:  # results are no part of an answer, and references were resolved
                     pass
-        calls = [replace(call, extra=extras.get(call.id, {})) for call in calls]
-        self._calls.update((call.id, call) for call in calls)
+        calls = [replace(call, extra=call_extras.get(call.id, {})) for call in calls]
+        self._calls_by_id.update((call.id, call) for call in calls)
         return replace(Message.assistant(text, reasoning, tuple(calls)), extra=extra)
 
     def _call(self, model: FunctionCallItem | CustomCallItem) -> ToolCall:
+        """The call, as the model would make it now: a custom tool is a function for it."""
         name = self._offered_name(model.name, model.namespace or "")
         if isinstance(model, CustomCallItem):
             return ToolCall(model.call_id, name, {CUSTOM_INPUT: model.input})
         return ToolCall(model.call_id, name, model.arguments)
 
     def _offered_name(self, name: str, namespace: str) -> str:
-        """The name by which the model knows a tool of an earlier call."""
-        same = self._tools.get(name, [])
-        exact = [tool for tool in same if tool.namespace == namespace]
-        return (exact or same)[0].spec.name if same else name
+        """The name by which the model knows a tool of an earlier call.
+
+        A tool that is offered in another namespace now, or not any more, is the nearest there is.
+        """
+        same_name = self._tools_by_name.get(name, [])
+        exact = [tool for tool in same_name if tool.namespace == namespace]
+        return (exact or same_name)[0].spec.name if same_name else name
 
     def _reasoning(self, model: ReasoningItem, item: Item) -> JsonObject:
         """The content that was signed, else the text that can be read.
