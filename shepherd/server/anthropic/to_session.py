@@ -43,7 +43,7 @@ def session_of(
     leading = [*takewhile(lambda message: message.role is Role.SYSTEM, messages)]
     messages = messages[len(leading) :]
     system_texts = (request.system, *(message.content for message in leading))
-    config, wanted = request.output_config, request.thinking
+    config, thinking_fields = request.output_config, request.thinking
     wire_format = (config and config.format) or request.output_format
     return Session(
         system_message="\n\n".join(text for text in system_texts if text),
@@ -55,8 +55,8 @@ def session_of(
             top_k=request.top_k,
             stop=tuple(request.stop_sequences) if request.stop_sequences else None,
         ),
-        thinking=wanted.type in ("enabled", "adaptive") if wanted else thinking,
-        thinking_budget=wanted.budget_tokens if wanted else None,
+        thinking=thinking_fields.type in ("enabled", "adaptive") if thinking_fields else thinking,
+        thinking_budget=thinking_fields.budget_tokens if thinking_fields else None,
         thinking_effort=effort_named(config and config.effort),
         tool_choice=_tool_choice(request, tools),
         output_format=OutputFormat(wire_format.schema_) if wire_format else None,

@@ -275,12 +275,12 @@ def _find_items(database: Rows, visible: _Values, ids: Iterable[str]) -> dict[st
         "SELECT items.body FROM items JOIN responses ON responses.id = response "
         f"WHERE items.id = :id AND {_VISIBLE} ORDER BY used DESC LIMIT 1"
     )
-    found: dict[str, JsonObject] = {}
+    items: dict[str, JsonObject] = {}
     for item_id in ids:
         row = database.execute(query, visible | {"id": item_id}).fetchone()
         if row is not None:
-            found[item_id] = json.loads(row[0])
-    return found
+            items[item_id] = json.loads(row[0])
+    return items
 
 
 def _delete(database: Rows, visible: _Values, id: str) -> bool:
