@@ -25,7 +25,7 @@ def glob_regex(pattern: str) -> str:
 def expand_braces(pattern: str) -> list[str]:
     """`a{b,c}` as `ab` and `ac`; an unbalanced brace is a plain character."""
     pending, expanded = [pattern], list[str]()
-    while pending:
+    while pending:  # a stack, so that the alternatives keep their order
         current = pending.pop()
         match = _BRACES.search(current)
         if match is None or len(pending) + len(expanded) >= _MAX_ALTERNATIVES:
@@ -54,23 +54,25 @@ def has_magic(text: str) -> bool:
 
 def _one_regex(pattern: str) -> str:
     """The expression of a glob without braces: `a/**/b` also matches `a/b`."""
+    # `**/**` means the same as `**`, and its expression would take quadratic time
     parts = re.sub(r"(^|/)\*\*(?:/\*\*)+(?=/|$)", r"\1**", pattern).split("/")
     regex = ""
     for index, part in enumerate(parts):
-        last = index == len(parts) - 1
+        is_last = index == len(parts) - 1
         if part == "**":
-            if not last:
+            if not is_last:
                 regex += "(?:[^/]+/)*"
             elif regex.endswith("/"):
-                regex = regex[:-1] + "(?:/.*)?"
+                regex = regex[:-1] + "(?:/.*)?"  # `a/**` also matches `a`
             else:
                 regex += ".*"
         else:
-            regex += _name_regex(part) + ("" if last else "/")
+            regex += _name_regex(part) + ("" if is_last else "/")
     return f"(?:{regex})"
 
 
 def _name_regex(name: str) -> str:
+    """The expression of a glob for one name: no wildcard in it matches a slash."""
     regex, index = "", 0
     while index < len(name):
         char = name[index]
@@ -89,14 +91,14 @@ def _name_regex(name: str) -> str:
 
 def _class_regex(body: str) -> str:
     """The expression of `[body]`; one that is no class stands for its own characters."""
-    negated = body[:1] in ("!", "^")
-    chars = body[1:] if negated else body
+    is_negated = body[:1] in ("!", "^")
+    chars = body[1:] if is_negated else body
     escaped = re.sub(r"([\\\[\]^&~|])", r"\\\1", chars)
     try:
         re.compile(f"[{escaped}]")
     except re.error:
         return re.escape(f"[{body}]")
-    return f"(?!/)[{'^' if negated else ''}{escaped}]"
+    return f"(?!/)[{'^' if is_negated else ''}{escaped}]"
 
 
 def resolve_path(text: str, cwd: Path) -> Path:

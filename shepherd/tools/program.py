@@ -89,18 +89,18 @@ _OTHER_READING = "CDPATH GLOBIGNORE BASHOPTS SHELLOPTS POSIXLY_CORRECT BASH_COMP
 _DROPPED = frozenset([*_OTHER_REPOSITORY.split(), *_OTHER_READING.split()])
 
 
-def safe_environment(inherited: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a command, without variables that mislead git or the shell.
+def safe_environment() -> dict[str, str]:
+    """The environment of a command: that of this process, but nothing misleads git or the shell.
 
-    `inherited` defaults to the environment of this process. The settings for git come after those
-    in GIT_CONFIG_COUNT, so that they win; only `git -c` overrides them.
+    The settings for git come after those in GIT_CONFIG_COUNT, so that they win; only `git -c`
+    overrides them.
     """
-    variables = os.environ if inherited is None else inherited
-    kept = {name: value for name, value in variables.items() if name not in _DROPPED}
+    kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     return {**kept, **_QUIET, **_git_settings(kept.get("GIT_CONFIG_COUNT", ""))}
 
 
 def _git_settings(count: str) -> dict[str, str]:
+    """The variables for git's settings, numbered after the `count` that the user has set."""
     first = int(count) if count.isascii() and count.isdigit() else 0
     variables: dict[str, str] = {}
     for number, (key, value) in enumerate(_GIT_SETTINGS.items(), first):

@@ -146,6 +146,7 @@ async def test_a_private_directory_is_not_entered(tmp_path: Path) -> None:
         ({"pattern": "node_modules/*"}, "node_modules/m.js"),
         ({"pattern": "{a,latin}"}, "a/\nlatin"),
         ({"pattern": "*.zip"}, "(no matches)"),
+        ({"pattern": "~*"}, "(no matches)"),
         ({"pattern": "*", "path": "gone"}, "Error: no such directory: gone"),
         ({"pattern": "a/../../*"}, "Error: bad pattern: .. is allowed at its start only"),
     ],

@@ -31,22 +31,20 @@ def write_atomic(path: Path, data: bytes) -> None:
     """
     with closing_descriptor(open_directory(path.parent, create=True)) as directory:
         old = regular_status(directory, path.name)
-        replace_at(directory, path.name, data, _attributes(old))
-        os.fsync(directory)
+        attributes = Attributes()
+        if old is not None:
+            attributes = Attributes(stat.S_IMODE(old.st_mode), (old.st_uid, old.st_gid))
+        replace_at(directory, path.name, data, attributes)
+        os.fsync(directory)  # the new name also survives a loss of power
 
 
 def regular_status(directory: int, name: str) -> os.stat_result | None:
     """The status of the file to be replaced, None if there is none; raises OSError."""
     status = status_at(directory, name)
+    # a rename would replace a read-only file, which only a write into it respects
     if status is not None and not os.access(name, os.W_OK, dir_fd=directory):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
     return status
-
-
-def _attributes(old: os.stat_result | None) -> Attributes:
-    if old is None:
-        return Attributes()
-    return Attributes(stat.S_IMODE(old.st_mode), (old.st_uid, old.st_gid))
 
 
 class FileAccess:
@@ -90,6 +88,7 @@ class FileAccess:
         """Raise the error of `open_directory`, as far as it can be known before."""
         self._context.require(Access(AccessKind.READ, str(path)))
         with closing_descriptor(open_parent(path)) as directory:
+            # the root has no name
             status = os.stat(path.name or ".", dir_fd=directory, follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
@@ -130,6 +129,7 @@ class FileAccess:
             raise ToolError(f"denied by rule: the file is also {other}")
 
     def _opened(self, descriptor: int, kind: AccessKind) -> BufferedReader:
+        """The open file, checked under its other names too; else it is closed."""
         file = os.fdopen(descriptor, "rb")
         try:
             self._check_links(os.fstat(descriptor), kind)

@@ -38,47 +38,45 @@ def replace_text(text: str, old: str, new: str, newline: str, *, every: bool) ->
     Line ends of `old` and `new` follow those of the text, `newline`. Unless `every`, a count
     other than 1 means that nothing was replaced.
     """
-    for needle in (old, _with(old, newline)):
-        if count := _count(text, needle):
-            # a text of several lines keeps the line ends that it was matched with
-            put = _with(new, _newline_of(needle) or newline)
-            if every:
-                return Replacement(text.replace(needle, put), text.count(needle))
-            return Replacement(text.replace(needle, put) if count == 1 else text, count)
-    return _tolerant(text, old, _with(new, newline), every=every)
+    # models write LF even where the file has CR LF, so the second try has the file's line ends
+    for needle in (old, _with_newlines(old, newline)):
+        count = text.count(needle)
+        if count == 0:
+            continue
+        # a text of several lines keeps the line ends that it was matched with
+        matched_newline = "\r\n" if "\r\n" in needle else "\n" if "\n" in needle else newline
+        replaced = text.replace(needle, _with_newlines(new, matched_newline))
+        if every:
+            return Replacement(replaced, count)
+        if count == 1 and text.find(needle) != text.rfind(needle):
+            count = 2  # `count` misses overlapping matches ("aa" in "aaa"): the place is ambiguous
+        return Replacement(replaced if count == 1 else text, count)
+    return _replace_ignoring_whitespace(text, old, _with_newlines(new, newline), every=every)
 
 
-def _with(text: str, newline: str) -> str:
-    """The text with these line ends."""
+def _with_newlines(text: str, newline: str) -> str:
     plain = text.replace("\r\n", "\n")
     return plain.replace("\n", newline) if newline != "\n" else plain
 
 
-def _count(text: str, needle: str) -> int:
-    """The number of matches; overlapping ones count as two, because the target is ambiguous."""
-    count = text.count(needle)
-    return 2 if count == 1 and text.find(needle) != text.rfind(needle) else count
+def _replace_ignoring_whitespace(text: str, old: str, new: str, *, every: bool) -> Replacement:
+    """The replacement where only the whitespace of `old` differs from that of the text.
 
-
-def _newline_of(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n" if "\n" in text else ""
-
-
-def _tolerant(text: str, old: str, new: str, *, every: bool) -> Replacement:
-    """The replacement where only the whitespace of `old` differs from that of the text."""
+    Spaces and tabs match each other, also at both ends of a line, and blank lines do not count.
+    """
     lines = [line.split() for line in old.split("\n")]
     regexes = [r"[ \t]+".join(map(re.escape, words)) for words in lines if words]
     if not regexes:
         return Replacement(text, 0)
     pattern = re.compile(r"[ \t]*\r?\n(?:[ \t]*\r?\n)*[ \t]*".join(regexes))
-    result = list(pattern.finditer(text))
-    if not result or (len(result) > 1 and not every):
-        return Replacement(text, len(result), tolerant=True)
+    matches = list(pattern.finditer(text))
+    if not matches or (len(matches) > 1 and not every):
+        return Replacement(text, len(matches), tolerant=True)
     pieces, end = list[str](), 0
-    for match in result:
+    for match in matches:
         pieces += [text[end : match.start()], _indented(text, match.start(), old, new)]
         end = match.end()
-    return Replacement("".join(pieces) + text[end:], len(result), tolerant=True)
+    return Replacement("".join(pieces) + text[end:], len(matches), tolerant=True)
 
 
 def _indented(text: str, start: int, old: str, new: str) -> str:
@@ -87,23 +85,20 @@ def _indented(text: str, start: int, old: str, new: str) -> str:
     before = text[line_start:start]
     body = new.strip("\r\n")
     if before.strip():
-        return body.strip()
-    old_indent = _indentation(old.lstrip("\r\n"))
-    lines = body.split("\n")
-    moved = [_move(line, old_indent, before) for line in lines]
+        return body.strip()  # the place is inside a line, which has its indentation already
+    first_line = old.lstrip("\r\n")
+    old_indent = first_line[: len(first_line) - len(first_line.lstrip(" \t"))]
+    moved = [_reindented(line, old_indent, before) for line in body.split("\n")]
+    # the text has the first line's indentation before `start`
     return "\n".join(moved).removeprefix(before).rstrip()
 
 
-def _indentation(line: str) -> str:
-    return line[: len(line) - len(line.lstrip(" \t"))]
-
-
-def _move(line: str, old_indent: str, new_indent: str) -> str:
+def _reindented(line: str, old_indent: str, new_indent: str) -> str:
     """The line with another indentation; blank lines stay as they are."""
     if not line.strip():
         return line
     if line.startswith(old_indent):
-        return new_indent + line[len(old_indent) :]
+        return new_indent + line[len(old_indent) :]  # what is deeper than the first line stays so
     return new_indent + line.lstrip(" \t")
 
 
@@ -117,6 +112,8 @@ class EditArguments(Arguments):
 
 
 class _Edit(Struct, frozen=True):
+    """A checked edit that has not been written; `data` is the encoded new text."""
+
     path: Path
     before: str
     result: Replacement
@@ -136,18 +133,18 @@ class EditFile(Tool[EditArguments]):
         return [Access(AccessKind.READ, path), Access(AccessKind.WRITE, path)]
 
     def preview(self, arguments: EditArguments, context: ToolContext) -> str:
-        return _diff(_edit(arguments, context), arguments)
+        return _diff(_checked_edit(arguments, context), arguments)
 
     def change(self, arguments: EditArguments, context: ToolContext) -> FileChange:
-        edit = _edit(arguments, context)
+        edit = _checked_edit(arguments, context)
         return FileChange(edit.path, edit.before, edit.result.text)
 
     async def run(self, arguments: EditArguments, context: ToolContext) -> ToolResult:
-        return await asyncio.to_thread(_run, arguments, context)
+        return await asyncio.to_thread(_write_edit, arguments, context)
 
 
-def _run(arguments: EditArguments, context: ToolContext) -> ToolResult:
-    edit = _edit(arguments, context)
+def _write_edit(arguments: EditArguments, context: ToolContext) -> ToolResult:
+    edit = _checked_edit(arguments, context)
     with opening.file_errors(arguments.path):
         access.FileAccess(context).write(edit.path, edit.data)
     count = edit.result.count
@@ -157,7 +154,8 @@ def _run(arguments: EditArguments, context: ToolContext) -> ToolResult:
     return ToolResult(text, display=_diff(edit, arguments))
 
 
-def _edit(arguments: EditArguments, context: ToolContext) -> _Edit:
+def _checked_edit(arguments: EditArguments, context: ToolContext) -> _Edit:
+    """The edit of the file as it is now, not yet written; raises ToolError if it can't be made."""
     path_text, old, new = arguments.path, arguments.old_string, arguments.new_string
     path = resolve_path(path_text, context.cwd)
     file = textfile.load_text(access.FileAccess(context), path, path_text)
@@ -205,31 +203,31 @@ class WriteFile(Tool[WriteArguments]):
         return [Access(AccessKind.WRITE, str(resolve_path(arguments.path, context.cwd)))]
 
     def preview(self, arguments: WriteArguments, context: ToolContext) -> str:
-        path, files = _target(arguments, context), access.FileAccess(context)
+        path, files = _write_target(arguments, context), access.FileAccess(context)
         with opening.file_errors(arguments.path):
             files.check_write(path)
-        return _change(files, path, arguments)
+        return _write_diff(files, path, arguments)
 
     def change(self, arguments: WriteArguments, context: ToolContext) -> FileChange | None:
-        path = _target(arguments, context)
+        path = _write_target(arguments, context)
         old = textfile.replaced_file(access.FileAccess(context), path)
         if old.note:
-            return None
+            return None  # the old file is no text, so there is no `before`
         return FileChange(path, old.text if old.exists else None, arguments.content)
 
     async def run(self, arguments: WriteArguments, context: ToolContext) -> ToolResult:
-        path = _target(arguments, context)
+        path = _write_target(arguments, context)
         return await asyncio.to_thread(_write, access.FileAccess(context), path, arguments)
 
 
-def _target(arguments: WriteArguments, context: ToolContext) -> Path:
+def _write_target(arguments: WriteArguments, context: ToolContext) -> Path:
     path = resolve_path(arguments.path, context.cwd)
-    if arguments.path.endswith("/"):
+    if arguments.path.endswith("/"):  # resolving drops it, and a file `dir` would be written
         raise PlaceError(f"is a directory: {arguments.path}")
     return path
 
 
-def _change(files: access.FileAccess, path: Path, arguments: WriteArguments) -> str:
+def _write_diff(files: access.FileAccess, path: Path, arguments: WriteArguments) -> str:
     """The change as a diff; if the old file is not text, a line about it comes first."""
     old = textfile.replaced_file(files, path)
     diff = linediff.unified_diff(old.text, arguments.content, arguments.path)
@@ -238,7 +236,7 @@ def _change(files: access.FileAccess, path: Path, arguments: WriteArguments) -> 
 
 def _write(files: access.FileAccess, path: Path, arguments: WriteArguments) -> ToolResult:
     data = arguments.content.encode()
-    display = _change(files, path, arguments)
+    display = _write_diff(files, path, arguments)  # needs the old file, which is about to go
     with opening.file_errors(arguments.path):
         files.write(path, data)
     return ToolResult(f"Wrote {pluralize(len(data), 'byte')} to {arguments.path}", display=display)
@@ -275,6 +273,7 @@ class DeleteFile(Tool[DeleteArguments]):
 
 
 def _delete_target(arguments: DeleteArguments, context: ToolContext) -> Path:
+    """The path with its parents resolved, but not its last part, which may be a link to delete."""
     head, name = os.path.split(arguments.path.rstrip("/"))
     if name in ("", ".", "..", "~"):
         raise PlaceError(f"is a directory: {arguments.path}")

@@ -10,11 +10,12 @@ MAX_EDITS = 500
 """The longest edit script to search for; the cost of the search grows with its square."""
 EXTRA_WORK = 2_000_000
 WORK_PER_LINE = 40
-"""The budget of steps per line; when it is used up, the rest counts as replaced."""
+"""The budget of steps; when it is used up, the rest of the lines counts as replaced."""
 
 Block = tuple[int, int, int]
 """The start of the common lines in the first and in the second text, and their number."""
 _Region = tuple[int, int, int, int]
+"""The start and end line in the first text, then those in the second: `i, i_end, j, j_end`."""
 
 
 def common_blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
@@ -31,22 +32,25 @@ def common_blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
 
 
 class _Matcher:
+    """Matches two texts, whose lines are given as numbers: equal lines have equal numbers."""
+
     def __init__(self, a: list[int], b: list[int]) -> None:
         self._a = a
         self._b = b
-        self._work = EXTRA_WORK + WORK_PER_LINE * (len(a) + len(b))
+        self._work_left = EXTRA_WORK + WORK_PER_LINE * (len(a) + len(b))
 
     def blocks(self) -> Iterator[Block]:
+        """The common blocks in any order; some are empty."""
         regions: list[_Region] = [(0, len(self._a), 0, len(self._b))]
         while regions:
             region, *ends = self._trimmed(regions.pop())
             yield from ends
             i, i_end, j, j_end = region
-            self._work -= i_end - i + j_end - j
-            if i == i_end or j == j_end or self._work < 0:
-                continue
+            self._work_left -= i_end - i + j_end - j
+            if i == i_end or j == j_end or self._work_left < 0:
+                continue  # nothing is left to match, or there is no time for it
             anchors = self._anchors(region)
-            for x, y in anchors:
+            for x, y in anchors:  # each one splits off the region before it
                 yield x, y, 1
                 regions.append((i, x, j, y))
                 i, j = x + 1, y + 1
@@ -65,69 +69,82 @@ class _Matcher:
         end, limit = 0, min(i_end - i, j_end - j) - start
         while end < limit and a[i_end - 1 - end] == b[j_end - 1 - end]:
             end += 1
-        rest = (i + start, i_end - end, j + start, j_end - end)
-        return rest, (i, j, start), (i_end - end, j_end - end, end)
+        middle = (i + start, i_end - end, j + start, j_end - end)
+        return middle, (i, j, start), (i_end - end, j_end - end, end)
 
     def _anchors(self, region: _Region) -> list[tuple[int, int]]:
         """The most lines that are unique on both sides and keep their order."""
         i, i_end, j, j_end = region
-        old, new = Counter(self._a[i:i_end]), Counter(self._b[j:j_end])
-        places = {self._b[y]: y for y in range(j, j_end) if new[self._b[y]] == 1}
+        old_counts, new_counts = Counter(self._a[i:i_end]), Counter(self._b[j:j_end])
+        new_places = {self._b[y]: y for y in range(j, j_end) if new_counts[self._b[y]] == 1}
         pairs = [
-            (x, places[self._a[x]])
+            (x, new_places[self._a[x]])
             for x in range(i, i_end)
-            if old[self._a[x]] == 1 and self._a[x] in places
+            if old_counts[self._a[x]] == 1 and self._a[x] in new_places
         ]
         return _increasing(pairs)
 
     def _shortest(self, region: _Region) -> list[Block]:
-        """The matches of a shortest edit script (Myers); none if it is too long."""
+        """The matches of a shortest edit script (Myers, 1986); none if it is too long.
+
+        The script is a path in a grid: `x` lines of `a` and `y` lines of `b` are passed, and
+        diagonal `k` is where x - y = k. `reached` has the largest x on each diagonal so far.
+        """
         i, i_end, j, j_end = region
         a, b = self._a[i:i_end], self._b[j:j_end]
-        reached = {1: 0}
+        reached = {1: 0}  # as if an insertion above the grid led to its corner
         history: list[dict[int, int]] = []
         for edits in range(MAX_EDITS):
             history.append(dict(reached))
-            self._work -= edits
-            if self._work < 0:
+            self._work_left -= edits
+            if self._work_left < 0:
                 return []
             for k in range(-edits, edits + 1, 2):
-                x = self._slide(a, b, _step(reached, edits, k), k)
+                x = self._slide(a, b, _after_edit(reached, edits, k), k)
                 reached[k] = x
                 if x >= len(a) and x - k >= len(b):
                     return [(i + x, j + y, n) for x, y, n in _trace(history, len(a), len(b))]
         return []
 
     def _slide(self, a: list[int], b: list[int], x: int, k: int) -> int:
+        """The last x on diagonal `k` that equal lines lead to from `x`."""
         start = x
         while x < len(a) and x - k < len(b) and a[x] == b[x - k]:
             x += 1
-        self._work -= x - start
+        self._work_left -= x - start
         return x
 
 
-def _step(reached: dict[int, int], edits: int, k: int) -> int:
-    down = k == -edits or (k != edits and reached[k - 1] < reached[k + 1])
-    return reached[k + 1] if down else reached[k - 1] + 1
+def _after_edit(reached: dict[int, int], edits: int, k: int) -> int:
+    """The largest x on diagonal `k` that one more edit leads to, from a diagonal beside it."""
+    inserts = k == -edits or (k != edits and reached[k - 1] < reached[k + 1])
+    return reached[k + 1] if inserts else reached[k - 1] + 1  # only a deletion passes a line of a
 
 
 def _trace(history: list[dict[int, int]], x: int, y: int) -> Iterator[Block]:
-    """The diagonals of the path, traced back from the end."""
+    """The diagonal runs of the path to (x, y), from the last to the first.
+
+    `history` has the x reached on each diagonal before each edit.
+    """
     for edits in range(len(history) - 1, -1, -1):
         k = x - y
-        start = _step(history[edits], edits, k)
+        start = _after_edit(history[edits], edits, k)
         yield start, start - k, x - start
-        down = edits > 0 and start == history[edits].get(k + 1)
-        came_from = k + 1 if down else k - 1
+        inserted = edits > 0 and start == history[edits].get(k + 1)
+        came_from = k + 1 if inserted else k - 1
         x = history[edits].get(came_from, 0)
         y = x - came_from
 
 
 def _increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest part of `pairs`, sorted by first number, whose second numbers increase."""
+    """The longest part of `pairs`, sorted by first number, whose second numbers increase.
+
+    `[(0, 5), (1, 2), (2, 4)]` gives the last two.
+    """
+    # for the best part of each length so far: its last second number, and the index of that pair
     tails: list[int] = []
     ends: list[int] = []
-    before: list[int] = []
+    before: list[int] = []  # for each pair the index of the one before it in its part, or -1
     for index, (_, y) in enumerate(pairs):
         length = bisect_left(tails, y)
         before.append(ends[length - 1] if length else -1)
@@ -145,6 +162,7 @@ def _increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _joined(blocks: list[Block]) -> list[Block]:
+    """The sorted blocks without empty ones; those that touch in both texts become one."""
     joined: list[Block] = []
     for i, j, length in blocks:
         if joined and length:
@@ -172,8 +190,8 @@ def unified_diff(before: str, after: str, name: str) -> str:
     name = one_line(name)
     head = [f"--- {name}", f"+++ {name}"]
     if before.replace("\r\n", "\n") == after.replace("\r\n", "\n"):
-        windows = abs(before.count("\r\n") - after.count("\r\n"))
-        return "\n".join([*head, f"@@ only line ends change, {pluralize(windows, 'line')} @@"])
+        changed = abs(before.count("\r\n") - after.count("\r\n"))
+        return "\n".join([*head, f"@@ only line ends change, {pluralize(changed, 'line')} @@"])
     if _all_crlf(before) and _all_crlf(after):
         before, after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
     old, new = _lines(before), _lines(after)
@@ -196,39 +214,37 @@ _Change = tuple[int, int, int, int]
 """The start and end line in the old text, then those in the new text."""
 
 
-def _changes(blocks: list[Block], old: int, new: int) -> Iterator[_Change]:
-    i = j = 0
-    for x, y, length in [*blocks, (old, new, 0)]:
-        if (i, j) != (x, y):
-            yield i, x, j, y
-        i, j = x + length, y + length
-
-
-def _hunks(blocks: list[Block], old: int, new: int) -> Iterator[list[_Change]]:
-    """Groups of changes whose context lines touch."""
+def _hunks(blocks: list[Block], old_end: int, new_end: int) -> Iterator[list[_Change]]:
+    """Groups of changes, which lie between the common blocks, whose context lines touch."""
     hunk: list[_Change] = []
-    for change in _changes(blocks, old, new):
-        if hunk and change[0] - hunk[-1][1] > 2 * _CONTEXT:
-            yield hunk
-            hunk = []
-        hunk.append(change)
+    i = j = 0
+    for x, y, length in [*blocks, (old_end, new_end, 0)]:
+        if (i, j) != (x, y):
+            if hunk and i - hunk[-1][1] > 2 * _CONTEXT:
+                yield hunk
+                hunk = []
+            hunk.append((i, x, j, y))
+        i, j = x + length, y + length
     if hunk:
         yield hunk
 
 
 def _hunk_lines(hunk: list[_Change], old: list[str], new: list[str]) -> Iterator[str]:
-    start = max(0, hunk[0][0] - _CONTEXT)
-    end = min(len(old), hunk[-1][1] + _CONTEXT)
-    new_start = hunk[0][2] - (hunk[0][0] - start)
-    new_end = hunk[-1][3] + (end - hunk[-1][1])
+    """The header of the hunk, and its lines with those around and between its changes."""
+    first_old, _, first_new, _ = hunk[0]
+    _, last_old, _, last_new = hunk[-1]
+    start = max(0, first_old - _CONTEXT)
+    end = min(len(old), last_old + _CONTEXT)
+    new_start = first_new - (first_old - start)
+    new_end = last_new + (end - last_old)
     yield f"@@ -{_span(start, end)} +{_span(new_start, new_end)} @@"
-    at = start
+    written = start
     for i, i_end, j, j_end in hunk:
-        yield from _marked(" ", old[at:i])
+        yield from _marked(" ", old[written:i])
         yield from _marked("-", old[i:i_end])
         yield from _marked("+", new[j:j_end])
-        at = i_end
-    yield from _marked(" ", old[at:end])
+        written = i_end
+    yield from _marked(" ", old[written:end])
 
 
 def _marked(sign: str, lines: list[str]) -> Iterator[str]:

@@ -28,6 +28,7 @@ def file_errors(path_text: str) -> Generator[None]:
     except IsADirectoryError as error:
         raise PlaceError(f"is a directory: {path_text}") from error
     except OSError as error:
+        # a link in a resolved path was put there meanwhile: the place itself is not the reason
         kind = ToolError if error.errno == errno.ELOOP else PlaceError
         raise kind(f"{reason(error)}: {path_text}") from error
 
@@ -90,11 +91,11 @@ def open_below(directory: int, path: str) -> int:
 
 def open_regular_at(directory: int, name: str) -> int:
     """The same for a file inside an open directory."""
-    existing_status(directory, name)
+    existing_status(directory, name)  # opening a device may already have an effect
     with _report_links(directory, name):
         descriptor = os.open(name, _FILE, dir_fd=directory)
     try:
-        _check_regular(name, os.fstat(descriptor))
+        _check_regular(name, os.fstat(descriptor))  # it may have been swapped in between
     except BaseException:
         os.close(descriptor)
         raise
@@ -117,9 +118,11 @@ def existing_status(directory: int, name: str) -> os.stat_result:
 
 
 def _walk(path: Path, flags: int, *, create: bool) -> int:
+    """A descriptor of the directory at `path`, opened with `flags`, without following a link."""
     if not path.is_absolute() or ".." in path.parts:
         raise OSError(errno.EINVAL, "not a resolved path", str(path))
     names = path.parts[1:]
+    # the directories on the way need not be readable
     descriptor = os.open("/", (_SEARCH if names else flags) | _DIRECTORY)
     return _descend(descriptor, names, flags, create=create)
 
@@ -134,6 +137,7 @@ def _descend(descriptor: int, names: Sequence[str], flags: int, *, create: bool)
 
 
 def _enter(directory: int, name: str, flags: int, *, create: bool) -> int:
+    """A descriptor of the directory `name` in an open one; ELOOP if it is a link."""
     if create:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=directory)
@@ -160,6 +164,7 @@ def _is_link(directory: int, name: str) -> bool:
 
 
 def _check_regular(name: str, status: os.stat_result) -> None:
+    """Raise the OSError that says what is at the name instead of a regular file."""
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
     if stat.S_ISLNK(status.st_mode):

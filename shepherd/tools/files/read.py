@@ -61,6 +61,7 @@ def _read(path: Path, arguments: ReadArguments, context: ToolContext, stopped: S
         if not head:
             return "(empty file)"
         encoding = detect(head)
+        # UTF-16 is converted as a whole, so a huge file would fill the memory
         if encoding is None or (encoding.codec.startswith("utf-16") and size > _UTF16_LIMIT):
             raise ToolError(f"binary file: {arguments.path} ({pluralize(size, 'byte')})")
         return _slice_text(file, encoding, arguments, context.output_bytes, stopped)
@@ -69,10 +70,11 @@ def _read(path: Path, arguments: ReadArguments, context: ToolContext, stopped: S
 def _slice_text(
     file: BinaryIO, encoding: Encoding, arguments: ReadArguments, max_bytes: int, stopped: Stopped
 ) -> str:
-    if encoding.codec.startswith("utf-16"):
+    """The lines that the arguments ask for, and a note if the file has more."""
+    if encoding.codec.startswith("utf-16"):  # its line ends are no single bytes
         text = encoding.decode(file.read())
         file, encoding = BytesIO(text.encode("utf-8", "replace")), Encoding("utf-8", "replace")
-    first = max(arguments.offset, 1)
+    first = max(arguments.offset, 1)  # some models count from 0
     part = read_slice(file, first, arguments.limit or MAX_LINES, max_bytes, stopped)
     if not part.data:
         raise ToolError(
@@ -85,6 +87,7 @@ def _slice_text(
 
 
 def _note(part: Slice) -> str:
+    """`[lines 1-200 of 340; read on with offset=201]`."""
     total = f"{part.total}+" if part.uncounted else str(part.total)
     if part.cut:
         cut = f"line {part.last} cut at {len(part.data)} bytes"
@@ -104,7 +107,7 @@ class ReadImage(ReadFile):
 
 def _image_read(files: FileAccess, path: Path, path_text: str) -> Image:
     with file_errors(path_text), files.open(path) as file:
-        data = file.read(MAX_IMAGE_BYTES + 1)
+        data = file.read(MAX_IMAGE_BYTES + 1)  # one byte more tells an image that is too large
     try:
         return read_image(data, path_text)
     except ImageError as error:

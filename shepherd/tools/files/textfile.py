@@ -48,6 +48,7 @@ def detect(head: bytes) -> Encoding | None:
     """
     head = head[:HEAD_BYTES]
     for mark, codec in _UTF16.items():
+        # the mark of UTF-32 begins with that of UTF-16; a text in it counts as binary
         if head.startswith(mark) and not head.startswith(codecs.BOM_UTF32_LE):
             return Encoding(codec, "surrogatepass")
     if b"\0" in head:
@@ -55,17 +56,19 @@ def detect(head: bytes) -> Encoding | None:
     controls = sum(1 for byte in head if byte < 32 and byte not in _TEXT_CONTROLS)
     if controls * 10 > len(head):
         return None
-    return _eight_bit(head)
+    return _eight_bit_encoding(head)
 
 
-def _eight_bit(head: bytes) -> Encoding | None:
+def _eight_bit_encoding(head: bytes) -> Encoding | None:
+    """UTF-8 unless most bytes above 127 are broken in it; then Latin-1, or None for a binary."""
     text = head.decode("utf-8", "surrogateescape")
     # a full head may end inside a character
     inner = text[:-3] if len(head) == HEAD_BYTES else text
-    broken = sum(1 for c in inner if "\udc80" <= c <= "\udcff")
+    broken = sum(1 for c in inner if "\udc80" <= c <= "\udcff")  # so a byte escapes
     proper = sum(1 for c in inner if c > "\x7f" and not "\udc80" <= c <= "\udcff")
     if broken <= proper:
         return UTF8
+    # text has fewer letters beyond ASCII, but a few of them may be most of a short one
     is_binary = broken * 10 > len(head) * 3 and broken > _MAX_STRAY_BYTES
     return None if is_binary else LATIN1
 
@@ -79,19 +82,17 @@ class TextFile(Struct, frozen=True):
     @property
     def newline(self) -> str:
         """The line end that most lines have."""
-        windows = self.text.count("\r\n")
-        return "\r\n" if windows * 2 > self.text.count("\n") else "\n"
+        crlf_lines = self.text.count("\r\n")
+        return "\r\n" if crlf_lines * 2 > self.text.count("\n") else "\n"
 
 
-def load_text(
-    files: FileAccess, path: Path, path_text: str, kind: AccessKind = AccessKind.READ
-) -> TextFile:
+def load_text(files: FileAccess, path: Path, path_text: str) -> TextFile:
     """The file at the resolved `path`; raises ToolError naming it as `path_text`."""
-    with file_errors(path_text), files.open(path, kind) as file:
+    with file_errors(path_text), files.open(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > MAX_BYTES:
             raise ToolError(f"too large to edit: {path_text} ({size} bytes)")
-        data = file.read(MAX_BYTES + 1)
+        data = file.read(MAX_BYTES + 1)  # a file of /proc has size 0 and any length
     encoding = detect(data)
     if encoding is None:
         raise ToolError(f"binary file: {path_text} ({pluralize(size, 'byte')})")
@@ -129,7 +130,7 @@ def replaced_file(files: FileAccess, path: Path) -> Replaced:
         if encoding is not None:
             return Replaced(encoding.decode(data))
     except UnicodeDecodeError:
-        pass
+        pass  # UTF-8 and Latin-1 read any bytes, but UTF-16 may end inside a character
     return Replaced(note=f"replaces a binary file of {pluralize(size, 'byte')}")
 
 
@@ -161,43 +162,49 @@ def read_slice(
     file: BinaryIO, first: int, limit: int, max_bytes: int, stopped: Callable[[], bool]
 ) -> Slice:
     """Read from line `first` on, at most `limit` lines and `max_bytes`; whole lines if possible."""
-    passed = _skip(file, first - 1, stopped)
+    passed = _skip_lines(file, first - 1, stopped)
     if passed < first - 1:
         return Slice(b"", first, passed, passed)
-    data, rest, last, cut = bytearray(), b"", first - 1, False
+    data, beyond_slice, last, cut = bytearray(), b"", first - 1, False
     while last - first + 1 < limit:
         room = max_bytes - len(data)
-        line = file.readline(room + 1)
-        if len(line) <= room and line:
+        line = file.readline(room + 1)  # one byte more tells a line that does not fit
+        if line and len(line) <= room:
             data += line
             last += 1
             continue
-        if line and not data:
+        beyond_slice = line
+        if line and not data:  # a line that is too long alone is cut, else nothing could be read
             data += line[:room]
-            last, cut, line = last + 1, True, line[room:]
-        rest = line
+            last, cut, beyond_slice = last + 1, True, line[room:]
         break
-    total, uncounted = _count(file, rest, stopped)
-    return Slice(bytes(data), first, last, last - cut + total, cut, uncounted)
+    more, uncounted = _count_lines(file, beyond_slice, stopped)
+    total = last - cut + more  # what is counted begins with the rest of a cut line
+    return Slice(bytes(data), first, last, total, cut, uncounted)
 
 
-def _skip(file: BinaryIO, count: int, stopped: Callable[[], bool]) -> int:
-    passed, whole = 0, True
+def _skip_lines(file: BinaryIO, count: int, stopped: Callable[[], bool]) -> int:
+    """Read past `count` lines; the result is smaller if the file has fewer."""
+    passed, at_line_start = 0, True
     while passed < count and not stopped():
-        piece = file.readline(_CHUNK)
+        piece = file.readline(_CHUNK)  # a line may have no end, so it is read in pieces
         if not piece:
-            return passed if whole else passed + 1
-        whole = piece.endswith(b"\n")
-        passed += whole
+            return passed if at_line_start else passed + 1
+        at_line_start = piece.endswith(b"\n")
+        passed += at_line_start
     return passed
 
 
-def _count(file: BinaryIO, rest: bytes, stopped: Callable[[], bool]) -> tuple[int, bool]:
-    lines, size, final = 0, 0, b"\n"
-    chunk = rest or file.read(_CHUNK)
+def _count_lines(
+    file: BinaryIO, already_read: bytes, stopped: Callable[[], bool]
+) -> tuple[int, bool]:
+    """The number of lines from `already_read` to the end, and whether some were too many."""
+    lines, size, last_byte = 0, 0, b"\n"
+    chunk = already_read or file.read(_CHUNK)
     while chunk and size < _COUNT_LIMIT and not stopped():
         lines += chunk.count(b"\n")
         size += len(chunk)
-        final = chunk[-1:]
+        last_byte = chunk[-1:]
         chunk = file.read(_CHUNK)
-    return lines + (final != b"\n"), bool(chunk)
+    has_open_line = last_byte != b"\n"
+    return lines + has_open_line, bool(chunk)

@@ -36,37 +36,41 @@ class Glob(Tool[GlobArguments]):
     arguments = GlobArguments
 
     def accesses(self, arguments: GlobArguments, context: ToolContext) -> list[Access]:
-        root, _, _ = _split(arguments, context)
+        root, _, _ = _split_pattern(arguments, context)
         return [Access(AccessKind.READ, str(root))]
 
     async def run(self, arguments: GlobArguments, context: ToolContext) -> ToolResult:
-        root, prefix, pattern = _split(arguments, context)
+        root, prefix, pattern = _split_pattern(arguments, context)
         files = FileAccess(context)
         with directory_errors(prefix or arguments.path):
-            search = partial(find_names, root, pattern, context, files)
-            result = await in_thread(search)
+            result = await in_thread(partial(find_names, root, pattern, context, files))
         lines = [one_line(prefix + path) for path in result[:MAX_MATCHES]]
         if len(result) > MAX_MATCHES:
             lines.append(f"[{len(result) - MAX_MATCHES} more]")
         return ToolResult("\n".join(lines) or "(no matches)")
 
 
-def _split(arguments: GlobArguments, context: ToolContext) -> tuple[Path, str, str]:
-    """The directory to search, the prefix of its paths in the result, and the glob in it."""
+def _split_pattern(arguments: GlobArguments, context: ToolContext) -> tuple[Path, str, str]:
+    """The directory to search, the prefix of its paths in the result, and the glob in it.
+
+    `../lib/*.py` is the glob `/*.py` in the directory `../lib`, with the prefix `../lib/`.
+    """
     pattern = arguments.pattern.removeprefix("./")
     base = resolve_path(arguments.path or ".", context.cwd)
-    if not pattern.startswith(("/", "~", "../")):
-        if ".." in pattern.split("/"):
-            raise ToolError("bad pattern: .. is allowed at its start only")
-        return base, "", pattern
     parts = pattern.split("/")
-    fixed = 0
-    while fixed < len(parts) - 1 and not has_magic(parts[fixed]):
-        fixed += 1
-    prefix, rest = "/".join(parts[:fixed]) + "/", "/".join(parts[fixed:])
-    if ".." in rest.split("/") or not rest:
+    fixed = 0  # the number of parts that name the directory
+    if pattern.startswith(("/", "~", "../")):
+        while fixed < len(parts) - 1 and not has_magic(parts[fixed]):
+            fixed += 1
+    if ".." in parts[fixed:]:
         raise ToolError("bad pattern: .. is allowed at its start only")
-    return resolve_path(prefix, base), prefix, f"/{rest}"
+    if not any(parts[fixed:]):
+        raise ToolError("bad pattern: it names no file")
+    if fixed == 0:
+        return base, "", pattern
+    prefix = "/".join(parts[:fixed]) + "/"
+    # the slash says that names further below do not match `*.py`
+    return resolve_path(prefix, base), prefix, "/" + "/".join(parts[fixed:])
 
 
 def name_matcher(pattern: str) -> re.Pattern[str]:
@@ -80,11 +84,11 @@ def name_matcher(pattern: str) -> re.Pattern[str]:
 def find_names(
     root: Path, pattern: str, context: ToolContext, files: FileAccess, stopped: Stopped
 ) -> list[str]:
-    """The matches, without ignored files; if only those match, they."""
+    """The paths that match the glob: without ignored files, unless nothing else matches."""
     names = frozenset(pattern.split("/"))  # what the pattern names is neither skipped nor ignored
     ignored = Ignored(root, keep=names)
     result = _matches(Tree(root, context, SKIPPED - names, ignored), pattern, files, stopped)
-    if result or not ignored.hid:
+    if result or not ignored.has_hidden_any:
         return result
     return _matches(Tree(root, context, SKIPPED - names), pattern, files, stopped)
 

@@ -28,8 +28,8 @@ from shepherd.tools.text import one_line, plain_text
 from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
 
 MAX_MATCHES = 500
-_MAX_LINE = 400
-_MAX_KEPT = 4096
+_MAX_LINE = 400  # characters that the model reads
+_MAX_KEPT = 4096  # bytes by which a line is recognised again
 _MAX_RETURNS = 64  # carriage returns at the end of a line
 _MAX_RECORD = 1 << 16
 
@@ -85,6 +85,7 @@ class Grep(Tool[GrepArguments]):
 
 
 def _query(arguments: GrepArguments, context: ToolContext) -> Query:
+    """What to search where; raises ToolError if no engine could search it."""
     path = resolve_path(arguments.path or ".", context.cwd)
     if "\0" in arguments.pattern or "\n" in arguments.pattern:
         raise ToolError("bad pattern: it must be one line")
@@ -132,25 +133,25 @@ class MatchCollector:
     def __init__(self, query: Query, context: ToolContext) -> None:
         self._query = query
         self._context = context
-        self._pending = bytearray()
-        self._denied: dict[str, bool] = {}
+        self._unfinished_record = bytearray()
+        self._left_out: dict[str, bool] = {}  # by path
         self._matches: list[Match] = []
-        self._bytes = 0
-        self._full = False
+        self._result_bytes = 0
+        self._is_full = False
 
     def feed(self, data: bytes) -> bool:
         """Take output; False once there is enough."""
-        self._pending += data
-        *records, rest = self._pending.split(b"\n")
+        self._unfinished_record += data
+        *records, last = self._unfinished_record.split(b"\n")
         # only the start of an endless line is kept
-        self._pending = bytearray(rest[:_MAX_RECORD])
-        return all(self._take(bytes(record)) for record in records)
+        self._unfinished_record = bytearray(last[:_MAX_RECORD])
+        return all(self._take_record(bytes(record)) for record in records)
 
     def end(self) -> None:
         """Take a last record that has no line end."""
-        if self._pending and not self._full:
-            self._take(bytes(self._pending))
-        self._pending.clear()
+        if self._unfinished_record and not self._is_full:
+            self._take_record(bytes(self._unfinished_record))
+        self._unfinished_record.clear()
 
     def confirm(self, files: FileAccess, stopped: Stopped) -> None:
         """Keep only the matches that are in files that the call may read."""
@@ -175,12 +176,14 @@ class MatchCollector:
         lines = [
             f"{one_line(display_path(m.path))}:{m.number}: {_line_text(m)}" for m in self._matches
         ]
-        more = ["[more matches; narrow the search]"] if self._full else []
-        return "\n".join(lines + more)
+        if self._is_full:
+            lines.append("[more matches; narrow the search]")
+        return "\n".join(lines)
 
     def _confirmed(
         self, files: FileAccess, root: int | None, path: str, matches: list[Match]
     ) -> list[Match]:
+        """Those of the matches in one file that stand in it now; `root` is the open directory."""
         try:
             if root is None:
                 file = files.open(self._query.root / path)
@@ -199,35 +202,38 @@ class MatchCollector:
                     break  # the rest of the file may be huge
         return confirmed
 
-    def _take(self, record: bytes) -> bool:
-        name, nul, rest = record.partition(b"\0")
-        number, colon, line = rest.partition(b":")
+    def _take_record(self, record: bytes) -> bool:
+        """Keep the match in `path NUL line:text`; False if there is no room for it."""
+        name, nul, numbered_line = record.partition(b"\0")
+        number, colon, line = numbered_line.partition(b":")
         if not nul or not colon or not number.isdigit():
-            return True
+            return True  # a message of the program, such as that a binary file matches
         path = name.decode("utf-8", "surrogateescape").removeprefix("./")
-        if self._is_denied(path):
+        if self._is_left_out(path):
             return True
-        if len(self._matches) >= MAX_MATCHES or self._bytes > self._context.output_bytes:
-            self._full = True
+        if len(self._matches) >= MAX_MATCHES or self._result_bytes > self._context.output_bytes:
+            self._is_full = True
             return False
         line = line.rstrip(b"\r")
-        match = Match(path, int(number), line[:_MAX_KEPT], len(line) > _MAX_KEPT)
+        match = Match(path, int(number), line[:_MAX_KEPT], cut=len(line) > _MAX_KEPT)
         self._matches.append(match)
-        self._bytes += len(name) + len(number) + min(len(line), _MAX_LINE) + 3
+        self._result_bytes += len(name) + len(number) + min(len(line), _MAX_LINE) + 3  # ": " and \n
         return True
 
-    def _is_denied(self, path: str) -> bool:
-        if path not in self._denied:
+    def _is_left_out(self, path: str) -> bool:
+        """Whether the rules deny the file or git ignores it; ripgrep's `--glob` shows such too."""
+        if path not in self._left_out:
             ignored = self._query.ignored
-            self._denied[path] = denied(self._context, self._query.root / path) or (
+            self._left_out[path] = denied(self._context, self._query.root / path) or (
                 ignored is not None and ignored.has(path)
             )
-        return self._denied[path]
+        return self._left_out[path]
 
 
 def _line_starts(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Each line with its number; of a long line only the beginning, because it may have no end."""
     number, is_new_line = 1, True
+    # long enough that the carriage returns after the kept part, which do not count, are read too
     while piece := file.readline(_MAX_KEPT + _MAX_RETURNS):
         if is_new_line:
             yield number, piece
@@ -254,13 +260,13 @@ async def search_ripgrep(program: str, query: Query, matches: MatchCollector) ->
     """Search with ripgrep; False if it does not understand the pattern."""
     argv = [program, *_RIPGREP.split()]
     if query.ignored is None or not query.ignored.is_active:
-        argv.append("--no-ignore")
+        argv.append("--no-ignore")  # else ripgrep would not search in an ignored directory
     if query.glob:
         argv.append(f"--glob={query.glob}")
     argv += [f"--glob=!{name}" for name in sorted(SKIPPED) if not query.single]
     argv += ["--", query.pattern, f"./{query.single}" if query.single else "./"]
     exit_ = await run_program(Program(argv, query.root), matches.feed, lambda _: True, _NO_TIMEOUT)
-    return exit_.stopped or exit_.code in (0, 1)
+    return exit_.stopped or exit_.code in (0, 1)  # 1: no match; 2: it can't read the pattern
 
 
 async def search_python(query: Query, context: ToolContext, matches: MatchCollector) -> None:
@@ -269,7 +275,7 @@ async def search_python(query: Query, context: ToolContext, matches: MatchCollec
     paths = await in_thread(lambda stopped: _files(query, context, files, stopped))
     argv = [sys.executable, "-I", "-S", str(_WORKER)]
     errors = CappedOutput(1000, context.spill_dir)
-    with tempfile.TemporaryFile() as stdin:
+    with tempfile.TemporaryFile() as stdin:  # the list of paths may be longer than a pipe takes
         parts = [query.pattern, *paths, ""]
         stdin.write("\0".join(parts).encode("utf-8", "surrogateescape"))
         stdin.seek(0)
@@ -283,6 +289,7 @@ _NO_TIMEOUT = 86_400.0  # seconds; the runner's deadline cancels the call much e
 
 
 def _files(query: Query, context: ToolContext, files: FileAccess, stopped: Stopped) -> list[str]:
+    """The files to search, as paths below the root."""
     if query.single:
         return [query.single]
     matcher = name_matcher(query.glob) if query.glob else None

@@ -19,6 +19,8 @@ MAX_BYTES = 262_144
 
 
 class _Pattern(Struct, frozen=True):
+    """One line of an ignore file; `negated` names what is not ignored after all."""
+
     regex: re.Pattern[str]
     negated: bool
     only_directories: bool
@@ -27,50 +29,47 @@ class _Pattern(Struct, frozen=True):
 class Ignored(Struct):
     """What is ignored below `root`; nothing outside of a git repository.
 
-    Names in `keep` are never ignored. `hid` tells whether anything was.
+    Names in `keep` are never ignored. `has_hidden_any` tells whether `has` was ever true.
     """
 
     root: Path
     keep: frozenset[str] = frozenset()
-    hid: bool = False
-    _top: Path | None = None
+    has_hidden_any: bool = False
+    _repository: Path | None = None
     _patterns: dict[Path, list[_Pattern]] = field(default_factory=dict[Path, list[_Pattern]])
     _directories: dict[str, bool] = field(default_factory=dict[str, bool])
 
     def __post_init__(self) -> None:
-        self._top = next(
-            (p for p in (self.root, *self.root.parents) if (p / ".git").exists()), None
-        )
-        if self._top is not None and self._is_root_ignored():
-            self._top = None  # a search in an ignored directory is meant
+        directories = (self.root, *self.root.parents)
+        self._repository = next((p for p in directories if (p / ".git").exists()), None)
+        inside = [p for p in directories if self._repository in p.parents]
+        if any(self._is_named(directory, is_dir=True) for directory in inside):
+            self._repository = None  # a search in an ignored directory is meant
 
     @property
     def is_active(self) -> bool:
         """Whether anything can be ignored."""
-        return self._top is not None
+        return self._repository is not None
 
     def has(self, path: str, *, is_dir: bool = False) -> bool:
         """Whether the path relative to the root is ignored, or a directory above it."""
-        if self._top is None:
+        if self._repository is None:
             return False
         parent, _, _ = path.rpartition("/")
-        result = (bool(parent) and self._has_directory(parent)) or self._named(
+        result = (bool(parent) and self._has_directory(parent)) or self._is_named(
             self.root / path, is_dir=is_dir
         )
-        self.hid = self.hid or result
+        self.has_hidden_any = self.has_hidden_any or result
         return result
 
     def _has_directory(self, path: str) -> bool:
+        """`has` for a directory, asked once: a tree has many files in each."""
         if path not in self._directories:
             self._directories[path] = self.has(path, is_dir=True)
         return self._directories[path]
 
-    def _is_root_ignored(self) -> bool:
-        above = [p for p in (self.root, *self.root.parents) if self._top in p.parents]
-        return any(self._named(directory, is_dir=True) for directory in above)
-
-    def _named(self, path: Path, *, is_dir: bool) -> bool:
-        """Whether the last pattern that matches the path ignores it."""
+    def _is_named(self, path: Path, *, is_dir: bool) -> bool:
+        """Whether a pattern ignores the path: the last one that matches, in the nearest file."""
         if path.name in self.keep:
             return False
         for directory in path.parents:
@@ -78,17 +77,18 @@ class Ignored(Struct):
             for pattern in reversed(self._patterns_in(directory)):
                 if (is_dir or not pattern.only_directories) and pattern.regex.fullmatch(relative):
                     return not pattern.negated
-            if directory == self._top:
+            if directory == self._repository:
                 break
         return False
 
     def _patterns_in(self, directory: Path) -> list[_Pattern]:
         if directory not in self._patterns:
-            self._patterns[directory] = list(_read(directory / IGNORE_FILE))
+            self._patterns[directory] = list(_read_patterns(directory / IGNORE_FILE))
         return self._patterns[directory]
 
 
-def _read(path: Path) -> Iterator[_Pattern]:
+def _read_patterns(path: Path) -> Iterator[_Pattern]:
+    """The patterns of an ignore file; none if it is missing, no regular file, or too long."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -98,26 +98,28 @@ def _read(path: Path) -> Iterator[_Pattern]:
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
             return
         for line in file:
-            yield from _parse(line.rstrip("\r\n"))
+            yield from _parse_pattern(line.rstrip("\r\n"))
 
 
-def _parse(line: str) -> Iterator[_Pattern]:
+def _parse_pattern(line: str) -> Iterator[_Pattern]:
+    r"""The pattern of a line, as git reads it; none for a comment, `\#` begins no comment."""
     text = re.sub(r"(?<!\\) +$", "", line)
     negated, text = text.startswith("!"), text.removeprefix("!")
     if not text or line.startswith("#"):
         return
-    body = text.rstrip("/").removeprefix("\\") if text.startswith(("\\#", "\\!")) else text
-    anchored = body.rstrip("/")
+    anchored = text.rstrip("/")
+    if text.startswith(("\\#", "\\!")):
+        anchored = anchored.removeprefix("\\")
     if "/" not in anchored:
-        anchored = f"**/{anchored}"
+        anchored = f"**/{anchored}"  # without a slash it names entries at any depth
     elif anchored.endswith("/**"):
-        anchored += "/*"
+        anchored += "/*"  # for git it matches what is in the directory, but not the directory
     try:
         regex = re.compile(glob_regex(anchored.lstrip("/")), re.DOTALL)
     except re.error:
         return
-    if anchored != "**/":
-        yield _Pattern(regex, negated, text.endswith("/"))
+    if anchored != "**/":  # a line of slashes names nothing
+        yield _Pattern(regex, negated, only_directories=text.endswith("/"))
 
 
 SKIPPED = frozenset(
@@ -158,7 +160,8 @@ class Tree(Struct, frozen=True):
     def _below(
         self, directory: int, parts: tuple[str, ...], stopped: Callable[[], bool]
     ) -> Generator[Entry]:
-        for name, is_dir, is_file in _sorted(directory):
+        """What is in an open directory, whose path below the root has these `parts`."""
+        for name, is_dir, is_file in _sorted_names(directory):
             if stopped():
                 return
             path = "/".join((*parts, name))
@@ -186,8 +189,8 @@ def denied(context: ToolContext, path: Path) -> bool:
     return context.denies(Access(AccessKind.READ, str(path)))
 
 
-def _sorted(directory: int) -> list[tuple[str, bool, bool]]:
-    """Each name with its kind: directory or regular file."""
+def _sorted_names(directory: int) -> list[tuple[str, bool, bool]]:
+    """Each name, and whether it is a directory or a regular file; a link is neither."""
     try:
         with os.scandir(directory) as entries:
             result = [

@@ -31,6 +31,7 @@ def main() -> int:
 
 
 def _search(regex: re.Pattern[str], path: bytes) -> None:
+    """Print the matches in the file at `path`; opening a FIFO would wait for ever."""
     name = Path(path.decode(sys.getfilesystemencoding(), "surrogateescape"))
     try:
         if not stat.S_ISREG(name.lstat().st_mode):
@@ -44,18 +45,18 @@ def _search(regex: re.Pattern[str], path: bytes) -> None:
 def _search_open(regex: re.Pattern[str], path: bytes, file: BinaryIO) -> None:
     head = file.read(_HEAD)
     if b"\0" in head:
-        return
+        return  # a binary file
     file.seek(0)
     out = sys.stdout.buffer
-    number, start = 1, True
-    while line := file.readline(_MAX_LINE):
-        ended = line.endswith(b"\n")
-        if start:
-            text = line.rstrip(b"\n").removesuffix(b"\r")
+    number, at_line_start = 1, True
+    while piece := file.readline(_MAX_LINE):
+        ends_line = piece.endswith(b"\n")
+        if at_line_start:  # of a line that is longer, only the first piece is searched
+            text = piece.rstrip(b"\n").removesuffix(b"\r")
             if regex.search(text.decode("utf-8", "replace")):
                 out.write(b"%b\0%d:%b\n" % (path, number, text))
-        start = ended
-        number += ended
+        at_line_start = ends_line
+        number += ends_line
     out.flush()
 
 

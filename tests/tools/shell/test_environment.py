@@ -80,9 +80,13 @@ async def test_the_shell_reads_a_line_as_the_rules_do(
 
 
 @pytest.mark.parametrize(("count", "first"), [("1", 1), ("", 0), ("x", 0)])
-def test_settings_that_were_given_stay(count: str, first: int) -> None:
-    given = {"GIT_CONFIG_COUNT": count, "GIT_CONFIG_KEY_0": "a.b", "GIT_CONFIG_VALUE_0": "c"}
-    environment = safe_environment(given)
+def test_settings_that_were_given_stay(
+    monkeypatch: pytest.MonkeyPatch, count: str, first: int
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_COUNT", count)
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "a.b")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "c")
+    environment = safe_environment()
     total = int(environment["GIT_CONFIG_COUNT"])
     keys = [environment[f"GIT_CONFIG_KEY_{number}"] for number in range(total)]
     assert ("a.b" in keys) is (first == 1)
