@@ -65,7 +65,7 @@ class Shielding:
 
         It is incomplete if the working directory is too large to find all secrets in it.
         """
-        files, scanner = self._up_to_date()
+        files, scanner = self._current_rules()
         root = self._policy.cwd
         shielded = scanner.scan(str(root))
         hidden, protected = {*map(Path, shielded.hidden)}, {*map(Path, shielded.protected)}
@@ -80,6 +80,7 @@ class Shielding:
             protected = {path for path in protected if path.name not in _ENVIRONMENTS}
         git = git_directories(root) if rights.git else ()
         protected = {path for path in protected if path not in git}
+        # what git runs stays protected: else a hook could run a program outside of the sandbox
         protected |= {directory / name for directory in git for name in RUNS_PROGRAMS}
         profile = Profile(
             root=root,
@@ -94,7 +95,7 @@ class Shielding:
         )
         return profile, shielded.complete
 
-    def _up_to_date(self) -> tuple[FileRules, TreeScanner]:
+    def _current_rules(self) -> tuple[FileRules, TreeScanner]:
         """The rules for files, and the scanner, which starts anew if the rules have changed."""
         rules, cached = self._policy.rules(), self._cached
         if cached is None or cached[0] != rules:
@@ -153,12 +154,16 @@ class Command(Struct, frozen=True):
         """The accesses of the programs, with network or outside of the sandbox."""
         shell = (access for access in self.accesses if access.kind is AccessKind.SHELL)
         opened = (replace(access, kind=kind) for access in shell)
-        if kind is AccessKind.SHELL_NETWORK:  # it stays in the sandbox, whatever its options are
+        # with network it stays in the sandbox, so wildcards may stand for all of its words
+        if kind is AccessKind.SHELL_NETWORK:
             opened = (replace(access, named=0) for access in opened)
         return tuple(opened)
 
     def held_accesses(self) -> tuple[Access, ...]:
-        """The accesses to decide on if a sandbox holds the call: it hides all secrets in trees."""
+        """The accesses to decide on if a sandbox holds the call.
+
+        It hides all secrets in trees. Wildcards of rules may stand for all words.
+        """
         return tuple(
             replace(access, named=0)
             for access in self.accesses
@@ -246,21 +251,24 @@ class Confiner:
         accesses = command.accesses
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
         plan = Plan(verdict, self._policy)
-        # options that no rule covers may still do no harm inside of a box
-        held = None if verdict.decision is Decision.ALLOW else await self._held_verdict(command)
-        if verdict.decision is Decision.DENY and held is None:
+        held_verdict = None
+        if verdict.decision is not Decision.ALLOW:
+            # options that no rule covers may still do no harm inside of a box
+            held_verdict = await self._held_verdict(command)
+        if verdict.decision is Decision.DENY and held_verdict is None:
             return plan
         box = (await self._sandbox.find()).box
         if box is None:
             await self._without_box(command.on_event)
             return plan
         plan = replace(plan, rights=self._rights_by_rule(command), box=box)
-        if held is not None and not plan.rights.outside:
+        if held_verdict is not None and not plan.rights.outside:
             rights = replace(plan.rights, environments=True)
-            boxed = replace(plan, verdict=held, rights=rights, is_contained=True)
-            return boxed if await self._holds(command, rights) else plan
+            boxed = replace(plan, verdict=held_verdict, rights=rights, is_contained=True)
+            return boxed if await self._hides_secrets(command, rights) else plan
         if verdict.decision is Decision.ASK and self._can_contain(plan, command):
             return await self._contained(plan, command)
+        # the user decides, or rules have allowed the very line: it gets what it names
         files = tuple(a for a in accesses if a.kind in (AccessKind.READ, AccessKind.WRITE))
         git = is_git_line(accesses)
         return replace(plan, rights=replace(plan.rights, git=git, environments=True, files=files))
@@ -275,19 +283,17 @@ class Confiner:
 
     async def _read_only(self, command: Command) -> Plan:
         """The plan in the mode `plan`: in a read-only box, or only if the command only reads."""
-        decide, accesses = self._policy.decide, command.accesses
         box, rights = (await self._sandbox.find()).box, Rights(read_only=True)
-        if box is not None and command.place.is_relative_to(self._policy.cwd):
-            _, holds = await asyncio.to_thread(self._shielding.profile, command.place, rights)
-            if holds:
-                policy = self._policy.contained()
-                verdict = await asyncio.to_thread(policy.decide, command.tool, accesses)
-                is_contained = verdict.decision is Decision.ALLOW
-                return Plan(verdict, policy, rights, box, is_contained)
-        verdict = await asyncio.to_thread(decide, command.tool, accesses)
+        policy, is_contained = self._policy, False
+        if box is not None and command.place.is_relative_to(policy.cwd):
+            _, is_complete = await asyncio.to_thread(self._shielding.profile, command.place, rights)
+            if is_complete:
+                policy, is_contained = policy.contained(), True
+        verdict = await asyncio.to_thread(policy.decide, command.tool, command.accesses)
         if box is None and verdict.decision is not Decision.DENY:
             await self._without_box(command.on_event)
-        return Plan(verdict, self._policy, rights, box)
+        is_contained = is_contained and verdict.decision is Decision.ALLOW
+        return Plan(verdict, policy, rights, box, is_contained)
 
     async def _without_box(self, on_event: EventCallback) -> None:
         """Tell the user once; raises ToolError if the settings require a box."""
@@ -311,35 +317,37 @@ class Confiner:
         if command.connects_itself:
             return False
         opening = command.opening(kind)
-        exact = any(access.claim is Claim.EXACT for access in opening)
-        return exact and self._policy.decide(command.tool, opening).decision is Decision.ALLOW
+        if not any(access.claim is Claim.EXACT for access in opening):
+            return False  # without a program that is certain, nothing would have to be allowed
+        return self._policy.decide(command.tool, opening).decision is Decision.ALLOW
 
     async def _held_verdict(self, command: Command) -> Verdict | None:
         """The verdict that allows the call if a box holds what its options may do, else None."""
-        here = command.place.is_relative_to(self._policy.cwd)
-        if not here or changes_repository(command.accesses):
+        is_here = command.place.is_relative_to(self._policy.cwd)
+        # a box keeps git from writing into the repository, so the user has to decide
+        if not is_here or changes_repository(command.accesses):
             return None
         accesses = command.held_accesses()
         verdict = await asyncio.to_thread(self._policy.decide, command.tool, accesses)
         return verdict if verdict.decision is Decision.ALLOW else None
 
-    async def _holds(self, command: Command, rights: Rights) -> bool:
+    async def _hides_secrets(self, command: Command, rights: Rights) -> bool:
         """Whether the box hides every secret from the call; the user is told if it can't."""
-        _, holds = await asyncio.to_thread(self._shielding.profile, command.place, rights)
-        if not holds:
+        _, is_complete = await asyncio.to_thread(self._shielding.profile, command.place, rights)
+        if not is_complete:
             self._notify(command.on_event, TOO_LARGE)
-        return holds
+        return is_complete
 
     def _can_contain(self, plan: Plan, command: Command) -> bool:
         """Whether the mode lets the box decide instead of the user."""
         if self._policy.mode is not ApproveMode.AUTO or plan.rights.outside:
             return False
-        here = command.place.is_relative_to(self._policy.cwd)
-        return here and not changes_repository(command.accesses)
+        is_here = command.place.is_relative_to(self._policy.cwd)
+        return is_here and not changes_repository(command.accesses)
 
     async def _contained(self, plan: Plan, command: Command) -> Plan:
         """The plan by the rules for a box; the same plan if the box can't hide every secret."""
-        if not await self._holds(command, plan.rights):
+        if not await self._hides_secrets(command, plan.rights):
             return plan
         policy = self._policy.contained()
         verdict = policy.decide(command.tool, command.accesses)
@@ -357,7 +365,7 @@ class Confiner:
         )
 
     def _notify(self, on_event: EventCallback, text: str) -> None:
-        if self._sandbox.is_new(text):
+        if self._sandbox.is_new(text):  # each text once, not for every command
             on_event(Notice(text, Topic.NOTICE))
 
 

@@ -86,6 +86,7 @@ def parse_arguments(tool: AnyTool, call: ToolCall) -> Any:
 
 
 def _sentence(details: list[ErrorDetails], names: Iterable[str]) -> str:
+    """The first different problems in one line; `names` are those of the tool's arguments."""
     problems: list[str] = []
     for detail in details:
         name = str(next(iter(detail["loc"]), ""))
@@ -124,11 +125,11 @@ class Consent(Struct, frozen=True):
         mode = self.policy.mode
         plan = await self._plan(prepared)
         if plan.verdict.decision is Decision.ASK:
-            request = self._request(prepared.accesses, plan.verdict, await self._preview(prepared))
-            request = replace(request, sandbox=plan.sandbox_text)
-            offered = _offering(request, plan.policy, prepared.tool, prepared.accesses)
-            self.notes.append(await self._answer(prepared, offered))
-            accesses = prepared.accesses
+            accesses, preview = prepared.accesses, await self._preview(prepared)
+            request = self._request(accesses, plan.verdict, preview, plan.sandbox_text)
+            request = _offering(request, plan.policy, prepared.tool, accesses)
+            self.notes.append(await self._approved(prepared, request))
+            # files that the verdict is about, such as hooks, may have changed during the question
             if not await asyncio.to_thread(self.policy.accept, plan.verdict, accesses):
                 raise ToolError(CHANGED)
             if self.policy.mode is not mode:  # the user has changed it with the answer
@@ -152,12 +153,12 @@ class Consent(Struct, frozen=True):
         prepared = replace(prepared, accesses=tuple(current))
         accesses = prepared.command.opening(opening.kind)
         verdict = self._decide(prepared.tool, (*self._denied(prepared), *accesses))
-        request = self._request(accesses, verdict, await self._preview(prepared))
-        request = replace(request, sandbox=opening.question)
-        if not prepared.command.connects_itself:
+        preview = await self._preview(prepared)
+        request = self._request(accesses, verdict, preview, opening.question)
+        if not prepared.command.connects_itself:  # else no rule may allow it the next time
             everything = (*prepared.accesses, *accesses)
             request = _offering(request, opening.plan.policy, prepared.tool, everything)
-        return opening.plan, await self._answer(prepared, request) + opening.note
+        return opening.plan, await self._approved(prepared, request) + opening.note
 
     async def authorize(self, tool: AnyTool, access: Access, purpose: str) -> bool:
         """Decide on a further access of the running call."""
@@ -167,6 +168,7 @@ class Consent(Struct, frozen=True):
             request = _offering(request, self.policy, tool, [access])
             approval = await self._approval(request)
             if access.kind is AccessKind.PLAN:
+                # here "for the session" means that edits need no approval; no rule is added
                 self.policy.end_plan(edits=approval.choice is Choice.SESSION)
                 approval = replace(approval, choice=Choice.ONCE)
             self.notes.append(self._remember(request, approval))
@@ -205,16 +207,16 @@ class Consent(Struct, frozen=True):
         if not prepared.tool.starts_programs:
             return Plan(self._decide(prepared.tool, prepared.accesses), self.policy)
         plan = await self.confiner.plan(prepared.command)
-        self._note(plan.verdict)
+        self._report(plan.verdict)
         return plan
 
     def _decide(self, tool: AnyTool, accesses: Sequence[Access]) -> Verdict:
         """The verdict of the rules; raises ToolError if they deny an access."""
         verdict = self.policy.decide(tool.name, accesses)
-        self._note(verdict)
+        self._report(verdict)
         return verdict
 
-    def _note(self, verdict: Verdict) -> None:
+    def _report(self, verdict: Verdict) -> None:
         """Tell the observer; raises ToolError for a verdict that denies."""
         if self.observer is not None:
             self.observer.ruled(verdict.decision, verdict.cause)
@@ -222,13 +224,15 @@ class Consent(Struct, frozen=True):
             raise ToolError(f"denied by rule: {verdict.cause}")
 
     def _request(
-        self, accesses: tuple[Access, ...], verdict: Verdict, preview: str
+        self, accesses: tuple[Access, ...], verdict: Verdict, preview: str, sandbox: str = ""
     ) -> ApprovalRequest:
-        return ApprovalRequest(self.call, accesses, valid_text(preview), cause=verdict.cause)
+        text = valid_text(preview)
+        return ApprovalRequest(self.call, accesses, text, cause=verdict.cause, sandbox=sandbox)
 
-    async def _answer(self, prepared: PreparedCall, request: ApprovalRequest) -> str:
+    async def _approved(self, prepared: PreparedCall, request: ApprovalRequest) -> str:
         """The text that an approval adds to the result. Raises ToolError if it is denied."""
         approval = await self._approval(request)
+        # during the question, a link may have been put into a path, or a file beside it
         accesses = await asyncio.to_thread(
             prepared.tool.accesses, prepared.arguments, prepared.context
         )
@@ -265,6 +269,7 @@ class Consent(Struct, frozen=True):
                 prepared.tool.preview, prepared.arguments, prepared.context
             )
         except ToolError as error:
+            # "no such file" tells a model about a place that it may not look into
             reads = _revealing_reads(error, prepared.accesses)
             if self.policy.decide(prepared.tool.name, reads).decision is Decision.ALLOW:
                 raise
@@ -276,7 +281,7 @@ class Consent(Struct, frozen=True):
         for rule in request.rules_for(approval.choice):
             try:
                 self.policy.add(rule)
-            except (OSError, ShepherdError) as error:
+            except (OSError, ShepherdError) as error:  # the user's yes still holds for this call
                 _log.warning("rule not stored: %s", error)
                 notes += f"\n[rule not stored: {error}]"
         return notes
@@ -302,7 +307,7 @@ def _revealing_reads(error: ToolError, accesses: tuple[Access, ...]) -> list[Acc
     """The reads that would give the model the same information as the error."""
     reads = [access for access in accesses if access.kind is AccessKind.READ]
     if not isinstance(error, PlaceError):
-        return reads
+        return reads  # the error is about the content of a file
     writes = [access for access in accesses if access.kind is AccessKind.WRITE]
     parents = (str(PurePosixPath(access.target).parent) for access in (*reads, *writes))
     return [Access(AccessKind.READ, parent) for parent in parents]

@@ -46,7 +46,7 @@ def open_call(call: ToolCall, client_tools: Container[str] = ()) -> ToolCall:
         return call
     values = dict(call.arguments)
     name = values.pop("name", None)
-    arguments = _arguments(values)
+    arguments = _inner_arguments(values)
     if not isinstance(name, str) or arguments is None or name.strip() in client_tools:
         return call
     return replace(call, name=name.strip(), arguments=arguments)
@@ -60,15 +60,16 @@ def unknown_tool(name: str, names: Iterable[str]) -> str:
     return f"unknown tool: {name}" + (f"; similar: {', '.join(nearest)}" if nearest else "")
 
 
-def _arguments(values: JsonObject) -> JsonObject | None:
+def _inner_arguments(values: JsonObject) -> JsonObject | None:
     """The arguments of the inner call, None if they are malformed.
 
-    Some models write them as JSON in a string, or beside the name.
+    `values` are those of `use_tool` without the name. Some models write the arguments as JSON in
+    a string, or beside the name.
     """
     if "arguments" not in values:
         return values
     if len(values) > 1:
-        return None
+        return None  # some are in the object and some beside it: which are meant?
     value: Any = values["arguments"]
     if isinstance(value, str):
         try:
@@ -107,6 +108,7 @@ def notes(tool: ToolSpec) -> list[str]:
 
 
 def _members(schema: JsonObject, depth: int) -> list[str]:
+    """`a: string`, `b?: integer`: the properties of an object at this depth of nesting."""
     required: Any = schema.get("required", [])
     names = cast(list[object], required) if isinstance(required, list) else []
     return [
@@ -116,6 +118,7 @@ def _members(schema: JsonObject, depth: int) -> list[str]:
 
 
 def _type(schema: JsonObject, depth: int) -> str:
+    """A schema as a type of TypeScript; `any` for what is not understood or nested too deep."""
     if "const" in schema:
         return _literal(schema["const"])
     listed: Any = schema.get("enum")
@@ -129,8 +132,8 @@ def _type(schema: JsonObject, depth: int) -> str:
     if isinstance(kind, list):
         return _union([_type({**schema, "type": k}, depth) for k in cast(list[object], kind)])
     if kind == "array":
-        inner = _type(_mapping(schema.get("items")), depth)
-        return f"({inner})[]" if " | " in inner else f"{inner}[]"
+        items = _type(_mapping(schema.get("items")), depth)
+        return f"({items})[]" if " | " in items else f"{items}[]"
     if kind == "object" and depth < MAX_DEPTH and _properties(schema):
         return "{" + ", ".join(_members(schema, depth + 1)) + "}"
     return kind if kind in _NAMES else "any"
@@ -195,7 +198,7 @@ class FindTools(Tool[FindArguments]):
         index = await asyncio.to_thread(ToolIndex, tools)
         matches = await asyncio.to_thread(index.search, arguments.query, MAX_RESULTS)
         if not matches:
-            return ToolResult(_nothing(tools))
+            return ToolResult(_no_match(tools))
         head = f"{len(matches)} of {pluralize(len(tools), 'tool')}; call one with {USE_TOOL}:"
         return ToolResult("\n".join([head, *_entries(matches)]))
 
@@ -232,10 +235,13 @@ def find_tools_spec(tools: Sequence[ToolSpec]) -> ToolSpec:
 
 
 def _entries(tools: Iterable[ToolSpec]) -> list[str]:
+    """The lines about each tool: how it is called, its summary, and its arguments if they fit."""
     lines: list[str] = []
     size = 0
     for tool in tools:
-        entry = [call_signature(tool), *(f"  {text}" for text in [summary(tool)] if text)]
+        entry = [call_signature(tool)]
+        if text := summary(tool):
+            entry.append(f"  {text}")
         details = [f"    {note}" for note in notes(tool)]
         if size + sum(map(len, [*entry, *details])) <= MAX_CHARACTERS:
             entry += details
@@ -244,11 +250,14 @@ def _entries(tools: Iterable[ToolSpec]) -> list[str]:
     return lines
 
 
-def _nothing(tools: Sequence[ToolSpec]) -> str:
+def _no_match(tools: Sequence[ToolSpec]) -> str:
+    """The result of a search without a match, which names what there is to search."""
+    text = "No tool matches. Try other words."
+    if not tools:
+        return text
     servers = groups(tools)
-    where = f" There are {pluralize(len(tools), 'tool')}"
-    where += f", of {', '.join(servers[:MAX_GROUPS])}." if servers else "."
-    return f"No tool matches. Try other words.{where if tools else ''}"
+    of_servers = f", of {', '.join(servers[:MAX_GROUPS])}" if servers else ""
+    return f"{text} There are {pluralize(len(tools), 'tool')}{of_servers}."
 
 
 SATURATION, LENGTH_SHARE = 1.2, 0.75
@@ -278,54 +287,54 @@ class ToolIndex(Struct):
 
     tools: Sequence[ToolSpec]
     _documents: list[Counter[str]] = field(default_factory=list[Counter[str]])
-    _frequency: Counter[str] = field(default_factory=Counter[str])
-    _mean: float = 1.0
+    _tools_with_word: Counter[str] = field(default_factory=Counter[str])
+    _mean_length: float = 1.0
 
     def __post_init__(self) -> None:
         self._documents = [_document(tool) for tool in self.tools]
         for document in self._documents:
-            self._frequency.update(document.keys())
+            self._tools_with_word.update(document.keys())
         if self._documents:
-            lengths = sum(document.total() for document in self._documents)
-            self._mean = max(1.0, lengths / len(self._documents))
+            length = sum(document.total() for document in self._documents)
+            self._mean_length = max(1.0, length / len(self._documents))
 
     def search(self, query: str, limit: int) -> list[ToolSpec]:
         """The best tools, best first; a tool that the query names comes first."""
-        terms = self._terms(query)
-        named = query.casefold().split()
-        # far more than the words of a usual query score, so that a name comes first
-        scores = {
-            i: self._score(document, terms) + (100 if self.tools[i].name.casefold() in named else 0)
-            for i, document in enumerate(self._documents)
-        }
+        stems_of_query = dict.fromkeys(term for term in stems(query) if term not in _IGNORED)
+        terms = [self._nearest(term) for term in stems_of_query]
+        query_words = query.casefold().split()
+        scores: dict[int, float] = {}
+        for i, document in enumerate(self._documents):
+            scores[i] = self._score(document, terms)
+            if self.tools[i].name.casefold() in query_words:
+                scores[i] += 100  # far more than the words of a usual query score
         best = max(scores.values(), default=0)
         ranked = sorted(scores, key=lambda i: (-scores[i], i))
         kept = [i for i in ranked if scores[i] > 0 and scores[i] >= MIN_COVERAGE * best]
         return [self.tools[i] for i in kept[:limit]]
 
-    def _terms(self, query: str) -> list[str]:
-        """The query's words; a word that no tool has becomes the most similar one."""
-        terms = dict.fromkeys(term for term in stems(query) if term not in _IGNORED)
-        return [self._nearest(term) for term in terms]
-
     def _nearest(self, term: str) -> str:
-        if term in self._frequency:
+        """A word of the query; one that no tool has becomes the most similar one."""
+        if term in self._tools_with_word:
             return term
-        return next(iter(_similar(term, self._frequency, 1)), term)
+        return next(iter(_similar(term, self._tools_with_word, limit=1)), term)
 
     def _score(self, document: Counter[str], terms: Iterable[str]) -> float:
-        share = 1 - LENGTH_SHARE + LENGTH_SHARE * document.total() / self._mean
-        return sum(
-            self._weight(term)
-            * document[term]
-            * (SATURATION + 1)
-            / (document[term] + SATURATION * share)
-            for term in terms
-            if document[term]
-        )
+        """How well the words of a tool match, by the formula of BM25.
 
-    def _weight(self, term: str) -> float:
-        number, having = len(self._documents), self._frequency[term]
+        A word counts less each time it is repeated, and in a tool with many words.
+        """
+        length_factor = 1 - LENGTH_SHARE + LENGTH_SHARE * document.total() / self._mean_length
+        score = 0.0
+        for term in terms:
+            count = document[term]
+            repeated = count * (SATURATION + 1) / (count + SATURATION * length_factor)
+            score += self._rarity(term) * repeated
+        return score
+
+    def _rarity(self, term: str) -> float:
+        """The weight of a word: the fewer tools have it, the more it tells (BM25's IDF)."""
+        number, having = len(self._documents), self._tools_with_word[term]
         return math.log(1 + (number - having + 0.5) / (having + 0.5))
 
 
@@ -343,6 +352,7 @@ def stems(text: str) -> list[str]:
 
 
 def _document(tool: ToolSpec) -> Counter[str]:
+    """The words of a tool with their weights: of its description, its arguments and its name."""
     words = Counter(stems(tool.description))
     words.update(stems(" ".join(tool.parameters.get("properties", {}))))
     for word in stems(tool.name):
@@ -358,6 +368,7 @@ def _stem(word: str) -> str:
     """`issues` and `issue` have the same stem, and so have `creating` and `created`."""
     if len(word) > 4 and word.endswith("ies"):
         return f"{word[:-3]}y"
+    # each ending with the shortest word that it is taken from, so that `red` stays
     for ending, minimum in (("ing", 6), ("ed", 5), ("es", 5), ("s", 4), ("e", 4)):
         if len(word) >= minimum and word.endswith(ending) and not word.endswith("ss"):
             return word[: -len(ending)]
@@ -376,7 +387,7 @@ def listed_tools(
     Otherwise, and with `search`, `find_tools` and `use_tool` replace the added ones. Without
     `find_tools` among `tools` all others are listed.
     """
-    every = list(tools)
+    every = list(tools)  # it is read three times
     own = [tool.spec() for tool in every if not tool.is_extension and tool.name != FIND_TOOLS]
     added = [tool.spec() for tool in every if tool.is_extension]
     can_search = any(tool.name == FIND_TOOLS for tool in every)

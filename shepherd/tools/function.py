@@ -10,7 +10,6 @@ from typing import Any, TypeAlias, cast, get_type_hints, overload
 
 from pydantic import ConfigDict, Field, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json
 
 from shepherd.errors import ToolError
@@ -26,7 +25,9 @@ Touches: TypeAlias = Iterable[Access] | Callable[..., Iterable[Access]]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SECTION = re.compile(r"\n\s*(?:Args|Arguments|Parameters):\s*\n(.*)", re.DOTALL)
-_PARAMETER = re.compile(r"\s*(\w+)(?:\s*\([^)]*\))?:\s*(\S.*)")
+_PARAMETER = re.compile(r"\s*(?P<name>\w+)(?:\s*\([^)]*\))?:\s*(?P<description>\S.*)")
+"""`path (str): The file to read.`"""
+
 _PATHS = frozenset({AccessKind.READ, AccessKind.WRITE})
 
 
@@ -72,13 +73,13 @@ class FunctionTool(Tool[Arguments]):
 
     async def run(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         values = dict(arguments)
-        if self._context_name:
+        if self._context_name:  # a parameter with the hint ToolContext is no argument of the model
             values[self._context_name] = context
         if inspect.iscoroutinefunction(self._function):
             result = await self._function(**values)
         else:
             result = await asyncio.to_thread(self._function, **values)
-            if inspect.isawaitable(result):
+            if inspect.isawaitable(result):  # a plain function may return a coroutine
                 result = await result
         return result if isinstance(result, ToolResult) else ToolResult(_text(self.name, result))
 
@@ -129,6 +130,7 @@ def check_tool_name(name: str) -> str:
 
 
 def _hints(function: Function, name: str) -> dict[str, Any]:
+    """The type hint of each parameter, also where it is written as text; raises TypeError."""
     try:
         return get_type_hints(function, include_extras=True)
     except NameError as error:
@@ -138,6 +140,7 @@ def _hints(function: Function, name: str) -> dict[str, Any]:
 def _arguments_model(
     function: Function, name: str, hints: Mapping[str, Any], documented: Mapping[str, str]
 ) -> type[Arguments]:
+    """A model of the function's parameters; `documented` are their descriptions."""
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -147,22 +150,17 @@ def _arguments_model(
         hint = hints[parameter.name]
         if hint is ToolContext:
             continue
-        fields[parameter.name] = (hint, _field(parameter, documented.get(parameter.name)))
+        default = ... if parameter.default is parameter.empty else parameter.default  # required
+        description = documented.get(parameter.name)
+        fields[parameter.name] = (hint, Field(default, description=description))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a parameter may be called json or copy
             model = create_model(f"{name}_arguments", __base__=_FunctionArguments, **fields)
-        model.model_json_schema()
+        model.model_json_schema()  # raises the error of a type that has no schema now, not later
     except (PydanticUserError, PydanticSchemaGenerationError, NameError) as error:
         raise TypeError(f"tool {name}: {error}") from error
     return model
-
-
-def _field(parameter: inspect.Parameter, description: str | None) -> FieldInfo:
-    default = ... if parameter.default is parameter.empty else parameter.default
-    if description:
-        return Field(default, description=description)
-    return Field(default)
 
 
 def _resolved(access: Access, context: ToolContext) -> Access:
@@ -174,6 +172,7 @@ def _resolved(access: Access, context: ToolContext) -> Access:
 
 
 def _text(name: str, result: object) -> str:
+    """What a function returned as a text for the model; values other than texts become JSON."""
     if result is None:
         return "done"
     if isinstance(result, str):
@@ -193,8 +192,8 @@ def _documented(documentation: str) -> dict[str, str]:
     """The arguments that a docstring's `Args:` section describes."""
     section = _SECTION.search(f"\n{documentation}")
     lines = section[1].splitlines() if section else []
-    result = (_PARAMETER.fullmatch(line) for line in lines)
-    return {match[1]: match[2].strip() for match in result if match}
+    matches = (_PARAMETER.fullmatch(line) for line in lines)
+    return {match["name"]: match["description"].strip() for match in matches if match}
 
 
 class ExtensionTool(Tool[Any]):
@@ -234,12 +233,12 @@ def add_extensions(
     registry: ToolRegistry, plugins: Plugins, disabled: Iterable[str], warn: Callable[[str], None]
 ) -> None:
     """Append the tools of plugins; `warn` receives a sentence for one that can't be added."""
-    names = {*disabled}
+    disabled_names = {*disabled}
 
     def add(loaded: object) -> None:
-        tools = [ExtensionTool(tool) for tool in _tools(loaded)]
+        tools = [ExtensionTool(tool) for tool in _tools(loaded)]  # all or none of an entry point
         for tool in tools:
-            if tool.name not in names:
+            if tool.name not in disabled_names:
                 registry.add(tool)
 
     plugins.use(Group.TOOLS, add, warn)

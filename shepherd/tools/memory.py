@@ -69,8 +69,8 @@ class SearchMemory(MemoryTool[SearchArguments]):
 
 def fact_line(fact: Fact) -> str:
     """`[fact] key: value`; a long value is cut, and `get_fact` returns all of it."""
-    long = len(fact.value) > WHOLE_CHARACTERS
-    return f"[fact] {fact.key}: {fact.value[:WHOLE_CHARACTERS]}{'…' if long else ''}"
+    mark = "…" if len(fact.value) > WHOLE_CHARACTERS else ""
+    return f"[fact] {fact.key}: {fact.value[:WHOLE_CHARACTERS]}{mark}"
 
 
 def message_line(match: MemoryMatch) -> str:
@@ -128,7 +128,7 @@ class GetFact(MemoryTool[OptionalKeyArguments]):
         facts = await read_memory(self.memory.facts(self.place.project))
         key = _key(arguments.key)
         if not key:
-            lines = (f"{fact.key}: {_short(fact.value)}" for fact in facts)
+            lines = (f"{fact.key}: {_first_characters(fact.value)}" for fact in facts)
             return ToolResult("\n".join(lines) or NO_FACTS)
         value = next((fact.value for fact in facts if fact.key == key), None)
         if value is None:
@@ -160,9 +160,10 @@ def memory_tools(memory: Memory, place: Place) -> list[AnyTool]:
 
 
 def _key(key: str) -> str:
+    """The key as it is stored: on one line, with single spaces."""
     return " ".join(storable(key).split())
 
 
-def _short(value: str) -> str:
+def _first_characters(value: str) -> str:
     line = " ".join(value.split())
     return line if len(line) <= LISTED_CHARACTERS else f"{line[:LISTED_CHARACTERS]}…"

@@ -52,6 +52,7 @@ class Step(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, data: object) -> object:
+        """A step, which small models also write as a plain text."""
         return {"step": data} if isinstance(data, str) else data
 
 
@@ -116,7 +117,7 @@ class PresentPlan(Tool[PresentArguments]):
             needed_approval = await context.authorize(
                 Access(AccessKind.PLAN, "plan"), arguments.plan
             )
-        except errors.ToolError as error:
+        except errors.ToolError as error:  # no failure of the call: the model goes on planning
             return ToolResult(NOT_ACCEPTED.format(reason=error))
         return ToolResult(ACCEPTED if needed_approval else NOT_PLANNING)
 

@@ -39,7 +39,7 @@ class ToolRegistry:
         self.version += 1
 
     def __iter__(self) -> Iterator[AnyTool]:
-        return iter([*self._tools.values()])
+        return iter([*self._tools.values()])  # a copy: tools come and go while it is read
 
     def get(self, name: str) -> AnyTool | None:
         """The tool of that name, None if there is none."""

@@ -96,17 +96,20 @@ class ToolRunner:
         )
         context = replace(self.context, output_bytes=limit, on_event=on_event, runner=self)
         try:
-            result = await consent.disclosed(await self._run(call, context, consent))
+            result = await consent.disclosed(await self._run_approved(call, context, consent))
         except ToolError as error:
             result = ToolResult(f"Error: {harmless_error(error)}", ok=False)
         except Exception as error:  # noqa: BLE001 - a defect in one tool must not end the session
             _log.exception("%s failed", call.name)
             result = ToolResult(f"Error: {call.name} failed: {harmless_error(error)}", ok=False)
-        if mode is ApproveMode.PLAN and self.policy.mode is not mode:
+        if mode is ApproveMode.PLAN and self.policy.mode is not mode:  # the user accepted a plan
             on_event(Notice(self.policy.mode.value, Topic.MODE))
         return await asyncio.to_thread(self._presentable, result, limit)
 
-    async def _run(self, call: ToolCall, context: ToolContext, consent: Consent) -> ToolResult:
+    async def _run_approved(
+        self, call: ToolCall, context: ToolContext, consent: Consent
+    ) -> ToolResult:
+        """Check the call, obtain consent, and run it; raises ToolError."""
         tool = self.registry.get(call.name)
         if tool is None:
             raise ToolError(unknown_tool(call.name, self.registry.names))
@@ -122,15 +125,17 @@ class ToolRunner:
         )
         prepared = PreparedCall(call, tool, arguments, context, tuple(accesses))
         plan = await consent.obtain(prepared)
-        result = await self._stepped(prepared, plan, consent)
+        result = await self._run_with_steps(prepared, plan, consent)
         return replace(result, content=result.content + "".join(consent.notes))
 
-    async def _stepped(self, prepared: PreparedCall, plan: Plan, consent: Consent) -> ToolResult:
+    async def _run_with_steps(
+        self, prepared: PreparedCall, plan: Plan, consent: Consent
+    ) -> ToolResult:
         """Run the call with all steps before it, and after it in reverse order."""
         for step in self.steps:
             await step.before(prepared)
         try:
-            result = await self._confined(prepared, plan, consent)
+            result = await self._run_confined(prepared, plan, consent)
         except ToolError as error:
             # the steps after the call are told about a failure too
             result = ToolResult(f"Error: {harmless_error(error)}", ok=False)
@@ -138,19 +143,21 @@ class ToolRunner:
             result = await step.after(prepared, result)
         return result
 
-    async def _confined(self, prepared: PreparedCall, plan: Plan, consent: Consent) -> ToolResult:
+    async def _run_confined(
+        self, prepared: PreparedCall, plan: Plan, consent: Consent
+    ) -> ToolResult:
         """Run the call; after a refusal of the sandbox, ask whether to run it with more rights."""
         place = prepared.place if plan.box else prepared.context.cwd
         notes = ""
-        while True:
+        while True:  # at most three times: as planned, with network, outside of the sandbox
             confinement = await self._confiner.confinement(plan, place)
             context = replace(prepared.context, confinement=confinement)
-            result = await _within(prepared.tool, prepared.arguments, context)
+            result = await _run_in_time(prepared.tool, prepared.arguments, context)
             if result.refusal is None:
                 return replace(result, content=result.content + notes)
             try:
                 plan, answer = await consent.opened(prepared, plan, result.refusal)
-            except ToolError as error:
+            except ToolError as error:  # no: the first result stands
                 note = refusal_note(result.refusal, str(error))
                 prepared.context.on_event(Notice(note, Topic.NOTICE))
                 return replace(result, content=f"{result.content}{notes}\n[{note}]")
@@ -175,7 +182,7 @@ class ToolRunner:
         return text
 
 
-async def _untimed(
+async def _authorize_untimed(
     deadline: asyncio.Timeout, authorize: Authorize, access: Access, purpose: str
 ) -> bool:
     """Authorize; the time that the user needs to answer does not count."""
@@ -189,15 +196,15 @@ async def _untimed(
             deadline.reschedule(end + loop.time() - started)
 
 
-async def _within(tool: AnyTool, arguments: Any, context: ToolContext) -> ToolResult:
+async def _run_in_time(tool: AnyTool, arguments: Any, context: ToolContext) -> ToolResult:
     """Run the tool; raises ToolError if it takes longer than its deadline."""
     seconds = tool.deadline(arguments, context)
     deadline = asyncio.timeout(seconds)
-    context = replace(context, authorize=partial(_untimed, deadline, context.authorize))
+    context = replace(context, authorize=partial(_authorize_untimed, deadline, context.authorize))
     try:
         async with deadline:
             return await tool.run(arguments, context)
     except TimeoutError as error:
         if not deadline.expired():
-            raise
+            raise  # the tool's own, for example of a connection
         raise ToolError(f"timed out after {seconds:g} s") from error

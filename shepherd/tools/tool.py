@@ -39,6 +39,7 @@ class Arguments(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_null(cls, data: object) -> object:
+        """The arguments without optional ones that are null, so that those get their defaults."""
         if not isinstance(data, dict):
             return data
         optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
@@ -300,11 +301,13 @@ def _schema(kind: type[BaseModel]) -> JsonObject:
     full = kind.model_json_schema()
     definitions = cast(JsonObject, full.get("$defs", {}))
     schema = cast(JsonObject, _compact(full, definitions))
-    schema.pop("description", None)
+    schema.pop("description", None)  # that of the class, which is not for models
+    # a kind without fields gets empty `properties`
     return {"type": "object", "properties": schema.pop("properties", {})} | schema
 
 
 def _compact(node: object, definitions: JsonObject) -> object:
+    """A part of a schema without noise, and with what its references name in place of them."""
     if isinstance(node, list):
         return [_compact(item, definitions) for item in cast(list[object], node)]
     if not isinstance(node, dict):

@@ -49,18 +49,19 @@ def _mentions(names: Iterable[str], places: Places, place: Path) -> Iterator[Acc
 
 
 def _fragments(text: str, *, code: bool) -> list[str]:
+    """The parts of a word that may be names of files: `a` and `b` in `--x=a,b`."""
     if code:
         return _CODE_FRAGMENTS.split(text)
     if " " in text or "\n" in text:
-        return []
+        return []  # prose, such as the message of a commit
     parts = _FRAGMENTS.split(text)
     return [*_attached_values(text), *(parts if len(parts) > 1 else [])]
 
 
 def _attached_values(text: str) -> list[str]:
     """The possible values in `-sT.env`: the text after each letter of the cluster."""
-    match = _SHORT_OPTION.match(text)
-    end = min(match.end(), _MAX_CLUSTER) if match else 0
+    cluster = _SHORT_OPTION.match(text)
+    end = min(cluster.end(), _MAX_CLUSTER) if cluster else 0
     return [text[start:] for start in range(2, end + 1) if start < len(text)]
 
 
@@ -80,8 +81,9 @@ def line_accesses(line: str, cwd: Path, depth: int = 0) -> list[Access]:
     except syntax.UnreadableError:
         commands = None
     if commands is None or depth > _MAX_LINES:
-        return _limited([Access(AccessKind.SHELL, line, Claim.OPAQUE), *_rough(line, cwd)], line)
-    if not commands:
+        opaque = Access(AccessKind.SHELL, line, Claim.OPAQUE)
+        return _limited([opaque, *_rough_accesses(line, cwd)], line)
+    if not commands:  # an empty line or a comment
         return [Access(AccessKind.SHELL, shlex.join([line]))]
     return _limited(_accesses_of(commands, cwd, depth), line)
 
@@ -89,40 +91,41 @@ def line_accesses(line: str, cwd: Path, depth: int = 0) -> list[Access]:
 def argv_accesses(argv: Sequence[str], cwd: Path) -> list[Access]:
     """The accesses of a program that is started with these words, without a shell."""
     command = syntax.Command([syntax.literal(word) for word in argv])
-    return _limited(_command(command, Places(cwd), 0), shlex.join(argv))
+    return _limited(_command_accesses(command, Places(cwd), depth=0), shlex.join(argv))
 
 
 def _accesses_of(commands: Sequence[syntax.Command], cwd: Path, depth: int) -> Iterator[Access]:
     places = Places(cwd, commands)
     for command in commands:
-        yield from _command(command, places, depth)
+        yield from _command_accesses(command, places, depth)
         places.follow(command)
 
 
-def _command(command: syntax.Command, places: Places, depth: int) -> Iterator[Access]:
+def _command_accesses(command: syntax.Command, places: Places, depth: int) -> Iterator[Access]:
+    """What one command of a line touches, in any of the places in which it may run."""
     claim = Claim.OPAQUE if is_doubtful(command, places) else Claim.EXACT
     if command.words or command.assignments:
         text = syntax.command_text([*command.assignments, *command.words])
         yield Access(AccessKind.SHELL, text, claim, named_words(command, places))
-    elif claim is Claim.OPAQUE:
+    elif claim is Claim.OPAQUE:  # a redirection alone has no words that a rule could name
         yield Access(AccessKind.SHELL, ">", claim)
     if command.words:
-        yield from _inner(command, places, depth)
+        yield from _inner_accesses(command, places, depth)
         yield from directory_accesses(command, places)
     for redirect in command.redirects:
-        yield from _redirect(redirect, places)
-    texts = [word.text for word in command.words]
-    code, writes = programs.runs_code(texts), programs.writes_files(texts)
+        yield from _redirect_accesses(redirect, places)
+    code, writes = programs.runs_code(command.texts), programs.writes_files(command.texts)
     for word in [*command.words, *command.assignments]:
         yield from mentioned_files(word, places, code=code, writes=writes)
 
 
-def _inner(command: syntax.Command, places: Places, depth: int) -> Iterator[Access]:
+def _inner_accesses(command: syntax.Command, places: Places, depth: int) -> Iterator[Access]:
     """The commands that a command runs in turn; a line that can't be parsed stays opaque."""
-    if command.assignments:
+    if command.assignments:  # a rule that denies `rm` also counts for `X=1 rm`
         yield Access(AccessKind.SHELL, syntax.command_text(command.words), Claim.MENTION)
-    for inner in programs.inner_commands([word.text for word in command.words]):
+    for inner in programs.inner_commands(command.texts):
         if isinstance(inner, str):
+            # only rules that deny matter here, so one of the places is enough
             for access in line_accesses(inner, places.all[0], depth + 1):
                 claim = Claim.OPAQUE if access.claim is Claim.OPAQUE else Claim.MENTION
                 yield Access(access.kind, access.target, claim)
@@ -130,23 +133,24 @@ def _inner(command: syntax.Command, places: Places, depth: int) -> Iterator[Acce
             yield Access(AccessKind.SHELL, shlex.join(inner), Claim.MENTION)
 
 
-def _redirect(redirect: syntax.Redirect, places: Places) -> Iterator[Access]:
+def _redirect_accesses(redirect: syntax.Redirect, places: Places) -> Iterator[Access]:
     if not opens_file(redirect):
         return
     for place in places.all:
         path = resolved(redirect.target, place)
         if path is None:
-            continue
+            continue  # it is empty or too long, so the shell can't open it either
         if redirect.direction is not syntax.Direction.WRITE:
             yield Access(AccessKind.READ, str(path))
         if redirect.direction is not syntax.Direction.READ:
             yield Access(AccessKind.WRITE, str(path))
 
 
-def _rough(line: str, cwd: Path) -> Iterator[Access]:
+def _rough_accesses(line: str, cwd: Path) -> Iterator[Access]:
     """The possible accesses of a line that can't be parsed, for the rules that deny."""
     for part in _ROUGH.split(line):
         words = [word.strip("'\"") for word in part.split()]
+        # a command may stand behind keywords and wrappers: `then sudo rm x`
         for start in range(min(len(words), 4)):
             yield Access(AccessKind.SHELL, shlex.join(words[start:]), Claim.MENTION)
     yield from rough_mentions(line, cwd)
@@ -214,12 +218,12 @@ def changes_shell(words: Sequence[str]) -> bool:
         return False
     program, arguments = words[0], words[1:]
     if program == "command" and arguments[:1] in (["-v"], ["-V"]):
-        return False
+        return False  # it only looks for a program
     if program in _CHANGES_SHELL:
         return True
     option = arguments[0] if arguments[:1] not in ([], ["--"], ["-n"]) else ""
     if program in ("printf", "wait") and option.startswith("-"):
-        return True
+        return True  # their options name a variable to set, such as `printf -v x`
     return program in _EVALUATING and any(
         word in ("-v", "-R") or "$(" in word or "`" in word for word in arguments
     )
@@ -227,7 +231,6 @@ def changes_shell(words: Sequence[str]) -> bool:
 
 def is_doubtful(command: syntax.Command, places: Places) -> bool:
     """Whether the command may do more than a rule for its words covers."""
-    words = [word.text for word in command.words]
     return (
         not places.known
         or not all(_is_static(word) for word in [*command.words, *command.assignments])
@@ -239,11 +242,11 @@ def is_doubtful(command: syntax.Command, places: Places) -> bool:
         or (places.makes_links and any(map(opens_file, command.redirects)))
         or _program_is_uncertain(command)
         or _runs_its_input(command)
-        or (places.moved and _names_relative_program(words))
+        or (places.may_have_moved and _names_relative_program(command.texts))
         or any(is_setting(word.text, command.program) for word in command.assignments)
-        or changes_shell(words)
+        or changes_shell(command.texts)
         or may_become_option(command.words)
-        or (bool(words) and programs.runs_more(words))
+        or (bool(command.words) and programs.runs_more(command.texts))
     )
 
 
@@ -267,7 +270,7 @@ def _program_is_uncertain(command: syntax.Command) -> bool:
         return bool(command.assignments)  # they change the shell for later commands
     program = command.words[0]
     if program.text == "[":
-        return False
+        return False  # a builtin; without a `]` it is no wildcard
     return program.glob or program.tilde or not program.text or "=" in program.text
 
 
@@ -278,9 +281,7 @@ def _runs_its_input(command: syntax.Command) -> bool:
     if command.program in _TAKES_ARGUMENTS:
         return True
     reads = any(redirect.direction is not syntax.Direction.WRITE for redirect in command.redirects)
-    return (command.piped or reads) and programs.reads_program(
-        [word.text for word in command.words]
-    )
+    return (command.piped or reads) and programs.reads_program(command.texts)
 
 
 def _names_relative_program(words: Sequence[str]) -> bool:
@@ -329,36 +330,33 @@ def may_become_option(words: Sequence[syntax.Word]) -> bool:
     program = words[0].text.rsplit("/", 1)[-1] if words else ""
     if program in _ANY_OPTION:
         return False
-    behind = _behind_dashes(words, _FLAGS.get(program, frozenset()))
+    end_of_options = _end_of_options(words, _FLAGS.get(program, frozenset()))
     return any(
-        word.glob and not _names_file(word, program, behind=index > behind)
+        word.glob and not _names_file(word, program, after_options=index > end_of_options)
         for index, word in enumerate(words[1:], 1)
     )
 
 
-def _names_file(word: syntax.Word, program: str, *, behind: bool) -> bool:
+def _names_file(word: syntax.Word, program: str, *, after_options: bool) -> bool:
+    """Whether the matches of a wildcard are read as files, whatever their names are."""
     if program == "git":
-        return behind
-    if behind and program in _FILES:
+        return after_options
+    if after_options and program in _FILES:
         return True
-    fixed = _fixed_part(word)
-    if not fixed or fixed.startswith("-"):
-        return False
-    return "/" in fixed or program in _FILES
+    wildcards = [index for index, char in enumerate(word.outline) if char in "*?["]
+    fixed_start = word.text[: min(wildcards, default=len(word.text))]
+    if not fixed_start or fixed_start.startswith("-"):
+        return False  # a file could be called `-rf`
+    return "/" in fixed_start or program in _FILES
 
 
-def _fixed_part(word: syntax.Word) -> str:
-    """The text before the first wildcard."""
-    ends = [index for index, char in enumerate(word.outline) if char in "*?["]
-    return word.text[: min(ends, default=len(word.text))]
-
-
-def _behind_dashes(words: Sequence[syntax.Word], flags: frozenset[str]) -> int:
+def _end_of_options(words: Sequence[syntax.Word], flags: frozenset[str]) -> int:
     """The index of the `--` that ends the options; the number of words if there is none."""
     for index, word in enumerate(words):
         if word.text != "--" or index == 0:
             continue
         before = words[index - 1].text
+        # another option may take the `--` as its value
         if not before.startswith("-") or before in flags:
             return index
     return len(words)

@@ -91,8 +91,8 @@ class BackgroundCommands:
     def __init__(self, when_ended: Callable[[BackgroundCommand], None] | None = None) -> None:
         self._when_ended = when_ended
         self._commands: dict[str, BackgroundCommand] = {}
-        self._last = 0
-        self._closed = False
+        self._last_number = 0
+        self._is_closed = False
 
     @property
     def all(self) -> list[BackgroundCommand]:
@@ -111,21 +111,21 @@ class BackgroundCommands:
         self, program: ConfinedProgram, line: str, folder: Path, secrets: Mapping[str, str]
     ) -> BackgroundCommand:
         """Start a program, and wait a moment for the first output; raises ToolError."""
-        if self._closed:
+        if self._is_closed:
             raise ToolError("not started: the conversation is ending")
         running = [command for command in self.all if command.is_running]
         if len(running) >= MAX_RUNNING:
             raise ToolError(f"{MAX_RUNNING} background commands run already; kill one of them")
-        self._last += 1
+        self._last_number += 1
         log = CommandLog(folder, secrets)
-        command = BackgroundCommand(str(self._last), line, log, program.timeout)
+        command = BackgroundCommand(str(self._last_number), line, log, program.timeout)
         self._commands[command.id] = command
         self._forget_oldest()
-        command.task = asyncio.create_task(self._run(command, program))
-        command.task.add_done_callback(lambda _task: self._tell_end(command))
+        command.task = asyncio.create_task(self._run_to_end(command, program))
+        command.task.add_done_callback(lambda _task: self._report_end(command))
         try:
             await self.wait(command, START_SECONDS)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # the model will never know that it runs
             await self.kill(command)
             raise
         return command
@@ -148,17 +148,19 @@ class BackgroundCommands:
 
     async def aclose(self) -> None:
         """End all commands, and remove their output."""
-        self._closed = True
-        self._when_ended = None
+        self._is_closed = True
+        self._when_ended = None  # nobody is there to read about the ends that follow
         await end_tasks(*[command.task for command in self.all if command.task is not None])
         for command in self.all:
             command.log.close()
 
-    async def _run(self, command: BackgroundCommand, program: ConfinedProgram) -> None:
+    async def _run_to_end(self, command: BackgroundCommand, program: ConfinedProgram) -> None:
+        """Run the program, and note its end in `command`; the command's own task runs this."""
         try:
             command.exit = await program.run(command.log.feed, command.log.feed)
-            end = command.log.tail(NOTE_BYTES).text
-            texts = ("", end) if command.exit.code else (end, "")  # errors are in the output
+            last_output = command.log.tail(NOTE_BYTES).text
+            # both streams are one here; after a failure it is read as errors
+            texts = ("", last_output) if command.exit.code else (last_output, "")
             command.note = program.note(*texts, command.exit)
         except ToolError as error:
             command.error = str(error)
@@ -169,13 +171,16 @@ class BackgroundCommands:
             command.log.finish()
             command.seconds = time.monotonic() - command.started
 
-    def _tell_end(self, command: BackgroundCommand) -> None:
+    def _report_end(self, command: BackgroundCommand) -> None:
+        """Report the end of a command, unless the model knows it or a call waits for it."""
         if self._when_ended is not None and not (command.is_known or command.watchers):
             self._when_ended(command)
 
     def _forget_oldest(self) -> None:
+        """Remove the oldest commands that have ended; a command without a task has yet to start."""
         ended = [command for command in self.all if not command.is_running and command.task]
-        for command in ended[: max(0, len(self._commands) - MAX_KEPT)]:
+        excess = max(0, len(self._commands) - MAX_KEPT)
+        for command in ended[:excess]:
             command.log.close()
             del self._commands[command.id]
 
@@ -227,13 +232,13 @@ class CommandLog:
     ) -> None:
         self.problem = ""
         self.key_sign = ""
-        self._seen = b""
+        self._last_bytes = b""  # what a sign of a private key may begin in
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._redactor = Redactor(secrets)
         self._segments: list[_Segment] = []
         self.end = 0
-        self._closed = False
+        self._is_closed = False
 
     @property
     def begin(self) -> int:
@@ -252,10 +257,11 @@ class CommandLog:
     def read(self, begin: int, limit: int) -> Excerpt:
         """At most `limit` bytes from `begin` on, up to the end of a line if one is among them."""
         begin = min(max(begin, self.begin), self.end)
-        data = b"".join(self._read(segment, begin, limit) for segment in self._segments)[:limit]
-        if begin + len(data) < self.end:
-            cut = data.rfind(b"\n") + 1
-            data = data[: cut or len(data)]
+        parts = [self._read_segment(segment, begin, limit) for segment in self._segments]
+        data = b"".join(parts)[:limit]
+        if begin + len(data) < self.end:  # a line at the end may be cut
+            whole_lines = data.rfind(b"\n") + 1
+            data = data[: whole_lines or len(data)]
         text = plain_text(data.decode("utf-8", "replace"))
         return Excerpt(text, begin, begin + len(data))
 
@@ -263,18 +269,20 @@ class CommandLog:
         """The last whole lines within `limit` bytes; the end of a longer line."""
         excerpt = self.read(self.end - limit, limit)
         if excerpt.begin <= self.begin:
-            return excerpt
-        cut = excerpt.text.find("\n") + 1
-        return Excerpt(excerpt.text[cut:].lstrip("\ufffd"), excerpt.begin, excerpt.end)
+            return excerpt  # nothing is cut at its beginning
+        first_line = excerpt.text.find("\n") + 1
+        # a line without an end stays, but it may begin inside a character
+        return Excerpt(excerpt.text[first_line:].lstrip("\ufffd"), excerpt.begin, excerpt.end)
 
     def close(self) -> None:
         """Remove the files."""
-        self._closed = True
+        self._is_closed = True
         for segment in self._segments:
             segment.remove()
         self._segments.clear()
 
-    def _read(self, segment: _Segment, begin: int, limit: int) -> bytes:
+    def _read_segment(self, segment: _Segment, begin: int, limit: int) -> bytes:
+        """The bytes of a segment from the position `begin` of the log on."""
         first = max(begin - segment.begin, 0)
         if first >= segment.size:
             return b""
@@ -285,11 +293,12 @@ class CommandLog:
             return b""
 
     def _store(self, data: bytes) -> None:
+        """Append the bytes, look for a private key in them, and drop the oldest segments."""
         if not self.key_sign:
-            seen = self._seen + data
-            self.key_sign = private_key_sign(seen.decode("latin-1"))
-            self._seen = seen[-_KEY_BYTES:]
-        while data and not self._closed:
+            output = self._last_bytes + data
+            self.key_sign = private_key_sign(output.decode("latin-1"))
+            self._last_bytes = output[-_KEY_BYTES:]
+        while data and not self._is_closed:
             try:
                 segment = self._open_segment()
                 written = os.write(segment.descriptor, data[: self._segment_bytes - segment.size])

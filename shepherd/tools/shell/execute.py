@@ -71,7 +71,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
         if cwd.is_relative_to(context.cwd):
             return accesses
         # rules cover commands in this directory; elsewhere the same words may do something else
-        return [Access(AccessKind.READ, str(cwd)), *map(_doubted, accesses)]
+        return [Access(AccessKind.READ, str(cwd)), *map(_without_certainty, accesses)]
 
     def preview(self, arguments: ExecuteArguments, context: ToolContext) -> str:
         cwd = resolve_path(arguments.cwd or ".", context.cwd)
@@ -91,6 +91,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
             return await _start(arguments, context, program)
         timeout = arguments.timeout or context.timeout
         confined = ConfinedProgram(program, context.confinement, timeout, arguments.cwd)
+        # most output is on standard output, but errors must not be crowded out by it
         out = CappedOutput(context.output_bytes * 3 // 4, context.spill_dir)
         err = CappedOutput(context.output_bytes // 4, context.spill_dir)
         tail = LiveTail(context.on_event, context.secrets)
@@ -101,7 +102,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
             )
         finally:
             tail.close()
-            texts = out.text(), err.text()
+            texts = out.text(), err.text()  # also closes their files
         ok = exit_.code == 0 and not exit_.timed_out
         lines = [_result(*texts, exit_, timeout), *(f"[{loss}]" for loss in confined.losses)]
         return ToolResult("\n".join(lines), ok=ok, refusal=confined.refusal(*texts, exit_))
@@ -126,12 +127,13 @@ async def _start(arguments: ExecuteArguments, context: ToolContext, program: Pro
 
 
 def _environment(context: ToolContext, cwd: Path) -> dict[str, str]:
+    """The variables of the command: without those that the sandbox hides, such as its secrets."""
     variables = {**safe_environment(), **context.environment, "PWD": str(cwd)}
     hidden = context.confinement.hidden_variables if context.confinement else frozenset[str]()
     return {name: value for name, value in variables.items() if name not in hidden}
 
 
-def _doubted(access: Access) -> Access:
+def _without_certainty(access: Access) -> Access:
     """The access, without certainty if it is a command that a rule could cover."""
     exact_command = access.kind is AccessKind.SHELL and access.claim is Claim.EXACT
     return replace(access, claim=Claim.OPAQUE) if exact_command else access
@@ -145,6 +147,7 @@ def _argv(command: str | list[str]) -> list[str]:
 
 
 def _result(out: str, err: str, exit_: Exit, timeout: float) -> str:
+    """The output, then the errors under `[stderr]`, and how the command ended if it failed."""
     parts: list[str] = []
     if out.strip("\n"):
         parts.append(out.rstrip("\n"))
@@ -205,18 +208,21 @@ class CheckCommand(Tool[CheckArguments]):
 
 
 async def _wait(
-    commands: BackgroundCommands, command: BackgroundCommand, seconds: float, tell: EventCallback
+    commands: BackgroundCommands,
+    command: BackgroundCommand,
+    seconds: float,
+    on_event: EventCallback,
 ) -> None:
     """Wait for the end of a command; the user sees its last lines meanwhile."""
     clock = asyncio.get_running_loop().time
-    end, end_before, goes_on = clock() + seconds, command.read_to, True
-    while command.is_running and goes_on and clock() < end:
-        await commands.wait(command, min(TAIL_SECONDS, end - clock()))
-        if command.is_running and command.log.end > end_before:
-            end_before = command.log.end
+    deadline, sent_to, goes_on = clock() + seconds, command.read_to, True
+    while command.is_running and goes_on and clock() < deadline:
+        await commands.wait(command, min(TAIL_SECONDS, deadline - clock()))
+        if command.is_running and command.log.end > sent_to:
+            sent_to = command.log.end
             lines = command.log.tail(TAIL_BYTES).text.rstrip("\n").split("\n")
             text = "\n".join(lines[-LINES:])
-            goes_on = tell(Notice(text, Topic.OUTPUT))
+            goes_on = on_event(Notice(text, Topic.OUTPUT))  # False: the user stops the wait
 
 
 def command_list(commands: BackgroundCommands) -> str:
@@ -230,7 +236,7 @@ def command_result(command: BackgroundCommand, limit: int, offset: int | None = 
     log = command.log
     command.is_known = command.is_known or not command.is_running
     if offset is None:
-        begin = command.read_to
+        begin = command.read_to  # of more than `limit` bytes, the last ones tell how it stands
         excerpt = log.tail(limit) if log.end - begin > limit else log.read(begin, limit)
     else:
         begin = offset

@@ -157,13 +157,9 @@ class Options(Struct, frozen=True):
         return True
 
 
-def subcommand(name: str) -> Options | None:
-    """The subcommand of that name; None if it is unknown, such as an alias."""
-    return _subcommands().get(name)
-
-
 @lru_cache(maxsize=1)
 def _subcommands() -> dict[str, Options]:
+    """The options of each subcommand; an alias and an unknown one are not in it."""
     groups = {"REVISIONS": _REVISIONS, "DIFFS": _DIFFS, "MERGES": _MERGES}
     table: dict[str, Options] = {}
     for entry in _TABLE.replace("\n  ", " ").strip().split("\n"):
@@ -221,10 +217,10 @@ def git_words_to_name(words: Sequence[str], exists: Callable[[str], bool]) -> in
     `exists` says whether a file has this name: git reads an unknown remote as a path.
     """
     start = _start_of_subcommand(words)
-    risky = [index + 1 for index in range(1, start) if not _is_harmless(words, index)]
+    risky_counts = [index + 1 for index in range(1, start) if not _is_harmless(words, index)]
     if start < len(words):
-        risky += _risky_words(words, start, exists)
-    return max(risky, default=0)
+        risky_counts += _risky_words(words, start, exists)
+    return max(risky_counts, default=0)
 
 
 def git_places(words: Sequence[str], place: Path) -> list[Path]:
@@ -234,11 +230,12 @@ def git_places(words: Sequence[str], place: Path) -> list[Path]:
         option, is_attached, value = words[index].partition("=")
         if option in _PLACES:
             value = value if is_attached else "".join(words[index + 1 : index + 2])
-            places.append(places[-1] / value)
+            places.append(places[-1] / value)  # a second `-C` is relative to the first
     return places[1:] or places
 
 
 def _start_of_subcommand(words: Sequence[str]) -> int:
+    """The index of `log` in `git -C dir --no-pager log`; the number of words if there is none."""
     index = 1
     while index < len(words) and words[index].startswith("-"):
         index += 2 if words[index] in _GLOBAL_VALUES else 1
@@ -253,56 +250,57 @@ def _is_harmless(words: Sequence[str], index: int) -> bool:
 def _risky_words(words: Sequence[str], start: int, exists: Callable[[str], bool]) -> Iterator[int]:
     """The indices, from 1, of the words from the subcommand on that a rule must name."""
     name = words[start]
-    known = subcommand(name)
-    if known is None:
+    options = _subcommands().get(name)
+    if options is None:
         yield start + 1
         return
-    operands: list[int] = []
+    operand_indices: list[int] = []
     for index in range(start + 1, len(words)):
         if words[index] == "--":
-            # a verb or a remote may also come after it
-            operands += range(index + 1, len(words) if name in _OPERAND_COMMANDS else 0)
+            if name in _OPERAND_COMMANDS:  # a verb or a remote may also come after it
+                operand_indices += range(index + 1, len(words))
             break
         if not words[index].startswith("-") or words[index] == "-":
-            operands.append(index)
-        elif not known.knows(words[index]):
+            operand_indices.append(index)
+        elif not options.knows(words[index]):
             yield index + 1
-    if operands and not _are_operands(name, words, operands, exists):
-        yield operands[-1] + 1
+    operands = [words[index] for index in operand_indices]
+    lists_settings = any(word.startswith(("--get", "--list", "-l")) for word in words)
+    if name == "config" and lists_settings:
+        return
+    if operands and not _are_known_operands(name, operands, exists):
+        yield operand_indices[-1] + 1
     if name == "diff":
         paths = range(start + 1, len(words))
         yield from (index + 1 for index in paths if _OUTSIDE.match(words[index]))
 
 
-def _are_operands(
-    name: str, words: Sequence[str], indices: list[int], exists: Callable[[str], bool]
-) -> bool:
+def _are_known_operands(name: str, operands: list[str], exists: Callable[[str], bool]) -> bool:
     """Whether the first operand is a known verb, or a remote of this repository."""
-    operands = [words[index] for index in indices]
-    if name == "config" and any(w.startswith(("--get", "--list", "-l")) for w in words):
-        return True
     if name in _VERBS:
         return operands[0] in _VERBS[name].split()
     if name == "clone":
         addresses = [operand for operand in operands if ":" in operand]
         is_plain = len(addresses) == 1 and _URL.fullmatch(addresses[0]) is not None
-        return is_plain and not any(map(exists, operands))
+        return is_plain and not any(map(exists, operands))  # git prefers a directory of the name
     if name not in _REMOTE_COMMANDS:
         return True
+    # a number may be the value of an option (`-j 4`), or a directory that is a remote
+    if any(operand.isdigit() and exists(operand) for operand in operands):
+        return False
     remotes = [operand for operand in operands if not operand.isdigit()][:1]
-    numbers = any(operand.isdigit() and exists(operand) for operand in operands)
-    return not numbers and all(_REMOTE.fullmatch(name) and not exists(name) for name in remotes)
+    return all(_REMOTE.fullmatch(remote) and not exists(remote) for remote in remotes)
 
 
 def is_git_line(accesses: Sequence[Access]) -> bool:
     """Whether the call is parsed in full and runs only git and harmless builtins of the shell."""
     programs = [_words(access)[:1] for access in accesses if access.kind is AccessKind.SHELL]
-    is_plain = all(
+    is_certain = all(
         access.claim is Claim.EXACT or access.kind is AccessKind.READ for access in accesses
     )
     writes = any(access.kind is AccessKind.WRITE for access in accesses)
-    alone = all(program and program[0] in {"git", *_BESIDE} for program in programs)
-    return is_plain and not writes and alone and ["git"] in programs
+    only_git = all(program and program[0] in {"git", *_BESIDE} for program in programs)
+    return is_certain and not writes and only_git and ["git"] in programs
 
 
 def changes_repository(accesses: Sequence[Access]) -> bool:
@@ -313,6 +311,7 @@ def changes_repository(accesses: Sequence[Access]) -> bool:
 
 
 def _only_reads(words: Sequence[str]) -> bool:
+    """Whether a git command is one that changes nothing; `git branch` does with a name."""
     if words[0] != "git":
         return True
     return (len(words) > 1 and words[1] in _READING) or " ".join(words[1:]) in _READING_LINES

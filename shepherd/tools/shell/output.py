@@ -26,20 +26,21 @@ class CappedOutput:
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0
-        self._spill: int | None = None
-        self._spilled: Path | None = None
+        self._spill: int | None = None  # the descriptor of the open file
+        self._spill_path: Path | None = None
         self._problem = ""
 
     def feed(self, data: bytes) -> bool:
         """Take more output; returns True, because a `Sink` must say whether to go on."""
-        before = self._total
+        total_before = self._total
         self._total += len(data)
-        if self._spilled is None and self._total > self._head_limit + self._tail_limit:
+        if self._spill_path is None and self._total > self._head_limit + self._tail_limit:
             self._open_spill()
-        self._write(data, before)
-        room = self._head_limit - len(self._head)
-        self._head += data[:room] if room > 0 else b""
-        self._tail += data[max(room, 0) :]
+        self._write_spill(data, total_before)
+        room = max(self._head_limit - len(self._head), 0)
+        self._head += data[:room]
+        self._tail += data[room:]
+        # cut at twice the length only, so that the tail is not moved for each piece of output
         if len(self._tail) > 2 * self._tail_limit:
             del self._tail[: -self._tail_limit]
         return True
@@ -50,22 +51,23 @@ class CappedOutput:
             os.close(self._spill)
             self._spill = None
         missing = self._total - len(self._head) - self._tail_limit
-        if missing <= 0 or self._spilled is None:
+        if missing <= 0 or self._spill_path is None:
             return plain_text((self._head + self._tail).decode("utf-8", "replace"))
         # separately: an escape sequence broken by the cut would remove the rest
         head = plain_text(self._head.decode("utf-8", "ignore")).encode()
         kept = self._tail[-self._tail_limit :].decode("utf-8", "replace").lstrip("\ufffd")
-        return join_cut(head, plain_text(kept).encode(), missing, self._spilled) + self._problem
+        return join_cut(head, plain_text(kept).encode(), missing, self._spill_path) + self._problem
 
     def _open_spill(self) -> None:
+        """Begin the file with all output so far; the directory stands for one that failed."""
         try:
-            self._spill, self._spilled = new_spill_file(self._spill_dir)
+            self._spill, self._spill_path = new_spill_file(self._spill_dir)
         except OSError as error:
-            self._spilled, self._problem = self._spill_dir, f"\n[output not kept: {error}]"
+            self._spill_path, self._problem = self._spill_dir, f"\n[output not kept: {error}]"
             return
-        self._write(bytes(self._head + self._tail), 0)
+        self._write_spill(bytes(self._head + self._tail), position=0)
 
-    def _write(self, data: bytes, position: int) -> None:
+    def _write_spill(self, data: bytes, position: int) -> None:
         if self._spill is None or position >= _SPILL_LIMIT:
             return
         try:
@@ -91,20 +93,20 @@ class LiveTail:
     def __init__(self, on_event: EventCallback, secrets: Mapping[str, str]) -> None:
         self._on_event = on_event
         self._redactors = Redactor(secrets), Redactor(secrets)
-        self._kept = b""
-        self._is_cut = False
+        self._last_bytes = b""
+        self._begins_in_line = False
         self._started = time.monotonic()
-        self._next = self._started + FIRST_SECONDS
+        self._next_send = self._started + FIRST_SECONDS
         self._timer: asyncio.TimerHandle | None = None
-        self._goes_on = True
+        self._goes_on = True  # False once the receiver of an event says so
 
     def out(self, data: bytes) -> bool:
         """Take standard output; False ends the command."""
-        return self._feed(self._redactors[0].feed(data))
+        return self._take(self._redactors[0].feed(data))
 
     def err(self, data: bytes) -> bool:
         """Take standard error; False ends the command."""
-        return self._feed(self._redactors[1].feed(data))
+        return self._take(self._redactors[1].feed(data))
 
     def close(self) -> None:
         """Send nothing more."""
@@ -112,60 +114,61 @@ class LiveTail:
             self._timer.cancel()
             self._timer = None
 
-    def _feed(self, data: bytes) -> bool:
-        kept = self._kept + data
-        self._is_cut = self._is_cut or len(kept) > _BYTES
-        self._kept = kept[-_BYTES:]
+    def _take(self, data: bytes) -> bool:
+        """Keep the end of the output, and send it when the interval is over."""
+        output = self._last_bytes + data
+        self._begins_in_line = self._begins_in_line or len(output) > _BYTES
+        self._last_bytes = output[-_BYTES:]
         if self._timer is None:
-            delay = max(0.0, self._next - time.monotonic())
+            delay = max(0.0, self._next_send - time.monotonic())
             self._timer = asyncio.get_running_loop().call_later(delay, self._send)
         return self._goes_on
 
     def _send(self) -> None:
+        """Send the last lines; the timer calls it."""
         self._timer = None
         now = time.monotonic()
-        self._next = now + min(MAX_SECONDS, max(SECONDS, (now - self._started) * SHARE))
+        self._next_send = now + min(MAX_SECONDS, max(SECONDS, (now - self._started) * SHARE))
         text = plain_text(self._whole_lines().decode("utf-8", "replace")).rstrip("\n")
-        lines = text.split("\n")[-LINES:]
         if text and self._goes_on:
-            last = "\n".join(lines)
-            self._goes_on = self._on_event(Notice(last, Topic.OUTPUT))
+            last_lines = "\n".join(text.split("\n")[-LINES:])
+            self._goes_on = self._on_event(Notice(last_lines, Topic.OUTPUT))
 
     def _whole_lines(self) -> bytes:
         """The kept bytes without the rest of a line whose beginning is lost."""
-        _, newline, rest = self._kept.partition(b"\n")
-        return rest if self._is_cut and newline and rest else self._kept
+        _, _, after_first = self._last_bytes.partition(b"\n")
+        return after_first if self._begins_in_line and after_first else self._last_bytes
 
 
 class Redactor:
     """Replaces each secret by its name; a possible beginning of one waits for its rest."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
+        # the longest first: one secret may be the beginning of another
         ordered = sorted(secrets.items(), key=lambda item: -len(item[0]))
         self._names = {s.encode(): f"[{name}]".encode() for s, name in ordered if s}
         self._longest = max(map(len, self._names), default=0)
-        self._rest = b""
+        self._held = b""
 
     def feed(self, data: bytes) -> bytes:
         """The bytes that are complete so far."""
         if not self._names:
             return data
-        text = self._rest + data
+        text = self._held + data
         for secret, name in self._names.items():
             text = text.replace(secret, name)
-        held = self._held(text)
-        self._rest = text[len(text) - held :]
-        return text[: len(text) - held]
+        self._held = self._possible_beginning(text)
+        return text.removesuffix(self._held)
 
     def finish(self) -> bytes:
         """The bytes that waited."""
-        rest, self._rest = self._rest, b""
-        return rest
+        held, self._held = self._held, b""
+        return held
 
-    def _held(self, text: bytes) -> int:
-        """The length of the longest end of `text` with which a secret begins."""
+    def _possible_beginning(self, text: bytes) -> bytes:
+        """The longest end of `text` with which a secret begins."""
         for length in range(min(len(text), self._longest - 1), 0, -1):
             end = text[-length:]
             if any(secret.startswith(end) for secret in self._names):
-                return length
-        return 0
+                return end
+        return b""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from shepherd.errors import ToolError
@@ -27,23 +28,20 @@ class Places:
 
     def __init__(self, cwd: Path, commands: Iterable[Command] = ()) -> None:
         self._start = cwd
-        self._searches = bool(os.environ.get("CDPATH"))
-        self._files: dict[tuple[str, Path], Path | None] = {}
-        self._entered: dict[tuple[str, bool, Path], list[Path]] = {}
-        self._below: dict[Path, bool] = {}
+        self._cd_searches = bool(os.environ.get("CDPATH"))
+        # a line may name the same place thousands of times
+        self._resolved = cache(resolved)
+        self._entered = cache(_entered)
         self.all = [cwd]
         self.known = True
         self.makes_links = any(command.program in _MAKES_LINKS for command in commands)
 
     def file(self, name: str, place: Path) -> Path | None:
         """The path that a name may stand for in `place`; a leading `~` is expanded."""
-        key = (name, place)
-        if key not in self._files:
-            self._files[key] = resolved(Word(name, tilde=True), place) if name else None
-        return self._files[key]
+        return self._resolved(Word(name, tilde=True), place) if name else None
 
     @property
-    def moved(self) -> bool:
+    def may_have_moved(self) -> bool:
         """Whether a command may run outside of the directory where the line began."""
         return not self.known or len(self.all) > 1
 
@@ -54,36 +52,28 @@ class Places:
             return
         is_cd = command.program == "cd" and len(command.words) == 2
         target = command.words[1] if is_cd else None
-        if self.makes_links or target is None or not self._is_followed(target):
+        if self.makes_links or target is None or not self._says_where(target):
             self.known = False
             return
-        result = {new for place in self.all for new in self._after(target, place)}
-        if not all(self._is_below(place) for place in result):
+        entered = {new for place in self.all for new in self._entered(target, place)}
+        # rules cover commands in the directory of the line and below only
+        if not all(self._is_below_start(place) for place in entered):
             self.known = False
-        self.all = sorted({*self.all, *result})
+        self.all = sorted({*self.all, *entered})
         if len(self.all) > _MAX_PLACES:
             self.known = False
             del self.all[_MAX_PLACES:]
 
-    def _is_followed(self, target: Word) -> bool:
-        """Whether the words say where `cd` leads; with CDPATH a plain name may lead elsewhere."""
+    def _says_where(self, target: Word) -> bool:
+        """Whether the word says where `cd` leads; with CDPATH a plain name may lead elsewhere."""
         text = target.text
         if target.dynamic or target.glob or not text or text.startswith("-"):
             return False
-        return not self._searches or text.startswith(("/", "./", "../")) or target.tilde
+        return not self._cd_searches or text.startswith(("/", "./", "../")) or target.tilde
 
-    def _after(self, target: Word, place: Path) -> list[Path]:
-        """The directories that `cd` may enter; a line may name the same one thousands of times."""
-        key = (target.text, target.tilde, place)
-        if key not in self._entered:
-            self._entered[key] = _entered(target, place)
-        return self._entered[key]
-
-    def _is_below(self, place: Path) -> bool:
-        if place not in self._below:
-            real = resolved(Word(str(place)), self._start)
-            self._below[place] = real is not None and real.is_relative_to(self._start)
-        return self._below[place]
+    def _is_below_start(self, place: Path) -> bool:
+        real = self._resolved(Word(str(place)), self._start)
+        return real is not None and real.is_relative_to(self._start)
 
 
 def _entered(target: Word, place: Path) -> list[Path]:
@@ -106,32 +96,28 @@ def resolved(word: Word, place: Path) -> Path | None:
 
 def named_words(command: Command, places: Places) -> int:
     """The number of words of the command that a rule must name, including assignments."""
-    words = _texts(command)
-    if not words:
+    if not command.texts:
         return 0
 
     def exists(name: str) -> bool:
         return any(os.path.lexists(place / name) for place in places.all)
 
-    named = words_to_name(words, exists)
+    named = words_to_name(command.texts, exists)
+    # words are counted from the first one, and the assignments stand before it
     return named + len(command.assignments) if named else 0
 
 
 def directory_accesses(command: Command, places: Places) -> Iterator[Access]:
     """The repositories that git uses, and the directories that may be read as a whole."""
-    words = _texts(command)
     for place in places.all:
-        for folder, claim in trees(words, place):
+        for folder, claim in trees(command.texts, place):
             yield Access(AccessKind.READ, str(folder), claim)
-        for git in _git_commands(words):
+        for git in _git_commands(command.texts):
             for repository in git_places(git, place):
                 yield Access(AccessKind.REPOSITORY, os.path.realpath(repository))
 
 
 def _git_commands(words: Sequence[str]) -> list[list[str]]:
+    """The command if it is git's, and those of git that it runs, as in `env X=1 git status`."""
     commands = [list(words), *(c for c in inner_commands(words) if isinstance(c, list))]
     return [command for command in commands if name_of(command[0]) == "git"]
-
-
-def _texts(command: Command) -> list[str]:
-    return [word.text for word in command.words]

@@ -69,18 +69,21 @@ class Exit(Struct, frozen=True):
     stopped: bool = False
 
 
-class _Drain(asyncio.Protocol):
-    def __init__(self, sink: Sink, stop: Callable[[], None]) -> None:
+class _PipeReader(asyncio.Protocol):
+    """Hands what comes from a pipe to a sink; `note_enough` is called when it returns False."""
+
+    def __init__(self, sink: Sink, note_enough: Callable[[], None]) -> None:
         self._sink = sink
-        self._stop = stop
-        self.ended = asyncio.Event()
+        self._note_enough = note_enough
+        self.end_of_output = asyncio.get_running_loop().create_future()
 
     def data_received(self, data: bytes) -> None:
         if not self._sink(data):
-            self._stop()
+            self._note_enough()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.ended.set()
+        if not self.end_of_output.done():
+            self.end_of_output.set_result(None)
 
 
 async def run_program(program: Startable, out: Sink, err: Sink, timeout: float) -> Exit:
@@ -95,13 +98,16 @@ async def run_program(program: Startable, out: Sink, err: Sink, timeout: float) 
 
 
 class _Running:
+    """A started program, which leads a process group of its own."""
+
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
-        self._stopped = False
+        self._sink_has_enough = False
         self._transports: list[asyncio.ReadTransport] = []
-        self._drains: list[_Drain] = []
+        self._readers: list[_PipeReader] = []
 
     async def finish(self, out: Sink, err: Sink, timeout: float) -> Exit:
+        """See `run_program`."""
         # the guard stays until the program has ended, also if the call is cancelled
         with contextlib.ExitStack() as resources:
             try:
@@ -111,67 +117,62 @@ class _Running:
                 await self._abandon()
                 raise
             finally:
-                self._close()
+                self._close_pipes()
         code = self._process.returncode
         return Exit(
-            128 - code if code < 0 else code,
-            timed_out=not in_time and not self._stopped,
-            stopped=self._stopped,
+            128 - code if code < 0 else code,  # a negative one is the number of a signal
+            timed_out=not in_time and not self._sink_has_enough,
+            stopped=self._sink_has_enough,
         )
 
-    def _close(self) -> None:
+    def _close_pipes(self) -> None:
         for transport in self._transports:
             transport.close()
         for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None and not self._transports:
+            if pipe is not None and not self._transports:  # a transport closes its pipe itself
                 pipe.close()
 
     async def _attend(self, out: Sink, err: Sink, timeout: float) -> bool:
         """Wait for the end, and enforce it; returns whether the program ended in time."""
-        await self._drain(self._process.stdout, out)
-        await self._drain(self._process.stderr, err)
-        in_time = await self._exited(timeout)
-        if not in_time or self._stopped:
+        await self._read_pipe(self._process.stdout, out)
+        await self._read_pipe(self._process.stderr, err)
+        in_time = await self._wait_for_exit(timeout)
+        if not in_time or self._sink_has_enough:
             await self._terminate()
-        await self._pipes_closed()
+        # the last output may still be on its way
+        await asyncio.wait([r.end_of_output for r in self._readers], timeout=_PIPE_GRACE)
         return in_time
 
-    async def _drain(self, pipe: object, sink: Sink) -> None:
+    async def _read_pipe(self, pipe: object, sink: Sink) -> None:
         loop = asyncio.get_running_loop()
-        transport, drain = await loop.connect_read_pipe(lambda: _Drain(sink, self._stop), pipe)
+        transport, reader = await loop.connect_read_pipe(
+            lambda: _PipeReader(sink, self._note_enough), pipe
+        )
         self._transports.append(transport)
-        self._drains.append(drain)
+        self._readers.append(reader)
 
-    def _stop(self) -> None:
-        """Note that a sink has enough; `_exited` sees it soon."""
-        self._stopped = True
+    def _note_enough(self) -> None:
+        self._sink_has_enough = True
 
-    async def _exited(self, seconds: float) -> bool:
+    async def _wait_for_exit(self, seconds: float) -> bool:
         """Whether the program ends in time; asks again and again, as a sink may stop it as well."""
         loop = asyncio.get_running_loop()
         started, nap = loop.time(), 0.001
         while self._process.poll() is None:
             elapsed = loop.time() - started
-            if self._stopped or elapsed >= seconds:
+            if self._sink_has_enough or elapsed >= seconds:
                 return False
             await asyncio.sleep(min(nap, seconds - elapsed))
-            nap = min(nap * 1.5, max(_MAX_NAP, min(_LONG_NAP, elapsed * _NAP_SHARE)))
+            # short programs are noticed at once, and long ones do not wake this process often
+            longest_nap = max(_MAX_NAP, min(_LONG_NAP, elapsed * _NAP_SHARE))
+            nap = min(nap * 1.5, longest_nap)
         return True
-
-    async def _pipes_closed(self) -> None:
-        """Wait a moment for the last output."""
-        waits = [asyncio.ensure_future(drain.ended.wait()) for drain in self._drains]
-        try:
-            await asyncio.wait(waits, timeout=_PIPE_GRACE)
-        finally:
-            for wait in waits:
-                wait.cancel()
 
     async def _terminate(self) -> None:
         """Ask the group to end, and kill it if it does not in time."""
-        self._signal(signal.SIGTERM)
+        self._signal_group(signal.SIGTERM)
         for _ in range(round(_TERM_GRACE / _MAX_NAP)):  # nothing tells when a group has ended
-            if not self._group_alive():
+            if not self._group_is_alive():
                 break
             await asyncio.sleep(_MAX_NAP)
         self._kill()
@@ -183,17 +184,18 @@ class _Running:
         finally:
             self._kill()
 
-    def _group_alive(self) -> bool:
+    def _group_is_alive(self) -> bool:
         if self._process.poll() is None:
             return True
-        return self._signal(0) and _has_living_member(self._process.pid)
+        return self._signal_group(0) and _has_living_member(self._process.pid)
 
     def _kill(self) -> None:
-        self._signal(signal.SIGKILL)
+        self._signal_group(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=1)
+            self._process.wait(timeout=1)  # else it would stay a zombie
 
-    def _signal(self, number: int) -> bool:
+    def _signal_group(self, number: int) -> bool:
+        """Send a signal, 0 for none; False if there is no such group any more."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -204,11 +206,13 @@ class _Running:
 def _has_living_member(group: int) -> bool:
     """Whether a process of the group lives; without an init, dead ones stay members as zombies."""
     if not Path("/proc/self/stat").exists():
-        return True
+        return True  # not Linux, which alone tells the states of processes in files
     for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, of_group = status.read_text("utf-8", "replace").rpartition(")")[2].split()[:3]
-            if int(of_group) == group and state not in "ZX":
+        with contextlib.suppress(OSError):  # the process ended meanwhile
+            # `42 (name) S 1 40 …`: the name may have spaces and brackets
+            _, _, fields = status.read_text("utf-8", "replace").rpartition(")")
+            state, _parent, of_group = fields.split()[:3]
+            if int(of_group) == group and state not in "ZX":  # zombie, dead
                 return True
     return False
 

@@ -125,6 +125,7 @@ def is_known_form(words: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _forms() -> dict[str, Options]:
+    """The options of each program; an entry of the table goes on in lines with an indentation."""
     entries = _FORMS.replace("\n  ", " ").replace("GREP", _GREP.replace("\n", " "))
     named = (entry.partition(": ") for entry in entries.strip().split("\n"))
     return {name: Options.parse(text.split()) for name, _, text in named}
@@ -135,13 +136,14 @@ def trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:
     program = name_of(words[0])
     if program in _READS_NOTHING:
         return
+    inner = _inner_words(words)
     if program == "git":
         yield from _git_trees(words, place)
-    elif program in _PREFIXES:
-        inner = _behind_prefix(words)
-        yield from trees(inner, place) if inner else iter([(place, Claim.TREE)])
-    elif program in _INDIRECT:
-        inner = _behind_prefix(words)
+    elif program in _PREFIXES and inner:
+        yield from trees(inner, place)
+    elif program in _PREFIXES:  # what it runs is not clear, so it may read all
+        yield place, Claim.TREE
+    elif program in _INDIRECT:  # their files come from the input
         if program != "xargs" or not inner or name_of(inner[0]) not in _READS_NOTHING:
             yield place, Claim.TREE
     else:
@@ -153,11 +155,12 @@ def name_of(program: str) -> str:
     return program.rpartition("/")[2]
 
 
-def _behind_prefix(words: Sequence[str]) -> Sequence[str]:
-    """The words from the first on that may be the program; none for a line in one word."""
+def _inner_words(words: Sequence[str]) -> Sequence[str]:
+    """The command in `env X=1 nice -5 cat a`: `cat a`; none if a word holds a line (`env -S`)."""
     for index, word in enumerate(words[1:], 1):
         if " " in word:
             break
+        # options, settings, and numbers such as the seconds of `timeout`
         if not word.startswith("-") and "=" not in word and not word[:1].isdigit():
             return words[index:]
     return []
@@ -166,6 +169,7 @@ def _behind_prefix(words: Sequence[str]) -> Sequence[str]:
 def _argument_trees(
     program: str, words: Sequence[str], place: Path
 ) -> Iterator[tuple[Path, Claim]]:
+    """The directories that the program reads as a whole; of an unknown one, all that are named."""
     folders = list(_folders(words[1:], place))
     claim = Claim.TREE
     if program in _GREPS:
@@ -173,8 +177,9 @@ def _argument_trees(
             return
         folders = folders or [place]
     elif program in ("find", "fd"):
-        if is_known_form(words) or (program == "fd" and not _runs_programs(words)):
-            return
+        runs_programs = any(re.match(r"-[a-zA-Z]*[xX]|--e", word) for word in words[1:])
+        if is_known_form(words) or (program == "fd" and not runs_programs):
+            return  # it only prints names
         folders = folders or [place]
     elif program in _SEARCHERS or program == "rgrep":
         hidden = any(_SHOWS_HIDDEN.fullmatch(word) for word in words[1:]) or program == "rgrep"
@@ -187,22 +192,20 @@ def _argument_trees(
     yield from ((folder, claim) for folder in folders)
 
 
-def _runs_programs(words: Sequence[str]) -> bool:
-    return any(re.match(r"-[a-zA-Z]*[xX]|--e", word) for word in words[1:])
-
-
 def _git_trees(words: Sequence[str], place: Path) -> Iterator[tuple[Path, Claim]]:
+    """The whole place if git adds more than files that are named; ignored files need `-f`."""
     if "add" not in words[1:] and "stage" not in words[1:]:
         return
     names = [word for word in words[2:] if not word.startswith("-")]
-    every = any(word in ("-A", "--all") or re.match(r"-[a-zA-Z]*A", word) for word in words)
-    patterns = any(word[:1] == ":" or any(c in word for c in "*?[") for word in names)
-    if every or patterns or any(_folders(names, place)):
-        forced = any(re.match(r"-[a-zA-Z]*f|--f", word) for word in words)
-        yield place, Claim.TREE if forced else Claim.UNIGNORED_TREE
+    adds_all = any(word == "--all" or re.match(r"-[a-zA-Z]*A", word) for word in words)
+    has_patterns = any(word[:1] == ":" or any(c in word for c in "*?[") for word in names)
+    if adds_all or has_patterns or any(_folders(names, place)):
+        is_forced = any(re.match(r"-[a-zA-Z]*f|--f", word) for word in words)
+        yield place, Claim.TREE if is_forced else Claim.UNIGNORED_TREE
 
 
 def _folders(words: Sequence[str], place: Path) -> Iterator[Path]:
+    """The directories among the words, also in `--dir=DIR` and `-dDIR`."""
     for word in words:
         for text in (word, word.partition("=")[2], word[2:] if word[:1] == "-" else ""):
             if not text:
@@ -221,11 +224,13 @@ def _is_recursive_grep(word: str) -> bool:
 
 
 def _is_packing(words: Sequence[str]) -> bool:
-    first = words[1] if len(words) > 1 else ""
-    short = [first, *(w for w in words[2:] if re.match(r"-[a-zA-Z]", w))]
-    longs = ("--c", "--app", "--u", "--a")
-    return any(re.match(r"-?[a-zA-Z]*[cruA]", w) for w in short if not w.startswith("--")) or any(
-        w.startswith(longs) for w in words
+    """Whether `tar` reads files into an archive: to create, append, update or concatenate."""
+    if any(word.startswith(("--c", "--app", "--u", "--a")) for word in words):
+        return True
+    # the first word may be a cluster without a dash, as in `tar czf`
+    clusters = [*words[1:2], *(word for word in words[2:] if re.match(r"-[a-zA-Z]", word))]
+    return any(
+        re.match(r"-?[a-zA-Z]*[cruA]", word) for word in clusters if not word.startswith("--")
     )
 
 
@@ -279,13 +284,13 @@ def reads_program(words: Sequence[str]) -> bool:
         return True
     if not is_interpreter(words[0]):
         return False
-    if _name(words[0]) in _AWKS:
+    if _name(words[0]) in _AWKS:  # the program is a word, unless an option names its file
         return any(word.startswith(("-f", "--f", "-i", "-E", "-l")) for word in words[1:])
     for word in words[1:]:
         if not word.startswith("-"):
-            return word.startswith(("/dev/", "/proc/"))
+            return word.startswith(("/dev/", "/proc/"))  # a script, or the input under a name
         if not _GIVES_PROGRAM.fullmatch(word):
-            return True
+            return True  # after an unknown option, the next word may be its value
     return True
 
 
@@ -309,9 +314,11 @@ def writes_files(words: Sequence[str]) -> bool:
 
 def runs_more(words: Sequence[str]) -> bool:
     """Whether an option of git writes a file or runs a program other than git's own."""
+    if _name(words[0]) != "git":
+        return False
     options = [word.partition("=")[0] for word in words[1:] if word.startswith("--")]
-    return _name(words[0]) == "git" and any(
-        risky.startswith(option) and len(option) > len("--x")
+    return any(
+        risky.startswith(option) and len(option) > len("--x")  # shorter ones are ambiguous
         for risky in _RISKY_GIT_OPTIONS
         for option in options
     )
@@ -327,7 +334,7 @@ def inner_commands(words: Sequence[str]) -> Iterator[list[str] | str]:
     if _name(words[0]) in _WRAPPERS and len(words) > _MAX_WORDS:
         raise OverflowError("too many words")
     if _name(words[0]) in _WRAPPERS:
-        for start in range(1, len(words)):
+        for start in range(1, len(words)):  # which word is the program depends on the options
             yield list(words[start:])
             yield from _script(words[start:])
             if any(char in words[start] for char in " \t\n"):
@@ -338,6 +345,7 @@ def inner_commands(words: Sequence[str]) -> Iterator[list[str] | str]:
 
 
 def _script(words: Sequence[str]) -> Iterator[str]:
+    """The lines that a shell may run: all words behind `-c`, since options may follow it."""
     if _name(words[0]) not in _SHELLS:
         return
     for index, word in enumerate(words[1:], 1):

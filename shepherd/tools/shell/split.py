@@ -28,7 +28,7 @@ _BEHIND_DOLLAR = frozenset(" \t\n;&|).,/:%=+^~]")
 
 
 def _has_braces(outline: str) -> bool:
-    """Whether the text has a brace, later a comma or `..`, and later a closing brace."""
+    """Whether a shell may expand braces, as in `{a,b}` and `{1..9}`; rather too often."""
     start = outline.find("{")
     separator = _BRACE_SEPARATOR.search(outline, start) if start != -1 else None
     return separator is not None and outline.rfind("}") > separator.start()
@@ -72,37 +72,43 @@ class WordReader:
         self._nested = nested
         self._text = ""
         self._outline = ""  # the text with each quoted character as NUL
-        self._dynamic = False
-        self._plain_length: int | None = None  # the text before the first quote
+        self._is_dynamic = False
+        self._plain_length: int | None = None  # of the text before the first quote
 
     def read(self) -> Word:
         """The word; an empty one if there is none. Raises UnreadableError."""
         cursor = self._cursor
         while (char := cursor.peek()) and not self._ends(char):
             if char == "'":
-                self._single()
+                self._read_single_quotes()
             elif char == '"':
-                self._double()
+                self._read_double_quotes()
             elif char == "\\":
-                self._escape()
+                self._read_escape()
             elif char in "$`<>":
-                self._expansion(quoted=False)
+                self._read_expansion(quoted=False)
             else:
-                self._plain(char)
+                self._read_plain(char)
         return self._word()
 
     def _ends(self, char: str) -> bool:
+        # `<(` and `>(` begin a process substitution, which is part of a word
         return char in META and not (char in "<>" and self._cursor.peek(1) == "(")
 
     def _word(self) -> Word:
         outline, plain = self._outline, self._outline[: self._plain_length]
         bare = self._plain_length is None
         tilde = plain.startswith("~/") or (bare and outline == "~")
-        odd = outline.startswith("~") and not tilde
-        odd = odd or _has_braces(outline) or bool(_INNER_TILDE.search(outline))
-        glob = any(c in outline for c in "*?[")
-        assignment = _ASSIGNMENT.match(plain) is not None
-        return Word(self._text, self._dynamic or odd, glob, tilde, bare, outline, assignment)
+        other_tilde = (outline.startswith("~") and not tilde) or _INNER_TILDE.search(outline)
+        return Word(
+            self._text,
+            dynamic=self._is_dynamic or bool(other_tilde) or _has_braces(outline),
+            glob=any(c in outline for c in "*?["),
+            tilde=tilde,
+            bare=bare,
+            outline=outline,
+            assignment=_ASSIGNMENT.match(plain) is not None,
+        )
 
     def _add(self, text: str, *, quoted: bool) -> None:
         if quoted and self._plain_length is None:
@@ -110,68 +116,71 @@ class WordReader:
         self._text += text
         self._outline += _QUOTED * len(text) if quoted else text
 
-    def _plain(self, char: str) -> None:
+    def _read_plain(self, char: str) -> None:
         if not char.isascii() and not _ODD_BYTES.isdisjoint(char.encode()):
             raise UnreadableError("a character that some shells read as a space")
         self._add(char, quoted=False)
         self._cursor.at += 1
 
-    def _single(self) -> None:
+    def _read_single_quotes(self) -> None:
         end = self._cursor.text.find("'", self._cursor.at + 1)
         if end == -1:
             raise UnreadableError("a quote is not closed")
         self._add(self._cursor.text[self._cursor.at + 1 : end], quoted=True)
         self._cursor.at = end + 1
 
-    def _double(self) -> None:
+    def _read_double_quotes(self) -> None:
         cursor = self._cursor
         cursor.at += 1
-        self._add("", quoted=True)
+        self._add("", quoted=True)  # also empty quotes make the word a quoted one
         while (char := cursor.peek()) != '"':
             if not char:
                 raise UnreadableError("a quote is not closed")
             if char == "\\" and cursor.peek(1) and cursor.peek(1) in '$`"\\\n':
-                self._escape()
+                self._read_escape()  # before other characters, a backslash stands for itself
             elif char in "$`":
-                self._expansion(quoted=True)
+                self._read_expansion(quoted=True)
             else:
                 self._add(char, quoted=True)
                 cursor.at += 1
         cursor.at += 1
 
-    def _escape(self) -> None:
+    def _read_escape(self) -> None:
         char = self._cursor.peek(1)
         if char in ("", "\n"):
             raise UnreadableError("a line continued within a word")
         self._add(char, quoted=True)
         self._cursor.at += 2
 
-    def _expansion(self, *, quoted: bool) -> None:
+    def _read_expansion(self, *, quoted: bool) -> None:
+        """A variable or a substitution, whose commands are parsed too; or a `$` for itself."""
         cursor = self._cursor
         start = cursor.at
+        variable = _NAME.match(cursor.text, start) or _BRACED.match(cursor.text, start)
         if cursor.peek() == "`":
-            self._backticks()
+            self._read_backticks()
         elif cursor.peek(1) == "(":
             if cursor.starts("$(("):
                 raise UnreadableError("arithmetic")
             cursor.at += 2
             self._nested(None)
-        elif result := _NAME.match(cursor.text, cursor.at) or _BRACED.match(cursor.text, cursor.at):
-            cursor.at = result.end()
+        elif variable is not None:
+            cursor.at = variable.end()
         elif cursor.peek(1) in _BEHIND_DOLLAR or (quoted and cursor.peek(1) in ("'", '"')):
             self._add("$", quoted=True)
             cursor.at += 1
             return
         else:
             raise UnreadableError("an expansion")
-        self._dynamic = True
+        self._is_dynamic = True
+        # its value is unknown, so the text of it counts as quoted: nothing in it is a wildcard
         self._add(cursor.text[start : cursor.at], quoted=True)
 
-    def _backticks(self) -> None:
+    def _read_backticks(self) -> None:
         cursor = self._cursor
         end = cursor.text.find("`", cursor.at + 1)
         inner = cursor.text[cursor.at + 1 : end]
-        if end == -1 or "\\" in inner:
+        if end == -1 or "\\" in inner:  # a backslash may nest backticks, or quote for either level
             raise UnreadableError("backticks")
         self._nested(inner)
         cursor.at = end + 1
@@ -217,6 +226,8 @@ def split_line(text: str) -> list[Command]:
 
 
 class _Parser:
+    """Reads the commands between two brackets, or of the whole line, into `commands`."""
+
     def __init__(
         self, cursor: Cursor, commands: list[Command], depth: int, *, piped: bool = False
     ) -> None:
@@ -225,9 +236,10 @@ class _Parser:
         self._cursor = cursor
         self._commands = commands
         self._depth = depth
+        # the delimiter of each here-document that begins after this line, and whether it is `<<-`
         self._heredocs: list[tuple[Word, bool]] = []
-        self._fed_by_pipe = piped  # a pipe before the bracket feeds all commands inside
-        self._piped = piped
+        self._all_piped = piped  # a pipe before the bracket feeds all commands inside
+        self._next_piped = piped
 
     def parse(self, until: str) -> None:
         """Read commands up to the bracket `until`, or to the end of the text."""
@@ -237,50 +249,54 @@ class _Parser:
             char = cursor.peek()
             if char in ("", ")"):
                 break
-            self._statement(char)
-        if char != until or self._heredocs:
-            raise UnreadableError("brackets do not match" if char != until else "here-document")
+            self._read_next(char)
+        if char != until:
+            raise UnreadableError("brackets do not match")
+        if self._heredocs:
+            raise UnreadableError("here-document")
         cursor.at += len(until)
 
-    def _statement(self, char: str) -> None:
+    def _read_next(self, char: str) -> None:
+        """Read the command, separator or comment that begins with `char`."""
         cursor = self._cursor
         if char == "#":
-            self._comment()
+            self._skip_comment()
         elif char == "\n":
             cursor.at += 1
             self._read_heredocs()
         elif char in ";|" or (char == "&" and cursor.peek(1) != ">"):
-            self._separator(char)
+            self._read_separator(char)
         elif char == "(":
-            self._subshell()
-        elif char == "!" and cursor.peek(1) in (" ", "\t"):
+            self._read_subshell()
+        elif char == "!" and cursor.peek(1) in (" ", "\t"):  # it only negates the exit code
             cursor.at += 1
         else:
-            self._add(self._simple())
+            self._add(self._read_simple_command())
 
-    def _comment(self) -> None:
+    def _skip_comment(self) -> None:
         end = self._cursor.text.find("\n", self._cursor.at)
         end = len(self._cursor.text) if end == -1 else end
         if self._cursor.text[:end].endswith("\\"):
             raise UnreadableError("a comment that ends with a backslash")
         self._cursor.at = end
 
-    def _separator(self, char: str) -> None:
+    def _read_separator(self, char: str) -> None:
         if char == ";" and self._cursor.peek(1) in (";", "&"):
             raise UnreadableError("case")
-        doubled = self._cursor.peek(1) == char
-        self._piped = self._fed_by_pipe or (char == "|" and not doubled)
-        self._cursor.at += 2 if doubled or self._cursor.starts("|&") else 1
+        is_doubled = self._cursor.peek(1) == char
+        self._next_piped = self._all_piped or (char == "|" and not is_doubled)
+        self._cursor.at += 2 if is_doubled or self._cursor.starts("|&") else 1
 
-    def _subshell(self) -> None:
+    def _read_subshell(self) -> None:
+        """Read the commands in brackets, and redirections of all of them after it."""
         if self._cursor.starts("(("):
             raise UnreadableError("arithmetic")
         if self._heredocs:
             raise UnreadableError("here-document")
         self._cursor.at += 1
-        self._nested(None, piped=self._piped)
-        self._piped = self._fed_by_pipe
-        after = self._simple()
+        self._parse_nested(None, piped=self._next_piped)
+        self._next_piped = self._all_piped
+        after = self._read_simple_command()
         if after.words or after.assignments:
             raise UnreadableError("a word after a subshell")
         if after.fed or any(r.direction is not Direction.WRITE for r in after.redirects):
@@ -288,13 +304,14 @@ class _Parser:
         if after.redirects:
             self._commands.append(after)
 
-    def _nested(self, inner: str | None, *, piped: bool = False) -> None:
+    def _parse_nested(self, inner: str | None, *, piped: bool = False) -> None:
         """Parse the text in brackets: `inner`, or the text at the cursor."""
         cursor = self._cursor if inner is None else Cursor(inner)
         parser = _Parser(cursor, self._commands, self._depth + 1, piped=piped)
         parser.parse(until=")" if inner is None else "")
 
-    def _simple(self) -> Command:
+    def _read_simple_command(self) -> Command:
+        """The words and redirections up to a separator; an empty command if there are none."""
         command = Command()
         cursor = self._cursor
         while True:
@@ -303,20 +320,21 @@ class _Parser:
             if char in ("", "\n", ";", "|", ")") or (char == "&" and cursor.peek(1) != ">"):
                 return command
             if char == "#":
-                self._comment()
+                self._skip_comment()
             elif char == "(":
                 raise UnreadableError("a function or an array")
             elif char == "&" or (char in "<>" and cursor.peek(1) != "("):
-                self._redirect(command)
+                self._add_redirect(command)
             else:
-                self._word(command)
+                self._add_word(command)
 
-    def _word(self, command: Command) -> None:
+    def _add_word(self, command: Command) -> None:
+        """Add the next word to the command, or the redirection whose descriptor it is (`2>`)."""
         word = self._read_word()
         if word.bare and self._cursor.peek() in ("<", ">") and _DESCRIPTOR.fullmatch(word.text):
-            if word.text not in _DIGITS:
+            if word.text not in _DIGITS:  # shells differ in longer numbers
                 raise UnreadableError("a redirection")
-            self._redirect(command)
+            self._add_redirect(command)
         elif not command.words and word.bare and word.text in _RESERVED:
             raise UnreadableError(f"the keyword {word.text}")
         elif not command.words and _SUBSCRIPT.match(word.outline):
@@ -330,12 +348,14 @@ class _Parser:
 
     def _read_word(self) -> Word:
         start = self._cursor.at
-        word = WordReader(self._cursor, self._nested).read()
+        word = WordReader(self._cursor, self._parse_nested).read()
+        # shells differ in where the document begins after such a word
         if self._heredocs and "\n" in self._cursor.text[start : self._cursor.at]:
             raise UnreadableError("here-document")
         return word
 
-    def _redirect(self, command: Command) -> None:
+    def _add_redirect(self, command: Command) -> None:
+        """Add the redirection at the cursor to the command; raises UnreadableError."""
         match = _OPERATOR.match(self._cursor.text, self._cursor.at)
         if match is None:
             raise UnreadableError("a redirection")
@@ -353,10 +373,10 @@ class _Parser:
             command.fed = True
             self._heredocs.append((target, operator == "<<-"))
         elif operator == "<<<":
-            command.fed = True
+            command.fed = True  # with a text and no file, which may still depend on a variable
             command.redirects.append(Redirect(Direction.READ, Word("/dev/null", target.dynamic)))
         elif operator in (">&", "<&") and target.bare and _DUPLICATE.fullmatch(target.text):
-            return
+            return  # it copies or closes a descriptor, and opens no file
         elif operator == "<&" or (
             operator == ">&" and not _EXPANDED_TWICE.fullmatch(target.outline)
         ):
@@ -370,6 +390,7 @@ class _Parser:
         self._heredocs.clear()
 
     def _read_heredoc(self, delimiter: Word, *, strip_tabs: bool) -> None:
+        """Skip the lines up to the delimiter; the shell expands them unless it is quoted."""
         cursor = self._cursor
         while cursor.at < len(cursor.text):
             end = cursor.text.find("\n", cursor.at)
@@ -383,8 +404,9 @@ class _Parser:
         raise UnreadableError("here-document")
 
     def _add(self, command: Command) -> None:
+        """Keep a command that is not empty; the pipe before it feeds only this one."""
         if command.words or command.assignments or command.redirects or command.fed:
-            command.piped, self._piped = self._piped, self._fed_by_pipe
+            command.piped, self._next_piped = self._next_piped, self._all_piped
             self._commands.append(command)
 
 

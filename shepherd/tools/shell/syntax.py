@@ -39,15 +39,19 @@ class Word(Struct, frozen=True):
         """The word in shell quoting: `*` is a wildcard, `'*'` is the character."""
         if not (self.glob or self.tilde):
             return shlex.quote(self.text)
+        # in `a*"b*"`, whose outline is `a*` and two NUL, `a*` is unquoted and `b*` is quoted
         pairs = zip(self.text, self.outline, strict=True)
         runs = groupby(pairs, key=lambda pair: pair[0] == pair[1])
-        parts = (("".join(char for char, _ in run), live) for live, run in runs)
-        quote = _quote_all if "[" in self.outline else shlex.quote
-        return "".join(text if live else quote(text) for text, live in parts)
+        quote = _quote_in_brackets if "[" in self.outline else shlex.quote
+        result = ""
+        for is_unquoted, run in runs:
+            text = "".join(char for char, _ in run)
+            result += text if is_unquoted else quote(text)
+        return result
 
 
-def _quote_all(text: str) -> str:
-    """The text in quotes, unless it has no meaning in a bracket expression."""
+def _quote_in_brackets(text: str) -> str:
+    """The text in quotes, unless it has no meaning in a bracket expression (as `-` and `!`)."""
     return text if text.isalnum() else "'" + text.replace("'", "'\"'\"'") + "'"
 
 
@@ -95,6 +99,11 @@ class Command(Struct):
         """The first word; "" if there is none."""
         return self.words[0].text if self.words else ""
 
+    @property
+    def texts(self) -> list[str]:
+        """The program and its arguments as plain text."""
+        return [word.text for word in self.words]
+
 
 _MAX_ENTRIES = 20_000
 """The maximum number of directory entries to read for one word."""
@@ -122,7 +131,7 @@ def expand_glob(word: Word, place: Path) -> Iterator[str]:
 def _names(word: Word) -> list[tuple[str, str]]:
     """The names between slashes, each with its outline."""
     text, outline = word.text, word.outline
-    if word.tilde:
+    if word.tilde:  # the home directory counts as quoted: no character of it is a wildcard
         home = expand_home("~")
         text, outline = home + text[1:], "\0" * len(home) + outline[1:]
     offset, names = 0, list[tuple[str, str]]()
@@ -133,9 +142,11 @@ def _names(word: Word) -> list[tuple[str, str]]:
 
 
 class _Expansion:
+    """The expansion of one word, which reads a limited number of directory entries."""
+
     def __init__(self, place: Path) -> None:
         self._place = place
-        self._entries = 0
+        self._entries_read = 0
 
     def walk(self, head: str, names: list[tuple[str, str]]) -> Iterator[str]:
         """Paths that begin with `head` and continue with matches of `names`."""
@@ -155,28 +166,31 @@ class _Expansion:
             with os.scandir(self._place / head) as listing:
                 entries = [entry.name for entry in listing]
         except OSError:
-            return
-        self._entries += len(entries)
-        if self._entries > _MAX_ENTRIES:
+            return  # no directory: the wildcard matches nothing in it
+        self._entries_read += len(entries)
+        if self._entries_read > _MAX_ENTRIES:
             raise OverflowError("wildcards for too many files")
         yield from entries
 
 
 def _name_regex(text: str, outline: str) -> str:
-    """The expression of one name; only a dot or a bracket expression matches a leading dot."""
-    hidden = outline[0] not in "*?["
+    """The expression of one name; only a dot or a bracket expression matches a leading dot.
+
+    `outline` is the text with a NUL for each quoted character: only the others can be wildcards.
+    """
+    may_be_hidden = outline[0] not in "*?["
     regex, at = "", 0
     while at < len(text):
-        bracket = _BRACKET.match(outline, at)
-        if outline[at] == "[" and bracket is None:
-            return regex + ".*"
-        hidden = hidden or (at == 0 and bracket is not None and "." in bracket[0])
-        regex += "." if bracket else _char_regex(text[at], live=text[at] == outline[at])
-        at = bracket.end() if bracket else at + 1
-    return regex if hidden else rf"(?!\.){regex}"
-
-
-def _char_regex(char: str, *, live: bool) -> str:
-    if live and char in "*?":
-        return ".*" if char == "*" else "."
-    return re.escape(char)
+        char, step = outline[at], 1
+        if char == "[":
+            bracket = _BRACKET.match(outline, at)
+            if bracket is None:
+                return regex + ".*"  # not read in full: it may match anything
+            may_be_hidden = may_be_hidden or (at == 0 and "." in bracket[0])
+            regex, step = regex + ".", len(bracket[0])
+        elif char in "*?":
+            regex += ".*" if char == "*" else "."
+        else:
+            regex += re.escape(text[at])
+        at += step
+    return regex if may_be_hidden else rf"(?!\.){regex}"

@@ -51,6 +51,7 @@ def _as_text(value: Any) -> Any:
 
 
 def _sendable(headers: dict[str, str]) -> dict[str, str]:
+    """The headers; raises ValueError for one that could change what the request is."""
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a header's name")
@@ -121,6 +122,7 @@ def _first_line(method: str, url: str) -> str:
 
 
 def _accesses(text: str, context: ToolContext) -> list[Access]:
+    """The access to the URL; raises ToolError for a host that the settings never allow."""
     url = urls.parse_url(text)
     if not context.allow_private_hosts:
         urls.refuse_private(url.host)
@@ -135,6 +137,7 @@ def _is_json(text: str) -> bool:
 
 
 def _result(reply: "Reply") -> ToolResult:
+    """The reply as a model reads it: `HTTP 200 text/html`, an empty line, and the body."""
     lines = [f"HTTP {reply.status} {_header(reply.content_type)}".rstrip()]
     if 300 <= reply.status < 400 and reply.location:
         lines.append(f"Location: {_header(reply.location)}")
@@ -153,10 +156,12 @@ def _header(value: str) -> str:
 
 
 def _text(reply: "Reply") -> str:
+    """The body as text, or a note about one that is none."""
     data, size = reply.body.data, pluralize(len(reply.body.data), "byte")
     if reply.body.coding:
         return f"(body encoded as {_header(reply.body.coding)}, {size})"
-    if b"\0" in data[:8192] and not (reply.charset or "").lower().startswith("utf-16"):
+    is_utf16 = (reply.charset or "").lower().startswith("utf-16")  # its text is full of NUL bytes
+    if b"\0" in data[:8192] and not is_utf16:
         return f"(binary body, {size})"
     return plain_text(data.decode(_codec(reply.charset), "replace")).strip("\n")
 
@@ -189,17 +194,18 @@ async def read_body(chunks: AsyncIterator[bytes], coding: str, limit: int) -> Bo
     unpacked. Raises ValueError if the body does not match the coding.
     """
     coding = coding.strip().lower()
-    zipped = zlib.decompressobj(_GZIP_OR_ZLIB) if coding in _ZIPPED else None
+    unpacker = zlib.decompressobj(_GZIP_OR_ZLIB) if coding in _ZIPPED else None
     data = bytearray()
     async for chunk in chunks:
         try:
-            data += zipped.decompress(chunk, limit + 1 - len(data)) if zipped else chunk
+            # a small chunk may unpack to gigabytes; one byte more than the limit tells a cut
+            data += unpacker.decompress(chunk, limit + 1 - len(data)) if unpacker else chunk
         except zlib.error as error:
             raise ValueError(f"broken {coding} body") from error
         if len(data) > limit:
             break
-    known = zipped is not None or coding in ("", "identity")
-    return Body(bytes(data[:limit]), len(data) > limit, "" if known else coding)
+    is_decoded = unpacker is not None or coding in ("", "identity")
+    return Body(bytes(data[:limit]), len(data) > limit, "" if is_decoded else coding)
 
 
 class Request(Struct, frozen=True):
@@ -238,11 +244,11 @@ async def exchange(request: Request, context: ToolContext) -> Reply:
     ssl_context = await asyncio.to_thread(httpx.create_ssl_context)
     for _ in range(_MAX_REDIRECTS + 1):
         reply = await _exchange_once(request, context, ssl_context)
-        hop = following(request, reply)
-        if hop is None:
+        next_request = following(request, reply)
+        if next_request is None:
             return reply
-        await permit(hop, request.url, context)
-        request = hop
+        await permit(next_request, request.url, context)
+        request = next_request
     raise ToolError(f"too many redirects from {urls.parse_url(request.url).host}")
 
 
@@ -260,11 +266,11 @@ async def _exchange_once(
         url.host, urls.port_of(url), allow_private=context.allow_private_hosts
     )
     problem: Exception | None = None
-    for address in addresses:
+    for address in addresses:  # as browsers do: the next one if this one can't be reached
         try:
             async with httpx.AsyncClient(
                 verify=ssl_context,
-                trust_env=False,
+                trust_env=False,  # a proxy would resolve the name itself
                 timeout=httpx.Timeout(context.timeout, connect=_CONNECT_TIMEOUT),
             ) as client:
                 return await _send(client, request, url, address, context.output_bytes)
@@ -278,6 +284,7 @@ async def _exchange_once(
 async def _send(
     client: "httpx.AsyncClient", request: Request, url: "httpx.URL", address: str, limit: int
 ) -> Reply:
+    """Send the request to the checked `address`, as if the name of the host had led there."""
     headers = {**_OWN_HEADERS, **request.headers, "host": url.netloc.decode("ascii")}
     outgoing = client.build_request(
         request.method,
@@ -302,6 +309,7 @@ async def _send(
 
 
 def _cause(error: BaseException | None) -> str:
+    """A short reason: the system's, which is among the causes of httpx's error."""
     import httpx
 
     if isinstance(error, httpx.TimeoutException):
@@ -332,17 +340,17 @@ def following(request: Request, reply: Reply) -> Request | None:
     here = urls.parse_url(request.url)
     there = _joined(here, reply.location)
     keeps_method = reply.status in (307, 308) or request.method in _SAFE
-    same_origin = urls.origin(here) == urls.origin(there)
-    downgrade = here.scheme == "https" and there.scheme == "http"
-    if not same_origin:
+    is_same_origin = urls.origin(here) == urls.origin(there)
+    loses_encryption = here.scheme == "https" and there.scheme == "http"
+    if not is_same_origin:
         changes_something = request.body or request.method not in _SAFE
         if keeps_method and changes_something:
             return None
-        if downgrade and (request.body or request.headers):
+        if loses_encryption and (request.body or request.headers):
             return None
     method = request.method if keeps_method else "GET"
-    headers = request.headers if same_origin else {}
-    if not keeps_method:
+    headers = request.headers if is_same_origin else {}
+    if not keeps_method:  # the body goes, and so do the headers about it
         headers = {k: v for k, v in headers.items() if not k.startswith("content-")}
     return Request(method, str(there), headers, request.body if keeps_method else b"")
 

@@ -36,6 +36,7 @@ def parse_url(text: str) -> "httpx.URL":
         raise ToolError(f"bad URL: {_display(text)} (http:// or https:// expected)")
     if url.userinfo:
         raise ToolError("bad URL: user and password do not belong there")
+    # another parser, such as that of a rule or of the server, must not see another host
     if urlsplit(str(url)).hostname != url.raw_host.decode("ascii"):
         raise ToolError(f"bad URL: {_display(text)} (its host can be read in two ways)")
     return url
@@ -57,6 +58,7 @@ def origin(url: "httpx.URL") -> tuple[str, str, int]:
 
 
 def _canonical_host(url: "httpx.URL") -> str:
+    """The one spelling of a host: `127.0.0.1` for `0x7f.1` too; raises ValueError."""
     host = url.raw_host.decode("ascii")
     if ":" in host:
         address = ipaddress.IPv6Address(host)
@@ -67,9 +69,9 @@ def _canonical_host(url: "httpx.URL") -> str:
     if not _NAME.fullmatch(host):
         raise ValueError("not a host name")
     try:
-        return socket.inet_ntoa(socket.inet_aton(host))
+        return socket.inet_ntoa(socket.inet_aton(host))  # reads all forms that connecting reads
     except OSError:
-        return host
+        return host  # a name
 
 
 def _display(text: str) -> str:
@@ -110,7 +112,7 @@ def is_public(address: Address) -> bool:
     inner = _embedded_v4(address)
     if inner is not None:
         return is_public(inner)
-    is_isatap = int(address) >> 32 & 0xFFFF_FFFF in _ISATAP
+    is_isatap = int(address) >> 32 & 0xFFFF_FFFF in _ISATAP  # the 32 bits before those of IPv4
     special = any(address in network for network in _networks(_SPECIAL_V6))
     return address in _GLOBAL_V6 and not special and not is_isatap
 
@@ -137,7 +139,8 @@ async def resolve_host(host: str, port: int, *, allow_private: bool) -> list[str
         raise ToolError(f"cannot reach {host}: name not known") from error
     except OSError as error:
         raise ToolError(f"cannot reach {host}: {error.strerror or error}") from error
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in result))
+    # an entry ends with the address of a socket, which begins with that of the host
+    addresses = list(dict.fromkeys(str(socket_address[0]) for *_, socket_address in result))
     if not allow_private and not all(_is_public_text(text) for text in addresses):
         raise _private(host)
     return addresses
@@ -156,6 +159,7 @@ def _networks(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
 
 
 def _is_public_text(text: str) -> bool:
+    """Whether an address of the resolver is public; `%eth0` names the zone of a local one."""
     try:
         return is_public(ipaddress.ip_address(text.partition("%")[0]))
     except ValueError:
