@@ -24,10 +24,13 @@ class Adaptation(NamedTuple):
 
 
 def adapt(error: InvalidRequestError, refused: Prompt, current: Adaptation) -> Adaptation | None:
-    """The adaptation after this refusal; None if no change of the request helps."""
+    """The adaptation after this refusal; None if no change of the request helps.
+
+    `refused` is the prompt that was sent, `current` the adaptation that is in use by now.
+    """
     failure = error.__cause__
     refusal = failure.refusal if isinstance(failure, Failure) else None
-    if refusal is None:
+    if refusal is None:  # the error is our own: nothing was sent
         return None
     adapter, traits = current
     if rejects_images(str(error)) and any(message.images for message in refused.session.messages):
@@ -56,30 +59,34 @@ def _refused_parameters(refusal: Refusal, refused: Prompt, traits: ModelTraits) 
     """
     if refusal.status not in REFUSING:
         return frozenset()
-    body = refused.request.body or {}
+    message, body = refusal.message, refused.request.body or {}
+    # Gemini and Ollama have the parameters in an object of their own
     sent = {*body, *(name for value in body.values() for name in as_object(value))}
     # the output limit has two names: the other one is tried, unless that was refused too
     limit = next((name for name in LIMIT_PARAMETERS if name in sent), "")
-    if limit and not traits.refused.issuperset({*LIMIT_PARAMETERS} - {limit}):
-        mentioned = [name for name in LIMIT_PARAMETERS if _mentions(refusal.message, name)]
-        if limit in mentioned and forbids(refusal.message):
-            return frozenset({limit})
-    if not (forbids(refusal.message) or _ONLY_DEFAULT.search(refusal.message)):
+    has_other_name = not traits.refused.issuperset({*LIMIT_PARAMETERS} - {limit})
+    if limit and has_other_name and _mentions(message, limit) and forbids(message):
+        return frozenset({limit})
+    if not (forbids(message) or _ONLY_DEFAULT.search(message)):
         return frozenset()
-    named = [name for name in OPTIONAL_FIELDS if name in sent and _mentions(refusal.message, name)]
-    if "both" in refusal.message and len(named) > 1:
+    named = [name for name in OPTIONAL_FIELDS if name in sent and _mentions(message, name)]
+    if "both" in message and len(named) > 1:
         return frozenset(named[1:])  # of two that exclude each other, the first one stays
     return frozenset(named)
 
 
 def _mentions(message: str, name: str) -> bool:
+    """Whether `name` is a word of the message: "max_tokens" is none of "max_tokens_limit"."""
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", message) is not None
 
 
 def _has_unknown_field(refusal: Refusal, refused: Prompt) -> bool:
-    """Whether the server refused an optional field that only some servers know."""
+    """Whether the server refused an optional field that only some servers know.
+
+    It stands in the request itself or in one of its messages.
+    """
     body = refused.request.body or {}
     sent = {*body, *(name for message in as_objects(body.get("messages")) for name in message)}
     extras = sent.intersection(refused.adapter.extras)
-    named = any(_mentions(refusal.message, name) for name in extras)
-    return refusal.status in REFUSING and named and forbids(refusal.message)
+    is_named = any(_mentions(refusal.message, name) for name in extras)
+    return refusal.status in REFUSING and is_named and forbids(refusal.message)

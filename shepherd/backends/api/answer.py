@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import httpx
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from shepherd import events
 from shepherd.backends.api import stream
@@ -30,20 +30,12 @@ FENCES_ONLY = OutputStyle("native", think=(), formats=frozenset(), separator="")
 """The text of an API with separate calls and thoughts: only code is detected."""
 
 
-class Usage(Struct, frozen=True):
-    """The tokens that the API counted; None if it sent no count."""
-
-    prompt: int | None = None
-    cached: int | None = None
-    completion: int | None = None
-
-
 class Collected(Struct):
     """The data of an answer beside its text."""
 
     calls: CallCollector = field(default_factory=CallCollector)
     extra: JsonObject = field(default_factory=dict[str, Any])
-    usage: Usage = field(default_factory=Usage)
+    usage: stream.Usage = field(default_factory=stream.Usage)
     stop: stream.Stop | None = None
     error: stream.Error | None = None
 
@@ -75,17 +67,17 @@ class Answer:
         self._tools: Sequence[ToolSpec] = tuple(session.callable_tools)
         self._stops = session.sampling.stop or ()
         self._used_ids = {call.id for m in session.messages for call in m.tool_calls}
-        self._prints = adapter.prints_calls or prompted_tools
-        style = GENERIC if self._prints else FENCES_ONLY
-        self._output = OutputFilter(style, self._tools if self._prints else ())
+        prints_calls = adapter.prints_calls or prompted_tools
+        style = GENERIC if prints_calls else FENCES_ONLY
+        self._output = OutputFilter(style, self._tools if prints_calls else ())
         self._content: list[str] = []
         self._reasoning: list[str] = []
-        self._text, self._thoughts = SurrogateJoiner(), SurrogateJoiner()
+        self._text_joiner, self._thought_joiner = SurrogateJoiner(), SurrogateJoiner()
         self._logprobs = logprobs
         self._content_tokens = None if logprobs is None else ContentTokens()
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> stream.Usage:
         """The API's counts so far."""
         return self.collected.usage
 
@@ -99,35 +91,34 @@ class Answer:
 
         After the delta that ends the answer, only the usage counts.
         """
-        text, over = "", False  # `over`: nothing but the usage counts any more
+        text, only_usage_counts = "", False
         for delta in deltas:
             if isinstance(delta, stream.Usage):
-                self._take(delta)
-            elif over:
+                self._take_one(delta)
+            elif only_usage_counts:
                 continue
+            # with log probabilities each text is taken alone, as its tokens belong to it
             elif isinstance(delta, stream.Text) and self._content_tokens is None:
-                text = text + delta.text if text else delta.text
+                text += delta.text
             else:
-                if text:
-                    self._feed(text)
-                    text = ""
+                self._take_text(text)
+                text = ""
                 if not self.cancelled:
-                    self._take(delta)
-                over = self.ended
-        if text:
-            self._feed(text)
+                    self._take_one(delta)
+                only_usage_counts = self.ended
+        self._take_text(text)
 
     def complete(self, stats: events.Stats, broken: str = "") -> Generation:
         """Send the held text, a warning if needed, STATS, STOP and the calls.
 
         `broken` says why the answer ended too early, "" if it did not.
         """
-        reason = self._reason(broken)
+        reason = self._reason_before_calls(broken)
         truncated = reason is not events.FinishReason.STOP
         if self._content_tokens is not None:
             self._content_tokens.finish()
-        self._think(self._thoughts.finish())
-        self._show(self._output.feed(self._text.finish()))
+        self._show([events.Thinking(self._thought_joiner.finish())])
+        self._show(self._output.feed(self._text_joiner.finish()))
         self._show(self._output.finish(truncated=truncated))
         printed = self._output.result
         native = self.collected.calls.finish(
@@ -135,7 +126,8 @@ class Answer:
         )
         # calls in the API's own form count; those in the text only if there are no others
         calls = native.calls if self.collected.calls else printed.tool_calls
-        self._tell_rest(native, printed.tool_calls if self.collected.calls else ())
+        self._show_uncalled(native, printed.tool_calls if self.collected.calls else ())
+        # a problem makes the turn ask again; an answer with calls goes on with them instead
         problems = () if calls else (*native.problems, *printed.problems)
         if calls and reason is events.FinishReason.STOP:
             reason = events.FinishReason.TOOL_CALLS
@@ -156,17 +148,18 @@ class Answer:
         extra = sanitize_object(self.collected.extra)
         return replace(message, extra={self._adapter: extra}) if extra else message
 
-    def _take(self, delta: stream.Delta) -> None:
+    def _take_one(self, delta: stream.Delta) -> None:
+        """Process one delta; of several stops or errors the first counts."""
         collected = self.collected
         match delta:
             case stream.Text(text=text, logprobs=logprobs):
                 if self._content_tokens is not None:
                     for token in logprobs:
                         self._content_tokens.add(token)
-                self._feed(text)
+                self._take_text(text)
             case stream.Thinking(text=text):
                 self.started = self.started or bool(text)
-                self._think(self._thoughts.feed(text))
+                self._show([events.Thinking(self._thought_joiner.feed(text))])
             case stream.Call():
                 self.started = True
                 collected.calls.take(delta)
@@ -179,7 +172,11 @@ class Answer:
             case stream.Error():
                 collected.error = collected.error or delta
 
-    def _reason(self, broken: str) -> events.FinishReason:
+    def _reason_before_calls(self, broken: str) -> events.FinishReason:
+        """Why the answer ended, never TOOL_CALLS: an API names them for calls that we reject too.
+
+        `broken` says why the stream was cut off, "" if it was not.
+        """
         if self.cancelled:
             return events.FinishReason.CANCELLED
         if broken:
@@ -189,23 +186,32 @@ class Answer:
 
     def _stop_string(self) -> str:
         """The stop string that ended the answer; what the request did not send is not one."""
-        named = (
-            self.collected.stop.stop_string if self.collected.stop and not self.cancelled else ""
-        )
+        if self.cancelled or self.collected.stop is None:
+            return ""
+        named = self.collected.stop.stop_string
         return named if named in self._stops else ""
 
-    def _tell_rest(self, native: CollectedCalls, printed: Sequence[ToolCall]) -> None:
-        """Show rejected calls as text, so that nothing is lost.
+    def _show_uncalled(self, native: CollectedCalls, printed: Sequence[ToolCall]) -> None:
+        """Show calls that are not run as text, so that nothing is lost.
 
-        `printed` calls count as text if the API sent calls as well.
+        These are the `native` calls that were rejected, and the `printed` ones of an answer that
+        has native calls too; a printed copy of a native call says nothing new.
         """
-        known = [(call.name, call.arguments) for call in native.calls if printed]
-        again = [c for c in printed if (c.name, c.arguments) not in known]
-        for text in (*(as_text(c.name, c.arguments_json) for c in again), *native.rest):
+        called = [(call.name, call.arguments) for call in native.calls]
+        texts = [
+            as_text(call.name, call.arguments_json)
+            for call in printed
+            if (call.name, call.arguments) not in called
+        ]
+        for text in (*texts, *native.rejected):
             lead = "\n" if self._content and not self._content[-1].endswith("\n") else ""
             self._show([events.Text(lead + text)])
 
     def _warn(self, reason: events.FinishReason, broken: str, cut: Sequence[str]) -> None:
+        """Tell the user of an answer that was cut off; `cut` names the tools of unfinished calls.
+
+        An answer without such a call says by its reason alone that it reached its length limit.
+        """
         unfinished = (
             f" The call of {', '.join(cut)} was not complete and is not run." if cut else ""
         )
@@ -219,15 +225,16 @@ class Answer:
     def _notice(self, text: str) -> None:
         self._send(events.Notice(replace_surrogates(text), events.Topic.WARNING))
 
-    def _feed(self, text: str) -> None:
+    def _take_text(self, text: str) -> None:
         if text:
             self.started = True
-            self._show(self._output.feed(self._text.feed(text)))
-
-    def _think(self, text: str) -> None:
-        self._show([events.Thinking(text)])
+            self._show(self._output.feed(self._text_joiner.feed(text)))
 
     def _show(self, pieces: Sequence[events.TextEvent]) -> None:
+        """Send text and thoughts, and keep them for the message; empty ones are left out.
+
+        The log probabilities of the text's tokens are stored before, for the callback to read.
+        """
         if self._content_tokens is not None and self._logprobs is not None:
             self._logprobs += self._content_tokens.tokens_of(p for p in pieces if p.text)
         for event in pieces:
@@ -249,15 +256,15 @@ def _append(extra: JsonObject, value: JsonObject) -> None:
         extra[key] = [*cast(list[Any], old), *cast(list[Any], new)] if both else new
 
 
-def _updated(usage: Usage, delta: stream.Usage) -> Usage:
-    return Usage(
-        usage.prompt if delta.prompt_tokens is None else delta.prompt_tokens,
-        usage.cached if delta.cached_tokens is None else delta.cached_tokens,
-        usage.completion if delta.completion_tokens is None else delta.completion_tokens,
-    )
+def _updated(usage: stream.Usage, later: stream.Usage) -> stream.Usage:
+    """The usage with the counts of a later one, which may have only some of them."""
+    counts = {name: count for name, count in asdict(later).items() if count is not None}
+    return replace(usage, **counts)
 
 
 _DONE = b"[DONE]"
+"""The last event of OpenAI's API and of those that copy it."""
+
 CUT = "the connection ended before the answer did"
 
 GRACE = 2.0
@@ -276,17 +283,20 @@ class Reading:
         self._answer = answer
         self._clock = clock
         self._has_done_mark = False
-        self._start = clock()
-        self._began: float | None = None
+        self._requested_at = clock()
+        self._answer_began_at: float | None = None
         self.broken = ""
 
     @property
     def waited(self) -> float:
-        return (self._clock() if self._began is None else self._began) - self._start
+        """The seconds until the answer began, or until now if it has not."""
+        began_at = self._clock() if self._answer_began_at is None else self._answer_began_at
+        return began_at - self._requested_at
 
     @property
     def spoken(self) -> float:
-        return 0.0 if self._began is None else self._clock() - self._began
+        """The seconds since the answer began, 0.0 before."""
+        return 0.0 if self._answer_began_at is None else self._clock() - self._answer_began_at
 
     async def run(self, response: httpx.Response, framing: stream.Framing) -> None:
         """Read until the answer or the connection ends, or the callback returns False."""
@@ -298,13 +308,17 @@ class Reading:
             except httpx.RequestError as error:
                 why = reason(error)
             self.take(decoder.finish())
-        except UnreachableError as error:
+        except UnreachableError as error:  # of the decoder: what came is not an API's answer
             why = reason(error)
         # an answer that ended without being whole was cancelled, or has an error of its own
         if not (self._is_whole or self._answer.ended):
             self.broken = why
 
     async def _follow(self, response: httpx.Response, decoder: StreamDecoder) -> None:
+        """Feed the answer until the response ends, for at most `GRACE` after a whole answer.
+
+        Some servers keep the connection open; the wait lets others end, so that it can be reused.
+        """
         with suppress(TimeoutError):  # GRACE is over
             async with asyncio.timeout(None) as limit:
                 async for piece in response.aiter_bytes():
@@ -332,12 +346,12 @@ class Reading:
             deltas += self._decoder.feed(name, _object(text))
         if deltas:
             self._answer.take(deltas)
-            if self._began is None and self._answer.started:
-                self._began = self._clock()
+            if self._answer_began_at is None and self._answer.started:
+                self._answer_began_at = self._clock()
 
 
 def _object(text: bytes) -> JsonObject:
-    """The event's object; {} for any other value."""
+    """The event's object; {} for any other value, from which a decoder makes nothing."""
     try:
         value = read_json(text)
     except (ValueError, RecursionError):

@@ -67,7 +67,7 @@ class ApiBackend(Backend):
         self.window = Window(traits.context_size, traits.output_limit, window_source)
         self._traits = traits
         self._contact = Contact(self.client, adapter)
-        self._noticed_tools = False
+        self._has_noticed_tools = False
         self._closed = False
 
     @classmethod
@@ -90,15 +90,15 @@ class ApiBackend(Backend):
         """
         backend = cls(endpoint, adapter, traits, options=options)
         try:
-            model, window = await ask_window(
+            model_traits, window = await ask_window(
                 backend.client, adapter, traits, context_size, traits_source
             )
-        except BaseException:
+        except BaseException:  # a cancelled start must not leave connections open either
             await backend.aclose()
             raise
         if traits.output_setting:
             window = replace(window, output_limit=traits.output_setting)
-        backend._adopt(model, window)
+        backend._adopt(model_traits, window)
         return backend
 
     def use_prices(self, prices: Mapping[str, Price]) -> None:
@@ -108,14 +108,15 @@ class ApiBackend(Backend):
 
     @property
     def info(self) -> ModelInfo:
-        traits, size, api = self._traits, self.window.size, self.adapter.embeddings
+        traits, api, error = self._traits, self.adapter.embeddings, self.estimator.error
         return ModelInfo(
             traits.id,
             self.adapter.name,
-            size,
+            self.window.size,
             self.endpoint.label,
             vision=traits.vision,
-            count_error=1.0 if self.estimator.error is None else self.estimator.error,
+            # before the first usage nothing is known of the tokenizer
+            count_error=1.0 if error is None else error,
             embedder=embedding.ApiEmbedder(self.client, api, traits.id) if api else None,
         )
 
@@ -148,8 +149,8 @@ class ApiBackend(Backend):
         if not isinstance(prefilled, ApiPrefilled):
             raise TypeError("the handle belongs to another backend")
         gate = Gate(callback)
-        while True:
-            self._notice_tools(prefilled.prompt, gate)
+        while True:  # ends, as each adaptation removes a part of the request
+            self._notice_prompted_tools(prefilled.prompt, gate)
             try:
                 return await self._answer(prefilled, gate, max_tokens)
             except errors.InvalidRequestError as error:
@@ -162,6 +163,10 @@ class ApiBackend(Backend):
             prefilled.prompt_tokens = self.estimator.estimate(prefilled.prompt.counted)
 
     async def _answer(self, prefilled: ApiPrefilled, gate: Gate, max_tokens: int) -> Generation:
+        """The answer; once more with a shorter limit if prompt and limit together were too long.
+
+        `max_tokens` 0 = as long as the API or the model allows.
+        """
         prompt = prefilled.prompt
         request = prompt.request
         limit = self._limit(prefilled.prompt_tokens, max_tokens)
@@ -175,7 +180,7 @@ class ApiBackend(Backend):
             overflow = cause.overflow if isinstance(cause, Failure) else None
             if overflow is None:
                 raise
-            self._learn(prompt.counted, overflow)
+            self._learn_sizes(prompt.counted, overflow)
             room = overflow.fits_with or 0
             # a prompt that leaves no room, or that was refused with a shorter answer, is too long
             if room < MIN_ANSWER or 0 < limit <= room:
@@ -204,11 +209,12 @@ class ApiBackend(Backend):
         cache.
         """
         usual = self.adapter.usual_limit(self._traits)
-        if not usual or not self.window.size:
+        if not usual or not self.window.size:  # nothing is sent, or nothing to compare it with
             return max_tokens
-        doubt = min(self.estimator.error or MIN_MARGIN, MAX_MARGIN)
-        room = self.window.size - math.ceil(prompt_tokens * (1 + max(doubt, MIN_MARGIN)))
-        room = max(room - room % max(1, usual // LIMIT_STEPS), MIN_ANSWER)
+        margin = min(max(self.estimator.error or 0.0, MIN_MARGIN), MAX_MARGIN)
+        room = self.window.size - math.ceil(prompt_tokens * (1 + margin))
+        step = max(1, usual // LIMIT_STEPS)
+        room = max(room - room % step, MIN_ANSWER)
         if max_tokens:
             return min(max_tokens, room)
         return room if room < usual else 0
@@ -229,7 +235,7 @@ class ApiBackend(Backend):
         prompted = prompt.prompted_tools
         answer = Answer(prompt.adapter, prompt.session, gate, logprobs, prompted_tools=prompted)
         reading = Reading(prompt.adapter.decoder(), answer, self.client.clock)
-        answer.cancelled = gate.closed
+        answer.cancelled = gate.closed  # the user may have cancelled during a pause
         if not answer.cancelled:
             async with self.client.opened(request, self._traits.id) as response:
                 await reading.run(response, self.adapter.framing)
@@ -255,14 +261,14 @@ class ApiBackend(Backend):
     def _stats(self, prefilled: ApiPrefilled, answer: Answer, reading: Reading) -> events.Stats:
         """The measures, by the API's own count if there is one; the estimator learns from it."""
         usage = answer.usage
-        if usage.prompt:
-            self.estimator.learn(prefilled.prompt.counted, usage.prompt)
-        prompt = usage.prompt or prefilled.prompt_tokens
-        completion = usage.completion
+        if usage.prompt_tokens:
+            self.estimator.learn(prefilled.prompt.counted, usage.prompt_tokens)
+        prompt = usage.prompt_tokens or prefilled.prompt_tokens
+        completion = usage.completion_tokens
         if completion is None:
             completion = self.estimator.estimate_message(answer.message())
-        prefilled.cached_tokens = usage.cached or 0
-        self.client.limiter.spent(completion)
+        prefilled.cached_tokens = usage.cached_tokens or 0
+        self.client.limiter.add_spent(completion)
         cached, price = prefilled.cached_tokens, self._traits.price
         return events.Stats(
             prompt_tokens=prompt,
@@ -275,13 +281,11 @@ class ApiBackend(Backend):
             cost=None if price is None else price.cost(prompt, cached, completion),
         )
 
-    def _learn(self, session: Session, overflow: Overflow) -> None:
+    def _learn_sizes(self, session: Session, overflow: Overflow) -> None:
         """Use the size of the prompt and of the context from an overflow."""
         if overflow.prompt_tokens:
             self.estimator.learn(session, overflow.prompt_tokens)
-        window = self.window.corrected(overflow.limit)
-        if window is not self.window:
-            self._adopt(self._traits, window)
+        self._adopt(self._traits, self.window.corrected(overflow.limit))
 
     def _visible(self, session: Session) -> Session:
         return visible(session, self._traits, self.adapter.image_types)
@@ -297,7 +301,7 @@ class ApiBackend(Backend):
         if sampling is not session.sampling:
             session = replace(session, sampling=sampling)
         sent, counted = as_sent(session, self._traits), as_counted(session, self._traits)
-        request = self.adapter.chat(sent, self._traits_for(sent), 0)
+        request = self.adapter.chat(sent, self._traits_for(sent), max_tokens=0)
         return Prompt(session, sent, counted, self.adapter, request)
 
     def _traits_for(self, session: Session) -> ModelTraits:
@@ -306,13 +310,15 @@ class ApiBackend(Backend):
             return self._traits
         return replace(self._traits, effort=session.thinking_effort)
 
-    def _notice_tools(self, prompt: Prompt, gate: Gate) -> None:
-        if prompt.prompted_tools and not self._noticed_tools:
-            self._noticed_tools = True
+    def _notice_prompted_tools(self, prompt: Prompt, gate: Gate) -> None:
+        """Tell once that the model reads about its tools in the prompt."""
+        if prompt.prompted_tools and not self._has_noticed_tools:
+            self._has_noticed_tools = True
             gate(events.Notice(NOTICE.format(model=self._traits.id), events.Topic.NOTICE))
 
     def _adopt(self, traits: ModelTraits, window: Window) -> None:
-        if traits.id != self._traits.id:
+        """Use these properties and this window from now on, also for the next requests."""
+        if traits.id != self._traits.id:  # its tokenizer is another one
             self.estimator = estimate.TokenEstimator()
         self.window = window
         self._traits = replace(traits, context_size=window.size, output_limit=window.output_limit)

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from itertools import chain
+from typing import TypeGuard
 
 from shepherd.backends import embedding
 from shepherd.backends.api.adapter import EmbeddingApi
@@ -13,6 +15,8 @@ MAX_INPUTS = 128
 """The inputs of one request to a provider; more are divided among several."""
 
 _MAX_FLOAT = 3.4e38
+"""The largest number of 32 bits, in which vectors are stored and sent."""
+
 _BYTES_PER_TOKEN = 4
 """For an estimate where the provider does not count."""
 
@@ -46,54 +50,59 @@ class ApiEmbedder(embedding.Embedder):
         if request is None:
             raise InvalidRequestError(f"The provider of {self._model} can't rerank.", "model")
         body = await self._client.fetch(request)
-        scores = {
-            item.get("index"): numbers[0]
-            for item in as_objects(body.get("results"))
-            if (numbers := as_vector([item.get("relevance_score")]))
-        }
-        if any(index not in scores for index in range(len(documents))):
+        scores: dict[object, float] = {}
+        for item in as_objects(body.get("results")):
+            score = item.get("relevance_score")
+            if _is_number(score):
+                scores[item.get("index")] = float(score)
+        indexes = range(len(documents))
+        if any(index not in scores for index in indexes):
             message = f"The provider of {self._model} has not sent a score for each document."
             raise BackendError(message)
-        counted = as_count(as_object(body.get("usage")).get("total_tokens"))
-        estimate = await self.count(embedding.RankingInput(query, documents))
-        tokens = estimate if counted is None else counted
-        return embedding.Ranking([scores[index] for index in range(len(documents))], tokens)
+        tokens = as_count(as_object(body.get("usage")).get("total_tokens"))
+        if tokens is None:
+            tokens = await self.count(embedding.RankingInput(query, documents))
+        return embedding.Ranking([scores[index] for index in indexes], tokens)
 
     async def count(self, request: embedding.EmbeddingInput | embedding.RankingInput) -> int:
-        if isinstance(request, embedding.RankingInput):
+        if isinstance(request, embedding.RankingInput):  # a ranker reads the query each time
             return _estimate([(request.query, text) for text in request.documents])
         return _estimate(request.inputs)
 
 
 def as_vector(value: object) -> list[float]:
     """The numbers of a vector, [] if the value is not one."""
-    numbers = as_list(value)
-    return [float(number) for number in numbers] if all(map(_is_number, numbers)) else []
+    numbers = [float(number) for number in as_list(value) if _is_number(number)]
+    return numbers if len(numbers) == len(as_list(value)) else []
 
 
 def as_vectors(values: Sequence[object]) -> list[list[float]]:
-    """The vectors in a list."""
-    return [vector for value in values if (vector := as_vector(value))]
+    """The vectors in a list; what is not a vector is left out."""
+    return list(filter(None, map(as_vector, values)))
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
+    """Whether this is a number that a vector of 32-bit floats can hold."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return math.isfinite(value) and abs(value) < _MAX_FLOAT
+    return abs(value) < _MAX_FLOAT  # so it is neither NaN nor infinite
 
 
 def _estimate(inputs: Sequence[Sequence[str | int]]) -> int:
-    """About how many tokens there are, by the length of texts."""
-    texts = sum(len(p.encode("utf-8", "replace")) for i in inputs for p in i if isinstance(p, str))
-    numbers = sum(isinstance(part, int) for parts in inputs for part in parts)
-    return numbers + math.ceil(texts / _BYTES_PER_TOKEN)
+    """About how many tokens there are, by the length of texts; a number is a token."""
+    tokens = size = 0
+    for part in chain.from_iterable(inputs):
+        if isinstance(part, str):
+            size += len(part.encode("utf-8", "replace"))
+        else:
+            tokens += 1
+    return tokens + math.ceil(size / _BYTES_PER_TOKEN)
 
 
 def texts_or_tokens(request: embedding.EmbeddingInput) -> list[object]:
     """Each input as one text, or as numbers of tokens if it has nothing else."""
-    return [
-        list(parts)
-        if all(isinstance(part, int) for part in parts) and parts
-        else embedding.plain_texts([parts])[0]
-        for parts in request.inputs
-    ]
+    result: list[object] = []
+    for parts in request.inputs:
+        only_tokens = bool(parts) and all(isinstance(part, int) for part in parts)
+        result.append(list(parts) if only_tokens else embedding.plain_texts([parts])[0])
+    return result

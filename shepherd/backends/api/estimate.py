@@ -5,6 +5,7 @@ tokens for the length of a text, estimates what is new.
 """
 
 import json
+import math
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -56,7 +57,7 @@ class TokenEstimator:
     def __init__(self) -> None:
         self._prompts: OrderedDict[int, int] = OrderedDict()
         self._errors: deque[float] = deque(maxlen=RECENT)
-        self._tokens = self._text = 0.0
+        self._counted_tokens = self._plain_tokens = 0.0
 
     @property
     def error(self) -> float | None:
@@ -65,13 +66,13 @@ class TokenEstimator:
 
     def estimate(self, session: Session) -> int:
         """The tokens of the session's prompt; exact for one whose usage was learned."""
-        parts = self._parts(session)
-        covered, exact = self._covered(parts)
-        return round(exact + self._estimate(parts[covered:]))
+        parts = _parts(session)
+        known_parts, known_tokens = self._known_beginning(parts)
+        return round(known_tokens + self._estimate(parts[known_parts:]))
 
     def estimate_message(self, message: Message) -> int:
         """The tokens that `message` takes in a prompt; at least 1."""
-        return max(1, round(self._estimate([_part(0, message)])))
+        return max(1, round(self._estimate([_part(message, mark_before=0)])))
 
     def learn(self, session: Session, prompt_tokens: int) -> None:
         """Learn the count of the session as it was sent.
@@ -81,68 +82,72 @@ class TokenEstimator:
         """
         if prompt_tokens <= 0:
             return
-        parts = self._parts(session)
-        covered, exact = self._covered(parts)
-        guess = exact + self._estimate(parts[covered:])
+        parts = _parts(session)
+        known_parts, known_tokens = self._known_beginning(parts)
+        guess = known_tokens + self._estimate(parts[known_parts:])
         self._errors.append(abs(guess - prompt_tokens) / prompt_tokens)
-        if exact > prompt_tokens:  # the vendor counts otherwise than before: an old count is wrong
-            covered, exact = 0, 0
-        new = parts[covered:]
+        if known_tokens > prompt_tokens:  # the vendor counts otherwise than before
+            known_parts, known_tokens = 0, 0
+        new = parts[known_parts:]
         # Vendors count images too differently: such a usage says nothing about the text beside.
         if not any(part.images for part in new):
-            self._follow(sum(part.text for part in new), prompt_tokens - exact)
+            self._follow(sum(part.text for part in new), prompt_tokens - known_tokens)
         self._prompts[parts[-1].mark] = prompt_tokens
         self._prompts.move_to_end(parts[-1].mark)
         if len(self._prompts) > MAX_PROMPTS:
             self._prompts.popitem(last=False)
 
     def _follow(self, text: float, tokens: int) -> None:
+        """Move the average to a text that was estimated as `text` tokens and has `tokens`."""
         if text and 1 / MAX_FACTOR < tokens / text < MAX_FACTOR:
-            self._tokens = FOLLOWING * self._tokens + tokens
-            self._text = FOLLOWING * self._text + text
+            self._counted_tokens = FOLLOWING * self._counted_tokens + tokens
+            self._plain_tokens = FOLLOWING * self._plain_tokens + text
 
     def _estimate(self, parts: Iterable[_Part]) -> float:
-        ratio = self._tokens / self._text if self._text else 1.0
+        ratio = self._counted_tokens / self._plain_tokens if self._plain_tokens else 1.0
         return sum(ratio * part.text + part.images for part in parts)
 
-    def _covered(self, parts: Sequence[_Part]) -> tuple[int, int]:
-        """The number of parts that an earlier usage covers, and that usage."""
-        for index in range(len(parts), 0, -1):
+    def _known_beginning(self, parts: Sequence[_Part]) -> tuple[int, int]:
+        """The number of parts that an earlier usage counted, and that usage; (0, 0) if none."""
+        for index in range(len(parts), 0, -1):  # the longest beginning first
             tokens = self._prompts.get(parts[index - 1].mark)
             if tokens is not None:
                 return index, tokens
         return 0, 0
 
-    def _parts(self, session: Session) -> list[_Part]:
-        """The prompt's beginning and its messages."""
-        texts = session.system_message, _tools_text(session.tools)
-        parts = [_Part(hash(texts), _tokens_of(texts), 0)]
-        for message in session.messages:
-            parts.append(_part(parts[-1].mark, message))
-        return parts
+
+def _parts(session: Session) -> list[_Part]:
+    """The prompt's beginning and its messages."""
+    texts = session.system_message, _tools_text(session.tools)
+    parts = [_Part(hash(texts), _plain_tokens(texts), 0)]
+    for message in session.messages:
+        parts.append(_part(message, parts[-1].mark))
+    return parts
 
 
-def _part(before: int, message: Message) -> _Part:
-    """The part of a message; `before` is the mark of the part before it."""
+def _part(message: Message, mark_before: int) -> _Part:
+    """The part of a message; its mark also covers all parts before, by the last one's mark."""
     calls = [text for call in message.tool_calls for text in (call.name, call.arguments_json)]
     texts = (message.content, message.reasoning, *calls)
-    mark = hash((before, message.role, message.tool_call_id, texts, message.images))
+    mark = hash((mark_before, message.role, message.tool_call_id, texts, message.images))
     frames = FRAME * (1 + len(message.tool_calls))
-    return _Part(mark, frames + _tokens_of(texts), sum(map(_image_tokens, message.images)))
+    return _Part(mark, frames + _plain_tokens(texts), sum(map(_image_tokens, message.images)))
 
 
-def _tokens_of(texts: Iterable[str]) -> float:
+def _plain_tokens(texts: Iterable[str]) -> float:
+    """The tokens of the texts if each had `BYTES_PER_TOKEN` bytes."""
     sizes = (len(t) if t.isascii() else len(t.encode("utf-8", "surrogatepass")) for t in texts)
     return sum(sizes) / BYTES_PER_TOKEN
 
 
 def _image_tokens(image: Image) -> int:
-    width, height = image.size
-    tokens = -(-width * height // PIXELS_PER_TOKEN)
+    width, height = image.size  # (0, 0) if unknown
+    tokens = math.ceil(width * height / PIXELS_PER_TOKEN)
     return min(tokens or MAX_IMAGE_TOKENS, MAX_IMAGE_TOKENS)
 
 
 def _tools_text(tools: Sequence[ToolSpec]) -> str:
+    """The tools about as an API writes them into the prompt."""
     if not tools:
         return ""
     return json.dumps([(t.name, t.description, t.parameters) for t in tools], ensure_ascii=False)

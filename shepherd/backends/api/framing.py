@@ -42,7 +42,7 @@ class SSEDecoder(StreamDecoder):
     def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
         self._lines = _Lines(max_bytes)
         self._max_bytes = max_bytes
-        self._size = 0
+        self._data_size = 0
         self._name = self._id = ""
         self._data: list[bytes] = []
 
@@ -54,21 +54,25 @@ class SSEDecoder(StreamDecoder):
 
     def finish(self) -> list[StreamEvent]:
         events: list[StreamEvent] = []
-        for line in (*self._lines.finish(), b""):
+        for line in (*self._lines.finish(), b""):  # the empty line ends the last event
             self._take(line, events)
         return events
 
     def _take(self, line: bytes, events: list[StreamEvent]) -> None:
+        """Read one line; an empty one ends an event, which is added to `events`.
+
+        Other fields than data, event and id are ignored, and so are comments (lines with ":").
+        """
         if not line:
-            if self._data:
+            if self._data:  # else the event was only a comment, to keep the connection alive
                 events.append(StreamEvent(self._name, b"\n".join(self._data), self._id))
-            self._name, self._id, self._data, self._size = "", "", [], 0
+            self._name, self._id, self._data, self._data_size = "", "", [], 0
             return
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
-            self._size += len(line)
-            _check(self._size, self._max_bytes)
+            self._data_size += len(line)
+            _check_size(self._data_size, self._max_bytes)
             self._data.append(value)
         elif field == b"event":
             self._name = value.decode("utf-8", "replace")
@@ -99,7 +103,7 @@ class WholeDecoder(StreamDecoder):
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         self._size += len(data)
-        _check(self._size, self._max_bytes)
+        _check_size(self._size, self._max_bytes)
         self._pieces.append(data)
         return []
 
@@ -112,49 +116,51 @@ class _Lines:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._held: list[bytes] = []
-        self._size = 0
-        self._after_cr = False
-        self._first = True
+        self._held: list[bytes] = []  # the pieces of a line without its end
+        self._held_size = 0
+        self._is_after_cr = False
+        self._is_at_start = True
 
     def feed(self, data: bytes) -> list[bytes]:
+        """The lines that are complete with this data; the beginning of another is held back."""
         # most pieces are whole lines; the rest of this method is for all others
-        if data.endswith(b"\n") and not (self._held or self._after_cr or self._first):
+        if data.endswith(b"\n") and not (self._held or self._is_after_cr or self._is_at_start):
             return data.splitlines()
-        if self._after_cr and data:
+        if self._is_after_cr and data:
             data = data.removeprefix(b"\n")  # of a CRLF that was cut in the middle
-            self._after_cr = False
+            self._is_after_cr = False
         if not data:
             return []
-        self._after_cr = data.endswith(b"\r")
+        self._is_after_cr = data.endswith(b"\r")
         lines = data.splitlines()
-        rest = b"" if data.endswith((b"\r", b"\n")) else lines.pop()
+        unfinished = b"" if data.endswith((b"\r", b"\n")) else lines.pop()
         if lines:
             if self._held:
                 lines[0] = b"".join([*self._held, lines[0]])
-                self._held, self._size = [], 0
-            if self._first:
+                self._held, self._held_size = [], 0
+            if self._is_at_start:
                 lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
-                self._first = False
-        if rest:
-            self._held.append(rest)
-            self._size += len(rest)
-            _check(self._size, self._max_bytes)
+                self._is_at_start = False
+        if unfinished:
+            self._held.append(unfinished)
+            self._held_size += len(unfinished)
+            _check_size(self._held_size, self._max_bytes)
         return lines
 
     def finish(self) -> list[bytes]:
-        rest = b"".join(self._held)
+        """The last line, if its end is missing."""
+        line = b"".join(self._held)
         self._held = []
-        if self._first:
-            rest = rest.removeprefix(codecs.BOM_UTF8)
-        return [rest] if rest else []
+        if self._is_at_start:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        return [line] if line else []
 
 
 def _events(lines: list[bytes]) -> list[StreamEvent]:
     return [StreamEvent("", line) for line in lines if line and not line.isspace()]
 
 
-def _check(size: int, max_bytes: int) -> None:
+def _check_size(size: int, max_bytes: int) -> None:
     if size > max_bytes:
         raise UnreachableError(f"sent an event of more than {max_bytes} bytes")
 
@@ -168,22 +174,21 @@ class SniffedDecoder(StreamDecoder):
 
     def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._head = b""
+        self._undecoded = b""
         self._chosen: StreamDecoder | None = None
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         if self._chosen is not None:
             return self._chosen.feed(data)
-        self._head += data
-        begins = self._head.removeprefix(codecs.BOM_UTF8).lstrip()
-        if not begins or codecs.BOM_UTF8.startswith(self._head):
+        self._undecoded += data
+        text = self._undecoded.removeprefix(codecs.BOM_UTF8).lstrip()
+        if not text or codecs.BOM_UTF8.startswith(self._undecoded):
             return []  # nothing but space, or a part of a byte order mark
-        if begins.startswith(b"<"):
+        if text.startswith(b"<"):
             raise UnreachableError("it answers with a web page, not as an API")
-        kind = WholeDecoder if begins.startswith((b"{", b"[")) else SSEDecoder
+        kind = WholeDecoder if text.startswith((b"{", b"[")) else SSEDecoder
         self._chosen = kind(self._max_bytes)
-        head, self._head = self._head, b""
-        return self._chosen.feed(head)
+        return self._chosen.feed(self._undecoded)
 
     def finish(self) -> list[StreamEvent]:
         return [] if self._chosen is None else self._chosen.finish()

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from itertools import groupby, takewhile
+from itertools import count, groupby, takewhile
 from typing import cast
 
 from msgspec import Struct
@@ -71,8 +71,8 @@ def normalise(system: str, messages: Sequence[Message], rules: Rules | None = No
     rules = rules or Rules()
     head = list(takewhile(lambda m: m.role is Role.SYSTEM, messages))
     texts = [clean_text(text) for text in (system, *(m.plain_text for m in head))]
-    rest = [_filled(m) for m in messages[len(head) :] if not _says_nothing(m)]
-    result = list(_paired(rest, CallNames(rules)))
+    others = [_filled(m) for m in messages[len(head) :] if not _says_nothing(m)]
+    result = list(_paired(others, CallNames(rules)))
     if rules.merge:
         result = list(_merged(result))
     if not result or (rules.user_first and result[0].role is not Role.USER):
@@ -106,25 +106,22 @@ class CallNames:
 
     def valid(self, call: ToolCall) -> ToolCall:
         """The call with a valid id and name; its arguments are valid JSON."""
-        own = self._id(call.id)
-        self._used_ids.add(own)
-        name, arguments = self._name(call.name), sanitize_object(call.arguments)
-        if (own, name, arguments) == (call.id, call.name, call.arguments):
+        call_id = self._unique_id(call.id)
+        self._used_ids.add(call_id)
+        name, arguments = self._valid_name(call.name), sanitize_object(call.arguments)
+        if (call_id, name, arguments) == (call.id, call.name, call.arguments):
             return call
-        return replace(call, id=own, name=name, arguments=arguments)
+        return replace(call, id=call_id, name=name, arguments=arguments)
 
-    def _id(self, call_id: str) -> str:
+    def _unique_id(self, call_id: str) -> str:
+        """The id itself if it may be used, else the first free one of those made from it."""
         if call_id not in self._used_ids and self._id_form.fullmatch(call_id):
             return call_id
-        number = 0
-        while (made := self._digits(f"{number}:{call_id}")) in self._used_ids:
-            number += 1
-        return made
+        seeds = (f"{number}:{call_id}".encode("utf-8", "replace") for number in count())
+        made_ids = (sha256(seed).hexdigest()[: self._id_length] for seed in seeds)
+        return next(made_id for made_id in made_ids if made_id not in self._used_ids)
 
-    def _digits(self, text: str) -> str:
-        return sha256(text.encode("utf-8", "replace")).hexdigest()[: self._id_length]
-
-    def _name(self, name: str) -> str:
+    def _valid_name(self, name: str) -> str:
         if self._name_form.fullmatch(name):
             return name
         plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64].strip("_")
@@ -132,15 +129,20 @@ class CallNames:
 
 
 def _says_nothing(message: Message) -> bool:
+    """Whether to leave a message out: it has no text, images or calls.
+
+    Empty messages of the user and of tools stay, with a placeholder.
+    """
     if message.content.strip() or message.images:
         return False
-    calls = message.role is Role.ASSISTANT and bool(message.tool_calls)
-    return message.role in (Role.ASSISTANT, Role.SYSTEM) and not calls
+    if message.role is Role.ASSISTANT:
+        return not message.tool_calls
+    return message.role is Role.SYSTEM
 
 
 def _filled(message: Message) -> Message:
     """The message with clean text, and with a placeholder if it requires a text."""
-    if message.role is Role.ASSISTANT:
+    if message.role is Role.ASSISTANT:  # no API accepts images in an answer
         message = message.without_images()
     content = clean_text(message.content)
     if not content.strip() and message.role is Role.TOOL:
@@ -157,40 +159,45 @@ def _filled(message: Message) -> Message:
 
 def _paired(messages: Sequence[Message], names: CallNames) -> Iterator[Message]:
     """The messages with each call's result behind it."""
+    # a message with calls waits here until its results, or the next message, have been read
     caller: Message | None = None
     for is_result, neighbours in groupby(messages, lambda m: m.role is Role.TOOL):
         group = list(neighbours)
         if is_result:
-            yield from map(_as_user, group) if caller is None else _group(caller, group, names)
+            yield from map(_as_user, group) if caller is None else _answered(caller, group, names)
             caller = None
             continue
         for message in group:
             if caller is not None:
-                yield from _group(caller, [], names)
+                yield from _answered(caller, [], names)
             caller = message if message.role is Role.ASSISTANT and message.tool_calls else None
-            if caller is None:
+            if caller is None:  # calls of another role than the assistant mean nothing
                 yield replace(message, tool_calls=()) if message.tool_calls else message
     if caller is not None:
-        yield from _group(caller, [], names)
+        yield from _answered(caller, [], names)
 
 
-def _group(caller: Message, following: Sequence[Message], names: CallNames) -> Iterator[Message]:
-    """A message with calls, their results, the results' images, and other messages among them."""
-    left = list(following)
+def _answered(caller: Message, following: Sequence[Message], names: CallNames) -> Iterator[Message]:
+    """A message with calls, then their results, those results' images, and the other results.
+
+    `following` are the results behind it, in any order; a call without one gets `NO_RESULT`.
+    """
+    unmatched = list(following)
     results: list[Message] = []
     for call in caller.tool_calls:
-        match = next((m for m in left if m.tool_call_id == call.id), None)
+        match = next((m for m in unmatched if m.tool_call_id == call.id), None)
         if match is not None:
-            left.remove(match)
+            unmatched.remove(match)
         results.append(match or Message.tool(call, NO_RESULT))
     calls = tuple(map(names.valid, caller.tool_calls))
     yield caller if calls == caller.tool_calls else replace(caller, tool_calls=calls)
     for call, result in zip(calls, results, strict=True):
         yield _result_of(call, result)
+    # behind all results, since no message may come between a call and its result
     for call, result in zip(calls, results, strict=True):
         if result.images:
             yield Message.user(f"From {call.name}.", result.images)
-    yield from map(_as_user, left)
+    yield from map(_as_user, unmatched)
 
 
 def _result_of(call: ToolCall, result: Message) -> Message:
@@ -215,7 +222,7 @@ def _merged(messages: Sequence[Message]) -> Iterator[Message]:
     """
     for role, neighbours in groupby(messages, lambda m: m.role):
         group = list(neighbours)
-        if role is Role.TOOL or len(group) == 1:
+        if role is Role.TOOL or len(group) == 1:  # each result belongs to a call of its own
             yield from group
             continue
         yield replace(
@@ -240,6 +247,7 @@ def sanitize_object(value: JsonObject) -> JsonObject:
 
 
 def _clean(value: object) -> object:
+    """A value of JSON, as deep as it is, with what `sanitize_object` replaces."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, float):
@@ -270,18 +278,19 @@ class SurrogateJoiner:
             return text
         text = self._held + text
         self._held = ""
-        if text and _FIRST_HALVES[0] <= text[-1] <= _FIRST_HALVES[1]:
+        if text and _FIRST_HALVES[0] <= text[-1] <= _FIRST_HALVES[1]:  # its other half may come
             text, self._held = text[:-1], text[-1]
         return replace_surrogates(text)
 
     def finish(self) -> str:
         """The remaining surrogate, if any."""
-        left, self._held = self._held, ""
-        return replace_surrogates(left)
+        held, self._held = self._held, ""
+        return replace_surrogates(held)
 
 
 def replace_surrogates(text: str) -> str:
     """The text with its surrogates joined, and U+FFFD for single ones."""
     if text.isascii():
         return text
+    # in UTF-16 the two halves stand beside each other again, and are read as one character
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

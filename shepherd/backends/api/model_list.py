@@ -1,7 +1,7 @@
 """The limits and prices of models, in the lists of models of all APIs."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from shepherd.backends.api.adapter import ModelEntry
 from shepherd.json_text import as_count, as_object
@@ -43,22 +43,26 @@ def listed_model(
     output_fields: Iterable[str] = OUTPUT_FIELDS,
 ) -> ModelEntry:
     """The model that an item of a list describes; 0 tokens for an unknown limit."""
-    sizes = ((as_count(value), field) for field, value in _values(item, CONTEXT_FIELDS))
-    size, field = next(((size, field) for size, field in sizes if size), (0, ""))
-    limits = (as_count(value) or 0 for _, value in _values(item, output_fields))
-    limit = next(filter(None, limits), 0)
-    source = f"the list of models ({field})" if size else ""
+    size, size_field = _first_count(item, CONTEXT_FIELDS)
+    limit, _ = _first_count(item, output_fields)
+    source = f"the list of models ({size_field})" if size else ""
     return ModelEntry(id, size, limit, source, vision, price=listed_price(item))
 
 
-def _values(item: JsonObject, fields: Iterable[str]) -> Iterator[tuple[str, object]]:
-    """The fields with their values; a dot in a field leads into an object."""
+def _first_count(item: JsonObject, fields: Iterable[str]) -> tuple[int, str]:
+    """The first number of tokens that is not 0, and its field; (0, "") without one."""
     for field in fields:
-        *steps, last = field.split(".")
-        holder = item
-        for step in steps:
-            holder = as_object(holder.get(step))
-        yield field, holder.get(last)
+        if number := as_count(_value(item, field)):
+            return number, field
+    return 0, ""
+
+
+def _value(item: JsonObject, field: str) -> object:
+    """The value of a field such as "meta.n_ctx": a dot leads into an object."""
+    *steps, last = field.split(".")
+    for step in steps:
+        item = as_object(item.get(step))
+    return item.get(last)
 
 
 READ_FIELDS = (
@@ -90,14 +94,19 @@ def listed_price(item: JsonObject) -> Price | None:
 
     Without a price of their own, cached tokens cost as much as others.
     """
-    read, written, cached = (
-        next((p for _, v in _values(item, fields) if (p := _amount(v)) is not None), None)
-        for fields in (READ_FIELDS, WRITTEN_FIELDS, CACHED_FIELDS)
-    )
+    read = _first_amount(item, READ_FIELDS)
+    written = _first_amount(item, WRITTEN_FIELDS)
+    cached = _first_amount(item, CACHED_FIELDS)
     if read is None or written is None or not (read or written):
         return None
     unit = 1.0 if max(read, written) > MAX_PER_TOKEN else 1e6
     return Price(read * unit, written * unit, (read if cached is None else cached) * unit)
+
+
+def _first_amount(item: JsonObject, fields: Iterable[str]) -> float | None:
+    """The first price in these fields, which may be 0; None without one."""
+    amounts = (_amount(_value(item, field)) for field in fields)
+    return next((amount for amount in amounts if amount is not None), None)
 
 
 def _amount(value: object) -> float | None:

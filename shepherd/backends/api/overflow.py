@@ -22,7 +22,8 @@ MAX_TEXT = 2_000
 MAX_READ = 20_000
 """The number of a text's characters that are searched, and decoded if they are JSON."""
 
-MAX_DEPTH = 20
+MAX_DEPTH = MAX_ITEMS = 20
+"""Objects within each other, and items of a list, that are read."""
 
 _INNER = ("message", "error", "detail", "errors", "metadata", "raw", "details", "violations")
 _LEAVES = ("msg", "errorMessage", "Message")
@@ -116,6 +117,7 @@ class Overflow(Struct, frozen=True):
         if self.limit is None or self.prompt_tokens is None:
             return self.stated_over
         over = self.prompt_tokens + (self.output_tokens or 0) - self.limit
+        # numbers that would fit contradict the refusal, so they are not the ones that count
         return max(1, over) if over >= 0 else self.stated_over
 
     @property
@@ -141,6 +143,7 @@ def parse_overflow(body: object) -> Overflow | None:
     text = searchable(body)
     if _limits_rate(body, text):
         return None
+    # llama.cpp states both as numbers of their own
     prompt, limit = _field(body, "n_prompt_tokens"), _field(body, "n_ctx")
     if prompt is not None and limit is not None:
         return Overflow(limit, prompt)
@@ -156,6 +159,7 @@ def parse_request_limit(body: object) -> Overflow | None:
     if match is None:
         return None
     limit, requested = map(_to_int, match.groups())
+    # a smaller request is refused because of the others before it: a pause helps
     return Overflow(limit, stated_over=requested - limit) if requested > limit > 0 else None
 
 
@@ -183,8 +187,9 @@ def error_text(body: object) -> str:
 
 def searchable(body: object) -> str:
     """All of the error's own words and codes, without any part of the request that it repeats."""
-    codes = [code for part in _objects(body) for code in map(part.get, _CODES)]
-    return "\n".join([*_messages(body), *(c for c in codes if isinstance(c, str))])[:MAX_READ]
+    values = [part.get(field) for part in _objects(body) for field in _CODES]
+    codes = [code for code in values if isinstance(code, str)]
+    return "\n".join([*_messages(body), *codes])[:MAX_READ]
 
 
 def rejected_fields(body: object) -> list[str]:
@@ -199,6 +204,7 @@ def rejected_fields(body: object) -> list[str]:
 
 
 def _limits_rate(body: object, text: str) -> bool:
+    """Whether requests were too frequent; `text` are the words of the error's `body`."""
     if _field(body, "code") == HTTPStatus.TOO_MANY_REQUESTS:
         return True
     return _RATE_LIMIT.search(text) is not None
@@ -247,11 +253,11 @@ def _walk(value: object, depth: int = 0) -> Iterator[str | JsonObject]:
         else:
             yield from _walk(inner, depth + 1)
     elif isinstance(value, list):
-        for item in cast(list[object], value)[:20]:
+        for item in cast(list[object], value)[:MAX_ITEMS]:
             yield from _walk(item, depth + 1)
     elif isinstance(value, dict):
         error = cast(JsonObject, value)
-        for key in _INNER:
+        for key in _INNER:  # only these fields: others repeat the request
             yield from _walk(error.get(key), depth + 1)
         yield error
 
@@ -266,16 +272,19 @@ def _messages(body: object, *, fields: bool = False) -> Iterator[str]:
         if isinstance(part, str):
             yield _plain(part)
             continue
+        # "loc": ["body", "messages", 0] becomes "messages.0: "
         steps = [str(step) for step in as_list(part.get("loc"))] if fields else []
         name = ".".join(steps[1:] if steps[:1] == ["body"] else steps)
+        lead = f"{name}: " if name else ""
         for text in map(part.get, _LEAVES):
             if isinstance(text, str):
-                yield (f"{name}: " if name else "") + _plain(text)
+                yield lead + _plain(text)
 
 
 def _field(body: object, name: str) -> int | None:
-    """The number in the field `name`, anywhere in the error."""
-    return next(filter(None, (as_count(part.get(name)) for part in _objects(body))), None)
+    """The first number that is not 0 in a field `name`, anywhere in the error; None without one."""
+    numbers = (as_count(part.get(name)) for part in _objects(body))
+    return next(filter(None, numbers), None)
 
 
 def _decoded(text: str) -> object:
@@ -298,6 +307,7 @@ def _plain(text: str) -> str:
 
 
 def _whole(body: object) -> str:
+    """All of an error body without a known message, as text; "" for an empty one."""
     if body in (None, "", {}, []):
         return ""
     try:

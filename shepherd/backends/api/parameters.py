@@ -26,8 +26,9 @@ def sampling_parameters(
     """
     for needed in _NEEDED:
         value = getattr(sampling, needed)
-        known = needed in names or needed in elsewhere
-        if not known and not (value is None or value is False or value == ()):
+        is_sent = needed in names or needed in elsewhere
+        is_unset = value is None or value is False or value == ()
+        if not (is_sent or is_unset):
             message = f"{api} has no {needed}; leave it out for this provider"
             raise InvalidRequestError(message, needed)
     result: JsonObject = {}
@@ -80,7 +81,7 @@ def thinks(session: Session, model: ModelTraits) -> bool:
 def nearest(effort: str, known: tuple[str, ...]) -> str:
     """The `known` effort that is nearest to this one, the lower of two."""
     place = EFFORTS.index(effort)
-    return min(known, key=lambda one: abs(EFFORTS.index(one) - place))
+    return min(known, key=lambda other: abs(EFFORTS.index(other) - place))
 
 
 _HOLDERS = ("$defs", "definitions")
@@ -97,6 +98,10 @@ def without_references(schema: JsonObject) -> JsonObject:
 
 
 def _inlined(node: Any, root: JsonObject, within: tuple[str, ...]) -> Any:
+    """A part of the schema `root` without references.
+
+    `within` are the references that led here; one that comes again would have no end.
+    """
     if isinstance(node, list):
         return [_inlined(item, root, within) for item in cast(list[Any], node)]
     if not isinstance(node, dict):
@@ -107,10 +112,10 @@ def _inlined(node: Any, root: JsonObject, within: tuple[str, ...]) -> Any:
         return _followed(reference, schema, root, within)
     result: JsonObject = {}
     for key, value in schema.items():
-        if key in _NAMED and isinstance(value, dict):
+        if key in _NAMED and isinstance(value, dict):  # its keys are names, "$ref" may be one
             parts = cast(JsonObject, value)
             result[key] = {name: _inlined(part, root, within) for name, part in parts.items()}
-        elif key in ("enum", "const", "default", "examples"):
+        elif key in ("enum", "const", "default", "examples"):  # values, not schemas
             result[key] = value
         elif key not in _HOLDERS:
             nested = isinstance(value, (dict, list))
@@ -121,21 +126,22 @@ def _inlined(node: Any, root: JsonObject, within: tuple[str, ...]) -> Any:
 def _followed(
     reference: str, schema: JsonObject, root: JsonObject, within: tuple[str, ...]
 ) -> JsonObject:
-    beside = {k: v for k, v in schema.items() if k != "$ref" and k not in _HOLDERS}
+    """The target of a schema's `reference`, with what else stands in the schema."""
+    others = {k: v for k, v in schema.items() if k != "$ref" and k not in _HOLDERS}
     target = _target(reference, root)
     if reference in within:
         target = {k: v for k, v in target.items() if k in ("type", "description")}
     inlined = _inlined(target, root, (*within, reference))
-    return inlined | cast(JsonObject, _inlined(beside, root, within))
+    return inlined | cast(JsonObject, _inlined(others, root, within))
 
 
 def _target(reference: str, root: JsonObject) -> JsonObject:
-    """The target of a reference; {} if there is none."""
+    """The target of a reference such as "#/$defs/Point"; {} if there is none."""
     node: Any = root
     if not reference.startswith("#"):
         return {}
     for step in reference[1:].split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
+        name = step.replace("~1", "/").replace("~0", "~")  # as a JSON pointer writes them
         node = cast(JsonObject, node).get(name) if isinstance(node, dict) else None
     return cast(JsonObject, node) if isinstance(node, dict) else {}
 

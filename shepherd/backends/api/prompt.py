@@ -19,7 +19,7 @@ from shepherd.backends.vision import cannot_see, new_images
 from shepherd.errors import ImageError
 from shepherd.messages import Message, Role
 from shepherd.sampling import TokenLogprob
-from shepherd.session import Session, TokenLedger, ToolChoice
+from shepherd.session import Session, TokenLedger
 
 
 class Prompt(Struct, frozen=True):
@@ -67,7 +67,10 @@ _OF_TYPE = re.compile(r"mime|media.?type|image format|gif|webp|jpe?g|png", re.IG
 
 
 def visible(session: Session, model: ModelTraits, types: Collection[str]) -> Session:
-    """The session to send: images that the model can't accept are lines of text."""
+    """The session to send: images that the model can't accept are lines of text.
+
+    `types` are the media types of images that the model's API accepts.
+    """
     if not any(message.images for message in session.messages):
         return session
     return replace(session, messages=[visible_message(m, model, types) for m in session.messages])
@@ -75,8 +78,8 @@ def visible(session: Session, model: ModelTraits, types: Collection[str]) -> Ses
 
 def visible_message(message: Message, model: ModelTraits, types: Collection[str]) -> Message:
     """A message to send; `types` are the media types that the model's API accepts."""
-    seen = (image for image in message.images if model.vision is not False)
-    kept = tuple(image for image in seen if image.media_type in types)
+    accepted = types if model.vision is not False else ()
+    kept = tuple(image for image in message.images if image.media_type in accepted)
     if len(kept) == len(message.images):
         return message
     unseen = tuple(image for image in message.images if image not in kept)
@@ -91,7 +94,8 @@ def check_new_images(
         if model.vision is False:
             raise cannot_see(model.id)
         if image.media_type not in types:
-            kind, name = image.media_type.partition("/")[2].upper(), image.name or "An image"
+            kind = image.media_type.removeprefix("image/").upper()
+            name = image.name or "An image"
             raise ImageError(f"{name} is a {kind}, which {model.id} can't read; send a PNG.")
 
 
@@ -154,8 +158,9 @@ def as_sent(session: Session, model: ModelTraits) -> Session:
     """
     if not _needs_prompt(session, model):
         return session
+    # results must stand behind their calls before both become text
     conversation = normalise(session.system_message, session.messages, _IN_ORDER)
-    messages = tuple(map(_bare, conversation.messages))
+    messages = tuple(map(_without_call_data, conversation.messages))
     plain = with_plain_tools(Conversation(conversation.system, messages, tuple(session.tools)))
     turns = normalise(_with_choice(plain.system, session), plain.messages, _TAKING_TURNS)
     return _without_tools(session, turns.system, turns.messages)
@@ -172,7 +177,7 @@ def as_counted(session: Session, model: ModelTraits) -> Session:
 
 def message_as_counted(message: Message, model: ModelTraits) -> Message:
     """A message as it is in `as_counted`."""
-    if model.tools is not False or not _is_of_tools(message):
+    if model.tools is not False or not _has_calls_or_result(message):
         return message
     plain = with_plain_tools(Conversation("", (message,))).messages[0]
     return replace(plain, images=message.images, extra={})
@@ -180,20 +185,21 @@ def message_as_counted(message: Message, model: ModelTraits) -> Message:
 
 def _needs_prompt(session: Session, model: ModelTraits) -> bool:
     """Whether the session has tools or calls that the model's API does not support."""
-    has_tools = bool(session.tools) or any(map(_is_of_tools, session.messages))
+    has_tools = bool(session.tools) or any(map(_has_calls_or_result, session.messages))
     return model.tools is False and has_tools
 
 
-def _is_of_tools(message: Message) -> bool:
+def _has_calls_or_result(message: Message) -> bool:
     return bool(message.tool_calls) or message.role is Role.TOOL
 
 
-def _bare(message: Message) -> Message:
+def _without_call_data(message: Message) -> Message:
     """The message without the data that the API would need back with its calls."""
     return replace(message, extra={}) if message.tool_calls and message.extra else message
 
 
 def _without_tools(session: Session, system: str, messages: Sequence[Message]) -> Session:
+    """A session with these texts and without tools; times and ledger are those of its messages."""
     return replace(
         session,
         system_message=system,
@@ -208,10 +214,9 @@ def _without_tools(session: Session, system: str, messages: Sequence[Message]) -
 def _with_choice(system: str, session: Session) -> str:
     """The system message with the request for a call, if the session requires one."""
     choice = session.tool_choice
-    return f"{system}\n\n{_wish(choice)}" if choice is not None and session.tools else system
-
-
-def _wish(choice: ToolChoice) -> str:
+    if choice is None or not session.tools:
+        return system
+    calls = "one call" if choice.single else "one or more calls"
     if choice.name:
-        return f"Your next answer must be one call, of {choice.name}."
-    return f"Your next answer must be {'one call' if choice.single else 'one or more calls'}."
+        calls = f"one call, of {choice.name}"
+    return f"{system}\n\nYour next answer must be {calls}."

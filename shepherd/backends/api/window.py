@@ -26,7 +26,7 @@ class Window(Struct, frozen=True):
     def corrected(self, limit: int | None) -> "Window":
         """The window after the provider has refused a prompt with `limit` as its size."""
         if limit is None or limit < MIN_CONTEXT or 0 < self.size <= limit:
-            return self
+            return self  # a larger number says nothing: our own size is only a lower bound of it
         return Window(limit, self.output_limit, "an answer of the provider: the context was full")
 
 
@@ -58,23 +58,29 @@ async def ask_window(
         if not lacks_list(error):
             raise
         models = []
-    first = models[0].id if models and adapter.lists_default_first else ""
-    model = traits.id or first or _only(models, client)
+    default = models[0].id if models and adapter.lists_default_first else ""
+    model = traits.id or default or _only(models, client)
     listed = next((entry for entry in models if entry.id == model), ModelEntry(model))
     needs_probe = not setting or adapter.tells_abilities
     details = await _probed(client, adapter, listed) if needs_probe else listed
-    vision = traits.vision if details.vision is None else details.vision
-    thinking = traits.thinking if details.thinking is None else details.thinking
-    tools = traits.tools if details.tools is None else details.tools
-    window = _window(details, listed, traits, setting, traits_source)
-    price = details.price or listed.price
-    abilities = replace(traits, vision=vision, thinking=thinking, tools=tools)
-    return replace(abilities, id=model, price=price), window
+    served_traits = replace(
+        traits,
+        id=model,
+        price=details.price or listed.price,
+        vision=traits.vision if details.vision is None else details.vision,
+        thinking=traits.thinking if details.thinking is None else details.thinking,
+        tools=traits.tools if details.tools is None else details.tools,
+    )
+    return served_traits, _window(details, listed, traits, setting, traits_source)
 
 
 def _window(
     details: ModelEntry, listed: ModelEntry, traits: ModelTraits, setting: int, traits_source: str
 ) -> Window:
+    """The user's `setting` (0 = none), else the size that the server names, else the traits' size.
+
+    `listed` is the model in the server's list, `details` what a probe added to it.
+    """
     output = details.output_limit or listed.output_limit or traits.output_limit
     if setting:
         return Window(setting, output, "the provider's setting context_size")
@@ -91,27 +97,27 @@ async def _probed(client: ApiClient, adapter: Adapter, listed: ModelEntry) -> Mo
     Abilities of the model may come from another probe than its context size.
     """
     details, vision, thinking, tools = listed, listed.vision, listed.thinking, listed.tools
-    sized = False
+    has_size = False
     for probe in adapter.probes(listed.id):
         try:
-            result = adapter.parse_probe(
-                probe, await client.fetch(probe, max_attempts=1), listed.id
-            )
+            body = await client.fetch(probe, max_attempts=1)
         except BackendError:
             continue  # probes are optional; the list has shown that the server is reachable
+        result = adapter.parse_probe(probe, body, listed.id)
         if result is None:
             continue
-        if result.context_size and not sized:
-            details, sized = result, True
+        if result.context_size and not has_size:
+            details, has_size = result, True
         vision = result.vision if vision is None else vision
         thinking = result.thinking if thinking is None else thinking
         tools = result.tools if tools is None else tools
-        if sized and vision is not None:
+        if has_size and vision is not None:
             break  # thinking and tools come with the same probe as vision
     return replace(details, vision=vision, thinking=thinking, tools=tools)
 
 
 def _only(models: list[ModelEntry], client: ApiClient) -> str:
+    """The id of the one model; raises InvalidRequestError if the user must name one."""
     if len(models) == 1:
         return models[0].id
     target = client.target()

@@ -101,6 +101,7 @@ BROKEN: list[dict[str, Any]] = [
     {"data": [{"index": 0, "embedding": [1.0]}]},
     {"data": [{"index": 0, "embedding": "AAAA"}, {"index": 1, "embedding": [1.0]}]},
     {"data": [{"index": 0, "embedding": [1e300]}, {"index": 1, "embedding": [None]}]},
+    {"data": [{"index": 0, "embedding": [10**400]}, {"index": 1, "embedding": [1.0]}]},
 ]
 
 

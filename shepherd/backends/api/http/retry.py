@@ -212,7 +212,7 @@ class RateLimiter:
                 await self._sleep(wait)
             self._spent.append(_Spent(self._clock(), 1, tokens))
 
-    def spent(self, tokens: int) -> None:
+    def add_spent(self, tokens: int) -> None:
         """Count tokens that `admit` did not count: those of the answer."""
         if self._limits.tokens_per_minute and tokens > 0:
             self._spent.append(_Spent(self._clock(), 0, tokens))

@@ -99,8 +99,8 @@ def test_the_same_stream_gives_the_same_message(events: list[JsonObject]) -> Non
         (b.id, b.name, b.input) for b in theirs.content if b.type == "tool_use"
     ]
     assert (reason is FinishReason.TOOL_CALLS) == (theirs.stop_reason == "tool_use")
-    assert collected.usage.prompt == theirs.usage.input_tokens
-    assert collected.usage.completion == theirs.usage.output_tokens
+    assert collected.usage.prompt_tokens == theirs.usage.input_tokens
+    assert collected.usage.completion_tokens == theirs.usage.output_tokens
     back = [block.to_dict(exclude_none=True) for block in theirs.content]
     if any(block["type"] in ("thinking", "redacted_thinking") for block in back):
         assert assistant_blocks(ours, MODEL) == back
