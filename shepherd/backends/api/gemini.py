@@ -36,7 +36,10 @@ _FAILED = {
 
 
 def finish(reason: str, message: str, *, calls: bool) -> stream.Stop:
-    """The stop that `finishReason` means; `message` is the API's own, or ""."""
+    """The stop that `finishReason` means; `message` is the API's own, or "".
+
+    `calls`: the answer has calls. Gemini has no reason of its own for them.
+    """
     if reason == "MAX_TOKENS":
         return stream.Stop(FinishReason.LENGTH)
     if reason in ("STOP", "FINISH_REASON_UNSPECIFIED"):
@@ -47,20 +50,18 @@ def finish(reason: str, message: str, *, calls: bool) -> stream.Stop:
         note = f"Gemini stopped its answer: {_FILTERED[reason]}"
     else:
         note = f"Gemini stopped its answer: {reason}"
-    return stream.Stop(FinishReason.STOP, _with(note, message))
+    return stream.Stop(FinishReason.STOP, _with_message(note, message))
 
 
 def blocked_prompt(reason: str, message: str) -> stream.Stop:
     """The stop of an answer that was refused before it began."""
     why = _FILTERED.get(reason, reason)
-    return stream.Stop(FinishReason.STOP, _with(f"Gemini refused to answer: {why}", message))
+    note = _with_message(f"Gemini refused to answer: {why}", message)
+    return stream.Stop(FinishReason.STOP, note)
 
 
-def _with(note: str, message: str) -> str:
+def _with_message(note: str, message: str) -> str:
     return f"{note} ({message})" if message else note
-
-
-_NOTHING: JsonObject = {}
 
 
 class GeminiDecoder(stream.Decoder):
@@ -68,9 +69,9 @@ class GeminiDecoder(stream.Decoder):
 
     def __init__(self) -> None:
         self._complete = False
-        self._calls = 0
+        self._call_count = 0
         self._text_length = 0
-        self._signed: list[JsonObject] = []
+        self._signed_parts: list[JsonObject] = []
 
     @property
     def complete(self) -> bool:
@@ -84,7 +85,8 @@ class GeminiDecoder(stream.Decoder):
             self._complete = True
             yield stream.Error(data, as_error_status(as_object(data["error"]).get("code")))
             return
-        candidate = (as_objects(data.get("candidates")) or [_NOTHING])[0]
+        candidates = as_objects(data.get("candidates"))
+        candidate = candidates[0] if candidates else {}
         for part in as_objects(as_object(candidate.get("content")).get("parts")):
             yield from self._part(part)
         if (usage := _usage(as_object(data.get("usageMetadata")))) is not None:
@@ -95,37 +97,40 @@ class GeminiDecoder(stream.Decoder):
         if call := as_object(part.get("functionCall")):
             yield self._call(call, _signature(part))
             return
-        text, thought = as_text(part.get("text")), part.get("thought") is True
-        if _signature(part):
-            self._signed.append({"at": self._text_length, "part": _signed_part(part)})
+        if _signature(part):  # it must go back at the same place of the text
+            signed = {"at": self._text_length, "part": _signed_part(part)}
+            self._signed_parts.append(signed)
+        text = as_text(part.get("text"))
         if not text:
             return
-        if thought:
+        if part.get("thought") is True:
             yield stream.Thinking(text)
         else:
             self._text_length += len(text)
             yield stream.Text(text)
 
     def _call(self, call: JsonObject, signature: str) -> stream.Call:
-        key, self._calls = self._calls, self._calls + 1
+        """A call, which Gemini sends whole; its id and signature must go back with it."""
+        key, self._call_count = self._call_count, self._call_count + 1
         call_id, name = as_text(call.get("id")), as_text(call.get("name"))
         kept = {"id": call_id, "thoughtSignature": signature}
-        extra = {name: value for name, value in kept.items() if value}
+        extra = {field: value for field, value in kept.items() if value}
         return stream.Call(key, call_id, name, as_object(call.get("args")), extra or None)
 
     def _stop(self, candidate: JsonObject, feedback: JsonObject) -> Iterator[stream.Delta]:
+        """The end, if the chunk tells one: of the answer, or of a prompt that was refused."""
         if self._complete:
             return
         if reason := as_text(candidate.get("finishReason")):
             message = as_text(candidate.get("finishMessage"))
-            stop = finish(reason, message, calls=self._calls > 0)
+            stop = finish(reason, message, calls=self._call_count > 0)
         elif blocked := as_text(feedback.get("blockReason")):
             stop = blocked_prompt(blocked, as_text(feedback.get("blockReasonMessage")))
         else:
             return
         self._complete = True
-        if self._signed:
-            yield stream.Extra({"signed": self._signed})
+        if self._signed_parts:
+            yield stream.Extra({"signed": self._signed_parts})
         yield stop
 
 
@@ -150,8 +155,10 @@ def _usage(usage: JsonObject) -> stream.Usage | None:
     thoughts = as_count(usage.get("thoughtsTokenCount"))
     if prompt is None and candidate is None and thoughts is None:
         return None
-    known = candidate is not None or thoughts is not None
-    return stream.Usage(prompt, cached, (candidate or 0) + (thoughts or 0) if known else None)
+    answer = None
+    if candidate is not None or thoughts is not None:
+        answer = (candidate or 0) + (thoughts or 0)
+    return stream.Usage(prompt, cached, answer)
 
 
 class GeminiEmbeddings(adapter.EmbeddingApi):
@@ -164,7 +171,7 @@ class GeminiEmbeddings(adapter.EmbeddingApi):
             {"model": name, "content": {"parts": [{"text": text}]}, **size}
             for text in plain_texts(request.inputs)
         ]
-        path = f"/v1beta/{quote(name, safe='/')}:batchEmbedContents"
+        path = f"{_resource(model)}:batchEmbedContents"
         return adapter.ApiRequest(path, {"requests": requests}, stream=False)
 
     def parse(self, body: JsonObject) -> adapter.EmbeddingAnswer:
@@ -222,10 +229,12 @@ class GeminiAdapter(adapter.Adapter):
 
 
 def _resource(model: str) -> str:
+    """The path of a model, such as "/v1beta/models/gemini-3-pro"."""
     return f"{_VERSION}/{quote(model_path(model), safe='/')}"
 
 
 def _entry(item: JsonObject) -> adapter.ModelEntry | None:
+    """A model of the list; None for one that can't answer, such as a model of embeddings."""
     name, methods = as_text(item.get("name")), as_texts(item.get("supportedGenerationMethods"))
     if not name or (methods and "generateContent" not in methods):
         return None

@@ -13,7 +13,7 @@ from shepherd.sampling import Sampling
 from shepherd.session import OutputFormat, Session, ToolChoice
 
 _VERSION = re.compile(r"gemini-(\d+)")
-_SIGNATURES_SINCE = 3
+_SIGNATURES_SINCE = _LEVELS_SINCE = 3
 _LEVELS = ("low", "high")
 _FLASH_LEVELS = ("minimal", "low", "medium", "high")
 
@@ -55,20 +55,19 @@ def thinking_config(
     """
     config: JsonObject = {"includeThoughts": True} if on else {}
     version = generation(model)
-    if version == 0:
+    if version == 0:  # of another family: Gemma has neither budgets nor levels
         return config
-    if version >= _SIGNATURES_SINCE:
-        level = (
-            parameters.nearest(effort, _FLASH_LEVELS if "flash" in model else _LEVELS)
-            if effort
-            else ""
-        )
-        return config | {"thinkingLevel": level.upper() or ("HIGH" if on else "LOW")}
+    if version >= _LEVELS_SINCE:
+        level = "high" if on else "low"
+        if effort:
+            level = parameters.nearest(effort, _FLASH_LEVELS if "flash" in model else _LEVELS)
+        return config | {"thinkingLevel": level.upper()}
     minimum = 128 if "pro" in model else 0
     if not on:
         return config | {"thinkingBudget": minimum}
-    own = parameters.BUDGETS.get(effort, -1) if budget is None else max(minimum, budget)
-    return config | {"thinkingBudget": own}
+    if budget is None:
+        return config | {"thinkingBudget": parameters.BUDGETS.get(effort, -1)}
+    return config | {"thinkingBudget": max(minimum, budget)}
 
 
 _KEPT = frozenset(
@@ -92,28 +91,30 @@ def gemini_schema(schema: JsonObject) -> tuple[JsonObject, frozenset[str]]:
 
 
 def _cut(node: Any, lost: set[str]) -> JsonObject:
-    """A schema without what Gemini lacks, which goes into `lost`."""
+    """A schema without what Gemini lacks; the keywords that change its meaning go into `lost`."""
     if not isinstance(node, dict):
-        if node is False:
+        if node is False:  # nothing fits it; `true` fits everything, as {} does
             lost.add("false")
         return {}
     merged = _merged(cast(JsonObject, node), lost)
     result: JsonObject = {}
     for key, value in merged.items():
+        name = "anyOf" if key == "oneOf" else key
         if key in _KEPT:
             result[key] = value
-        elif (name := {"oneOf": "anyOf"}.get(key, key)) in _PARTS:
+        elif name in _PARTS:
             result[name] = _PARTS[name](value, lost)
         elif key in ("enum", "const"):
             result |= _choices(as_list(value) if key == "enum" else [value], lost)
         elif key not in _SAY_NOTHING:
             lost.add(key)
-    if merged.get("nullable") is True and isinstance(result.get("type"), str):
+    if merged.get("nullable") is True and isinstance(result.get("type"), str):  # as OpenAPI says
         result["type"] = [result["type"], "null"]
     return result
 
 
 def _cut_named(value: Any, lost: set[str]) -> JsonObject:
+    """Schemas by the names of properties."""
     return {name: _cut(part, lost) for name, part in as_object(value).items()}
 
 
@@ -151,7 +152,10 @@ def _merged(schema: JsonObject, lost: set[str]) -> JsonObject:
 
 
 def _choices(values: list[Any], lost: set[str]) -> JsonObject:
-    """Gemini has choices of texts and numbers; null is part of the type."""
+    """`enum` with these values, which Gemini has for texts and numbers; null is part of the type.
+
+    {} for other values, which any value may replace.
+    """
     plain = [v for v in values if isinstance(v, str | int | float) and not isinstance(v, bool)]
     if plain and len(plain) + values.count(None) == len(values):
         return {"enum": plain}
@@ -182,6 +186,7 @@ def to_contents(messages: Sequence[Message], model: str) -> list[JsonObject]:
 
 
 def _content(turn: history.Turn, calls: Mapping[str, ToolCall], *, signed: bool) -> JsonObject:
+    """One side's turn; `calls` are all by their ids. `signed`: calls need a signature."""
     if turn.role is Role.ASSISTANT:
         parts = [p for message in turn.messages for p in _model_parts(message, signed=signed)]
         return {"role": "model", "parts": parts}
@@ -189,6 +194,7 @@ def _content(turn: history.Turn, calls: Mapping[str, ToolCall], *, signed: bool)
 
 
 def _user_parts(message: Message, calls: Mapping[str, ToolCall]) -> list[JsonObject]:
+    """The parts of a message of the user or of a result."""
     if message.role is Role.TOOL:
         return [_result(message, calls)]
     texts: list[JsonObject] = [{"text": message.content}] if message.content else []
@@ -202,17 +208,17 @@ def _image(image: Image) -> JsonObject:
 def _result(message: Message, calls: Mapping[str, ToolCall]) -> JsonObject:
     """A result goes back under its call's name, and under the id from Gemini."""
     call = calls[message.tool_call_id]
-    response: JsonObject = {"name": _name(call), "response": {"output": message.content}}
-    return {"functionResponse": _id(call) | response}
+    response: JsonObject = {"name": _valid_name(call), "response": {"output": message.content}}
+    return {"functionResponse": _id_field(call) | response}
 
 
 def _model_parts(message: Message, *, signed: bool) -> Iterator[JsonObject]:
+    """The text and the calls of an answer; `signed`: the API refuses calls without signature."""
     yield from _text_parts(message)
     for index, call in enumerate(message.tool_calls):
-        part: JsonObject = {
-            "functionCall": _id(call) | {"name": _name(call), "args": call.arguments}
-        }
-        if signature := as_text(_kept(call.extra).get("thoughtSignature")):
+        named: JsonObject = {"name": _valid_name(call), "args": call.arguments}
+        part: JsonObject = {"functionCall": _id_field(call) | named}
+        if signature := as_text(_gemini_data(call.extra).get("thoughtSignature")):
             part["thoughtSignature"] = signature
         elif signed and index == 0:  # Gemini signs only the first of several calls in one answer
             part["thoughtSignature"] = SKIP_SIGNATURE
@@ -221,41 +227,42 @@ def _model_parts(message: Message, *, signed: bool) -> Iterator[JsonObject]:
 
 def _text_parts(message: Message) -> Iterator[JsonObject]:
     """The text; parts that Gemini has signed keep their form and place."""
-    text, done = message.content, 0
-    for entry in _signed(message):
-        part, at = as_object(entry["part"]), int(entry["at"])
-        own = "" if part.get("thought") else as_text(part.get("text"))
-        if at < done or not text.startswith(own, at):
+    text, written = message.content, 0  # `written`: the characters that the parts so far hold
+    for start, part in _signed_parts(message):
+        signed_text = "" if part.get("thought") else as_text(part.get("text"))
+        if start < written or not text.startswith(signed_text, start):
             break  # the text was changed after it was signed
-        if at > done:
-            yield {"text": text[done:at]}
+        if start > written:
+            yield {"text": text[written:start]}
         yield part
-        done = at + len(own)
-    if done < len(text):
-        yield {"text": text[done:]}
+        written = start + len(signed_text)
+    if written < len(text):
+        yield {"text": text[written:]}
 
 
-def _signed(message: Message) -> list[JsonObject]:
-    """The parts that the decoder kept; an empty list if a session file holds something else."""
-    return [
-        entry
-        for entry in as_objects(_kept(message.extra).get("signed"))
-        if as_text(as_object(entry.get("part")).get("thoughtSignature"))
-        and as_count(entry.get("at")) is not None
-    ]
+def _signed_parts(message: Message) -> Iterator[tuple[int, JsonObject]]:
+    """The parts that the decoder kept, each with its place in the text.
+
+    A session file may hold something else, which is left out.
+    """
+    for entry in as_objects(_gemini_data(message.extra).get("signed")):
+        start, part = as_count(entry.get("at")), as_object(entry.get("part"))
+        if start is not None and as_text(part.get("thoughtSignature")):
+            yield start, part
 
 
-def _kept(extra: Mapping[str, JsonObject]) -> JsonObject:
+def _gemini_data(extra: Mapping[str, JsonObject]) -> JsonObject:
     return extra.get(API_NAME, {})
 
 
-def _id(call: ToolCall) -> JsonObject:
-    """Older models neither send nor receive ids of calls."""
-    call_id = as_text(_kept(call.extra).get("id"))
+def _id_field(call: ToolCall) -> JsonObject:
+    """The call's id as Gemini sent it; {} for older models, which have no ids of calls."""
+    call_id = as_text(_gemini_data(call.extra).get("id"))
     return {"id": call_id} if call_id else {}
 
 
-def _name(call: ToolCall) -> str:
+def _valid_name(call: ToolCall) -> str:
+    """The tool's name; Gemini refuses one that begins with a digit or a hyphen."""
     return call.name if _NAME_BEGINS.match(call.name) else f"_{call.name}"
 
 
@@ -299,6 +306,7 @@ def chat_body(session: Session, model: adapter.ModelTraits, max_tokens: int) -> 
 
 
 def _parameters(sampling: Sampling) -> JsonObject:
+    """The sampling parameters under Gemini's names, in the ranges that it accepts."""
     result = parameters.sampling_parameters(sampling, _NAMES, "Gemini")
     if len(result.get("stopSequences", ())) > _MAX_STOP_TEXTS:
         message = f"Gemini takes at most {_MAX_STOP_TEXTS} stop texts"
@@ -317,6 +325,7 @@ def _declaration(tool: ToolSpec) -> JsonObject:
 
 
 def _calling(choice: ToolChoice | None) -> JsonObject:
+    """`functionCallingConfig`; None leaves it to the model whether it calls a tool."""
     if choice is None:
         return {"mode": "AUTO"}
     if choice.single and not choice.name:
@@ -326,10 +335,11 @@ def _calling(choice: ToolChoice | None) -> JsonObject:
 
 
 def _response_format(output_format: OutputFormat) -> JsonObject:
-    if output_format.schema is None:
+    """The fields that enforce the format; a strict one raises InvalidRequestError if they can't."""
+    if output_format.schema is None:  # it is a grammar
         raise InvalidRequestError("Gemini does not support grammars; give a JSON schema", "grammar")
     result: JsonObject = {"responseMimeType": "application/json"}
-    if output_format.schema == _ANY_OBJECT:
+    if output_format.schema == _ANY_OBJECT:  # the media type alone asks for it
         return result
     schema, lost = gemini_schema(output_format.schema)
     if output_format.strict and lost:

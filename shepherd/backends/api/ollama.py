@@ -60,9 +60,9 @@ def stored_window(body: JsonObject, model: str) -> ModelEntry | None:
 
     A model in Ollama's cloud has all of its trained context.
     """
-    result = _PARAMETER.findall(json_text.as_text(body.get("parameters")))
-    if result and int(result[-1]):
-        return ModelEntry(model, int(result[-1]), source="num_ctx in the model's parameters")
+    settings = _PARAMETER.findall(json_text.as_text(body.get("parameters")))
+    if settings and int(settings[-1]):  # of several the last one counts
+        return ModelEntry(model, int(settings[-1]), source="num_ctx in the model's parameters")
     trained = trained_context(body)
     if not trained:
         return None
@@ -83,15 +83,20 @@ def same_model(name: str, others: tuple[Any, ...]) -> bool:
 
 
 def _tagged(name: str) -> str:
+    """The name with its tag: "qwen3" is "qwen3:latest". A host before the name may have a port."""
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
 def trained_context(body: JsonObject) -> int:
     """The context size in the model's training, from /api/show; 0 if unknown."""
     facts = json_text.as_object(body.get("model_info"))
-    own = json_text.as_count(facts.get(f"{facts.get('general.architecture')}.context_length"))
-    others = (json_text.as_count(v) or 0 for k, v in facts.items() if k.endswith(".context_length"))
-    return own or max(others, default=0)
+    stated = facts.get(f"{facts.get('general.architecture')}.context_length")
+    sizes = [
+        json_text.as_count(value) or 0
+        for field, value in facts.items()
+        if field.endswith(".context_length")  # of any part, if the architecture's is missing
+    ]
+    return json_text.as_count(stated) or max(sizes, default=0)
 
 
 RULES = Rules(user_first=True, user_last=True, merge=True, tool_name=r"\S+")
@@ -124,7 +129,7 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
     Otherwise Ollama drops its beginning without a notice. Servers before 0.12.6 do not know the
     field.
     """
-    if session.tool_choice is not None and session.tools:
+    if session.tool_choice is not None and session.tools:  # a call would be required
         message = "Ollama can't be told to call a tool; leave out tool_choice"
         raise InvalidRequestError(message, "tool_choice")
     body: JsonObject = {
@@ -134,8 +139,11 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
         "truncate": False,
         "options": _options(session, model, max_tokens),
     }
-    if (top := session.sampling.logprobs) is not None:
-        body |= {"logprobs": True} | ({"top_logprobs": top} if top else {})
+    alternatives = session.sampling.logprobs
+    if alternatives is not None:
+        body["logprobs"] = True
+        if alternatives:
+            body["top_logprobs"] = alternatives
     if session.tools:
         body["tools"] = [_tool(tool) for tool in session.tools]
     if model.thinking:
@@ -161,7 +169,8 @@ def _think(model: ModelTraits, *, on: bool) -> bool | str:
 
 
 def _format(output_format: OutputFormat) -> JsonObject | str:
-    if output_format.schema is None:
+    """The `format` that the answer must have: a schema, or "json" for any object."""
+    if output_format.schema is None:  # it is a grammar
         raise InvalidRequestError("Ollama does not support grammars; give a JSON schema", "grammar")
     return "json" if output_format.schema == _ANY_OBJECT else output_format.schema
 
@@ -176,6 +185,7 @@ def _tool(tool: ToolSpec) -> JsonObject:
 
 
 def _messages(session: Session, *, thinking: bool) -> Iterator[JsonObject]:
+    """The conversation as Ollama accepts it; `thinking`: the model reads its thoughts again."""
     conversation = normalise(session.system_message, session.messages, RULES)
     if conversation.system:
         yield {"role": "system", "content": conversation.system}
@@ -203,13 +213,14 @@ class OllamaDecoder(stream.Decoder):
 
     def __init__(self) -> None:
         self._complete = False
-        self._calls = 0
+        self._call_count = 0
 
     @property
     def complete(self) -> bool:
         return self._complete
 
     def feed(self, name: str, data: JsonObject) -> list[stream.Delta]:
+        """The deltas of one line, which may hold a thought, text, calls and the end at once."""
         if "error" in data:
             self._complete = True
             return [stream.Error(data, json_text.as_error_status(data.get("status_code")))]
@@ -218,13 +229,10 @@ class OllamaDecoder(stream.Decoder):
         if thinking := json_text.as_text(message.get("thinking")):
             deltas.append(stream.Thinking(thinking))
         content = json_text.as_text(message.get("content"))
-        logprobs = ()
-        if "logprobs" in data:
-            logprobs = tuple(map(token_logprob, json_text.as_objects(data["logprobs"])))
+        logprobs = tuple(map(token_logprob, json_text.as_objects(data.get("logprobs"))))
         if content or logprobs:
             deltas.append(stream.Text(content, logprobs))
-        if "tool_calls" in message:
-            deltas += self._call_deltas(json_text.as_objects(message["tool_calls"]))
+        deltas += self._call_deltas(json_text.as_objects(message.get("tool_calls")))
         if data.get("done") is True and not self._complete:
             self._complete = True
             deltas += _usage(data)
@@ -240,28 +248,27 @@ class OllamaDecoder(stream.Decoder):
                 arguments = function.get("arguments")
                 if not isinstance(arguments, str):  # some models' parsers send the text
                     arguments = json_text.as_object(arguments)
-                result.append(
-                    stream.Call(self._calls, json_text.as_text(call.get("id")), name, arguments)
-                )
-                self._calls += 1
+                call_id = json_text.as_text(call.get("id"))
+                result.append(stream.Call(self._call_count, call_id, name, arguments))
+                self._call_count += 1
         return result
 
     def _stop(self, reason: str) -> stream.Stop:
+        """The stop that `done_reason` means; an answer with calls ends as "stop" too."""
         if reason == "length":
             return stream.Stop(FinishReason.LENGTH)
         if reason in ("load", "unload"):
             return stream.Stop(FinishReason.STOP, f"Ollama did no more than {reason} the model")
-        return stream.Stop(FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP)
+        return stream.Stop(FinishReason.TOOL_CALLS if self._call_count else FinishReason.STOP)
 
 
 def _usage(data: JsonObject) -> Iterator[stream.Usage]:
-    """Some versions leave out the prompt's count if all of it was cached."""
-    prompt, answer = (
-        json_text.as_count(data.get("prompt_eval_count")),
-        json_text.as_count(data.get("eval_count")),
-    )
+    """The counts; some versions leave out the prompt's if all of it was cached."""
+    prompt = json_text.as_count(data.get("prompt_eval_count"))
+    cached = json_text.as_count(data.get("prompt_eval_cached_count"))
+    answer = json_text.as_count(data.get("eval_count"))
     if prompt is not None or answer is not None:
-        yield stream.Usage(prompt, json_text.as_count(data.get("prompt_eval_cached_count")), answer)
+        yield stream.Usage(prompt, cached, answer)
 
 
 class OllamaEmbeddings(EmbeddingApi):
@@ -283,7 +290,6 @@ class OllamaEmbeddings(EmbeddingApi):
 
 
 _LOADED = "/api/ps"
-_SHOW = "/api/show"
 
 
 class OllamaAdapter(Adapter):
@@ -319,14 +325,18 @@ class OllamaAdapter(Adapter):
     def probes(self, model: str) -> list[ApiRequest]:
         """A loaded model tells the size in use; a model on disk tells the possible size."""
         loaded = ApiRequest(_LOADED, method="GET", stream=False)
-        return [loaded, ApiRequest(_SHOW, {"model": model}, stream=False)]
+        on_disk = ApiRequest("/api/show", {"model": model}, stream=False)
+        return [loaded, on_disk]
 
     def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:
         if request.path == _LOADED:
             return loaded_window(body, model)
         abilities, window = json_text.as_texts(body.get("capabilities")), stored_window(body, model)
-        if not abilities:
+        if not abilities:  # an old server does not name them
             return window
-        entry = window or ModelEntry(model)
-        vision, thinking, tools = (able in abilities for able in ("vision", "thinking", "tools"))
-        return replace(entry, vision=vision, thinking=thinking, tools=tools)
+        return replace(
+            window or ModelEntry(model),
+            vision="vision" in abilities,
+            thinking="thinking" in abilities,
+            tools="tools" in abilities,
+        )

@@ -97,7 +97,10 @@ def model_details(name: str, body: JsonObject) -> ModelDetails:
 
 
 def _template(text: str) -> str:
-    """The family, which Ollama's own template language shows as well as Jinja does."""
+    """The template's family, "" if unknown.
+
+    Ollama's own template language shows it as well as Jinja does.
+    """
     family = detect_style(text).family
     return "" if family == GENERIC.family else family
 
@@ -161,16 +164,16 @@ class OllamaManager:
         An interrupted pull continues where it stopped.
         """
         body = {"model": model, "stream": True}
-        done = False
+        is_complete = False
         async with self._stream("POST", _PULL, body, _PATIENT) as response:
             async for line in response.aiter_lines():
                 step = _object(line)
-                if "error" in step:
-                    raise _no_pull(model, step)
+                if "error" in step:  # the status of the answer was sent before
+                    raise _failed_pull(model, as_text(step["error"]))
                 if step:
-                    done = done or step.get("status") == "success"
+                    is_complete = is_complete or step.get("status") == "success"
                     yield progress(step)
-        if not done:
+        if not is_complete:
             message = f"The pull of {model} was broken off; pull again, it goes on where it stopped"
             raise UnreachableError(message)
 
@@ -179,6 +182,7 @@ class OllamaManager:
         await self._ask("POST", "/api/generate", {"model": model, "keep_alive": 0, "stream": False})
 
     async def _ask(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
+        """The server's answer as one object; raises InvalidRequestError for anything else."""
         async with self._stream(method, path, body, _QUICK) as response:
             result = _object((await response.aread()).decode("utf-8", "replace"))
         if not result:
@@ -189,6 +193,7 @@ class OllamaManager:
     async def _stream(
         self, method: str, path: str, body: JsonObject | None, timeout: httpx.Timeout
     ) -> AsyncGenerator[httpx.Response]:
+        """The answer before its body is read; failures of any kind become our errors."""
         url = self._base_url + path
         sending = self._client.stream(
             method, url, json=body, headers=self._headers, timeout=timeout
@@ -209,13 +214,14 @@ class OllamaManager:
             raise UnreachableError(message) from error
 
     def _refusal(self, status: int, text: str, body: JsonObject, path: str) -> BackendError:
+        """The error for an unsuccessful `status` with this `text`; `body` and `path` were sent."""
         message = as_text(_object(text).get("error")) or text.strip()[:_MAX_REASON]
         reason = " ".join(message.split()) or f"status {status}"
         if status in (401, 403):
             what = "the key" if self._headers else "the request, and no key was sent"
             return AccessError(f"Ollama at {self._base_url} refuses {what}: {reason}")
         if status == 404 and path == _PULL:
-            return _no_pull(as_text(body["model"]), {"error": reason})
+            return _failed_pull(as_text(body["model"]), reason)
         if status == 404 and "model" in body:
             model = body["model"]
             hint = f"`shepherd model pull {model} --provider {self._name}` gets it"
@@ -225,11 +231,11 @@ class OllamaManager:
         return InvalidRequestError(f"Ollama at {self._base_url} refuses: {reason}")
 
 
-def _no_pull(model: str, step: JsonObject) -> InvalidRequestError:
-    """Ollama's message for a failed pull; it may have several lines."""
-    reason = " ".join(as_text(step["error"]).split())[:_MAX_REASON] or "it does not say why"
-    unknown = "file does not exist" in reason
-    hint = "; look for its name at https://ollama.com/search" if unknown else ""
+def _failed_pull(model: str, message: str) -> InvalidRequestError:
+    """The error for a failed pull; Ollama's `message` may have several lines."""
+    reason = " ".join(message.split())[:_MAX_REASON] or "it does not say why"
+    is_unknown = "file does not exist" in reason
+    hint = "; look for its name at https://ollama.com/search" if is_unknown else ""
     return InvalidRequestError(f"Ollama can't pull {model}: {reason}{hint}", "model")
 
 
@@ -255,22 +261,22 @@ async def pull_on(
 
     `pause` is the first pause in seconds; it doubles after each attempt without progress.
     """
-    progress: dict[str, int] = {}
-    attempts = 0
+    fetched: dict[str, int] = {}  # the bytes of each file so far, by its digest
+    failures = 0  # since the last progress
+    has_begun = False
     while True:
-        begun = bool(attempts)
         try:
             async with aclosing(manager.pull(model)) as steps:
                 async for step in steps:
-                    begun = True
-                    if step.completed > progress.get(step.digest, 0):
-                        progress[step.digest] = step.completed
-                        attempts = 0
+                    has_begun = True
+                    if step.completed > fetched.get(step.digest, 0):
+                        fetched[step.digest] = step.completed
+                        failures = 0
                     yield step
             return
         except UnreachableError:
-            attempts += 1
-            if not begun or attempts >= MAX_ATTEMPTS:
+            failures += 1
+            if not has_begun or failures >= MAX_ATTEMPTS:
                 raise
         yield PullProgress(RESUMED)
-        await asyncio.sleep(pause * 2 ** (attempts - 1))
+        await asyncio.sleep(pause * 2 ** (failures - 1))

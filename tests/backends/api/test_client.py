@@ -90,7 +90,7 @@ async def test_the_answers_tokens_count() -> None:
     time = FakeTime()
     limiter = RateLimiter(RateLimits(0, 100), time.timing().clock, time.sleep)
     await limiter.admit(10)
-    limiter.spent(90)
+    limiter.add_spent(90)
     await limiter.admit(10)
     assert sum(time.slept) == pytest.approx(WINDOW)
 
@@ -99,7 +99,7 @@ async def test_an_answer_is_no_request() -> None:
     time = FakeTime()
     limiter = RateLimiter(RateLimits(2, 1000), time.timing().clock, time.sleep)
     await limiter.admit(10)
-    limiter.spent(10)
+    limiter.add_spent(10)
     await limiter.admit(10)
     assert time.slept == []
 

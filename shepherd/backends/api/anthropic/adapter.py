@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 from urllib.parse import quote
 
@@ -59,30 +58,28 @@ _COUNTS = (
 class _Block(Struct):
     """A content block as it grows; `number` is its place in the whole answer.
 
-    `argued`: arguments of the call have been sent on.
+    `has_sent_arguments`: deltas with arguments of the call were made.
     """
 
     number: int
     data: JsonObject
-    argued: bool = False
+    has_sent_arguments: bool = False
 
     @property
     def kind(self) -> str:
         return str(self.data.get("type"))
 
 
-@dataclass
 class AnthropicDecoder(stream.Decoder):
     """Deltas of the Messages API's events; servers may leave out parts of them."""
 
-    _model: str = ""
-    _blocks: list[_Block] = field(default_factory=list[_Block])
-    _open: dict[tuple[int | None, str], _Block] = field(
-        default_factory=dict[tuple[int | None, str], _Block]
-    )
-    _usage: dict[str, int] = field(default_factory=dict[str, int])
-    _finished: bool = False
-    _complete: bool = False
+    def __init__(self) -> None:
+        self._model = ""
+        self._blocks: list[_Block] = []
+        self._block_by_index_and_type: dict[tuple[int | None, str], _Block] = {}
+        self._usage: dict[str, int] = {}
+        self._has_finished_blocks = False
+        self._complete = False
 
     @property
     def complete(self) -> bool:
@@ -123,11 +120,12 @@ class AnthropicDecoder(stream.Decoder):
     def _message_start(self, data: JsonObject) -> Iterable[stream.Delta]:
         message = as_object(data.get("message"))
         self._model = as_text(message.get("model"))
-        yield from self._count(as_object(message.get("usage")))
+        yield from self._add_usage(as_object(message.get("usage")))
 
     def _block_start(self, data: JsonObject) -> Iterable[stream.Delta]:
+        """A new block; in an answer that is not streamed it has all of its content."""
         content = as_object(data.get("content_block"))
-        block = self._opened(as_count(data.get("index")), as_text(content.get("type")))
+        block = self._new_block(as_count(data.get("index")), as_text(content.get("type")))
         match block.kind:
             case "text":
                 yield from self._grow(block, "text", as_text(content.get("text")))
@@ -146,102 +144,114 @@ class AnthropicDecoder(stream.Decoder):
                 pass
 
     def _block_delta(self, data: JsonObject) -> Iterable[stream.Delta]:
+        """A piece of a block; a piece of a call that never began is ignored, as it has no name."""
         delta = as_object(data.get("delta"))
         index = as_count(data.get("index"))
         match as_text(delta.get("type")):
             case "text_delta":
-                yield from self._grow(
-                    self._at(index, dialect.TEXT), "text", as_text(delta.get("text"))
-                )
+                block = self._block_at(index, dialect.TEXT)
+                yield from self._grow(block, "text", as_text(delta.get("text")))
             case "thinking_delta":
-                block = self._at(index, dialect.THINKING)
+                block = self._block_at(index, dialect.THINKING)
                 yield from self._grow(block, "thinking", as_text(delta.get("thinking")))
             case "signature_delta":
-                self._at(index, dialect.THINKING).data["signature"] = as_text(
-                    delta.get("signature")
-                )
-            case "input_json_delta" if (index, dialect.CALL) in self._open:
-                block, piece = self._open[index, dialect.CALL], as_text(delta.get("partial_json"))
-                block.argued |= bool(piece)
-                yield stream.Call(block.number, arguments=piece)
+                block = self._block_at(index, dialect.THINKING)
+                block.data["signature"] = as_text(delta.get("signature"))
+            case "input_json_delta":
+                call = self._block_by_index_and_type.get((index, dialect.CALL))
+                if call is not None:
+                    piece = as_text(delta.get("partial_json"))
+                    call.has_sent_arguments |= bool(piece)
+                    yield stream.Call(call.number, arguments=piece)
             case _:
                 pass
 
     def _block_stop(self, data: JsonObject) -> Iterable[stream.Delta]:
-        block = self._open.get((as_count(data.get("index")), dialect.CALL))
-        if block is not None:
-            yield from _closed(block)
+        call = self._block_by_index_and_type.get((as_count(data.get("index")), dialect.CALL))
+        if call is not None:
+            yield from _unsent_arguments(call)
 
     def _message_delta(self, data: JsonObject) -> Iterable[stream.Delta]:
         delta = as_object(data.get("delta"))
-        yield from self._count(as_object(data.get("usage")))
+        yield from self._add_usage(as_object(data.get("usage")))
         reason = as_text(delta.get("stop_reason"))
         if reason:
-            yield from self._finish()
-            ended = _REASONS.get(reason, FinishReason.STOP)
-            yield stream.Stop(ended, _note(reason, delta), as_text(delta.get("stop_sequence")))
+            yield from self._finish_blocks()
+            finish_reason, note = _REASONS.get(reason, FinishReason.STOP), _note(reason, delta)
+            yield stream.Stop(finish_reason, note, as_text(delta.get("stop_sequence")))
 
     def _message_stop(self) -> Iterable[stream.Delta]:
         self._complete = True
-        yield from self._finish()
+        yield from self._finish_blocks()
 
-    def _opened(self, index: int | None, kind: str) -> _Block:
+    def _new_block(self, index: int | None, kind: str) -> _Block:
         block = _Block(len(self._blocks), {"type": kind})
         self._blocks.append(block)
-        self._open[index, kind] = block
+        self._block_by_index_and_type[index, kind] = block
         return block
 
-    def _at(self, index: int | None, kind: str) -> _Block:
-        """The open block, or a new one: some servers leave out `content_block_start`."""
-        return self._open.get((index, kind)) or self._opened(index, kind)
+    def _block_at(self, index: int | None, kind: str) -> _Block:
+        """The block that grows, or a new one: some servers leave out `content_block_start`."""
+        block = self._block_by_index_and_type.get((index, kind))
+        return block or self._new_block(index, kind)
 
     def _grow(self, block: _Block, key: str, piece: str) -> Iterable[stream.Delta]:
+        """Append a piece to the block's "text" or "thinking"."""
         block.data[key] = block.data.get(key, "") + piece
         if piece:
             yield stream.Text(piece) if key == "text" else stream.Thinking(piece)
 
-    def _count(self, usage: JsonObject) -> Iterable[stream.Delta]:
-        """The usage so far: counts are totals, and a count that an event leaves out stays."""
-        counted = {key: n for key in _COUNTS if (n := as_count(usage.get(key))) is not None}
+    def _add_usage(self, usage: JsonObject) -> Iterable[stream.Delta]:
+        """The usage so far: counts are totals, and a count that an event leaves out stays.
+
+        Anthropic counts the prompt in three parts: new tokens, those that it has written to its
+        cache, and those that it has read from there.
+        """
+        counts = {key: as_count(usage.get(key)) for key in _COUNTS}
+        counted = {key: count for key, count in counts.items() if count is not None}
         if not counted:
             return
         self._usage |= counted
-        fresh, written, read, completion = (self._usage.get(key) for key in _COUNTS)
-        prompt = None if fresh is None else fresh + (written or 0) + (read or 0)
+        uncached, written, read, completion = (self._usage.get(key) for key in _COUNTS)
+        prompt = None if uncached is None else uncached + (written or 0) + (read or 0)
         yield stream.Usage(prompt, read, completion)
 
-    def _finish(self) -> Iterable[stream.Delta]:
+    def _finish_blocks(self) -> Iterable[stream.Delta]:
         """The last deltas, after all blocks have arrived; nothing the second time."""
-        if self._finished:
+        if self._has_finished_blocks:
             return
-        self._finished = True
+        self._has_finished_blocks = True
         for block in self._blocks:
             if block.kind == dialect.CALL:
-                yield from _closed(block)
+                yield from _unsent_arguments(block)
         value = dialect.keepsake(self._model, [block.data for block in self._blocks])
         if value is not None:
             yield stream.Extra(value)
 
 
-def _closed(block: _Block) -> Iterable[stream.Delta]:
-    """The arguments of a call that did not arrive in pieces."""
-    if not block.argued:
-        block.argued = True
-        yield stream.Call(block.number, arguments=json.dumps(block.data["input"]))
+def _unsent_arguments(call: _Block) -> Iterable[stream.Delta]:
+    """The arguments of a call that came with its beginning, not in pieces after it."""
+    if not call.has_sent_arguments:
+        call.has_sent_arguments = True
+        yield stream.Call(call.number, arguments=json.dumps(call.data["input"]))
 
 
 def _error(data: JsonObject) -> stream.Error:
+    """The error with the status that its type has in answers that are not streamed."""
     error = as_object(data.get("error")) or data
     status = _STATUS.get(as_text(error.get("type"))) or as_error_status(error.get("code"))
     return stream.Error(data, status)
 
 
 def _note(reason: str, delta: JsonObject) -> str:
+    """What the user should know of the end; a refusal comes with its category and explanation."""
+    note = _NOTES.get(reason, "")
+    if reason != "refusal":
+        return note
     details = as_object(delta.get("stop_details"))
     texts = [as_text(details.get("category")), as_text(details.get("explanation"))]
-    reasons = [text for text in texts if text] if reason == "refusal" else []
-    end = "." if reason == "refusal" and not reasons else ""
-    return ": ".join([_NOTES.get(reason, "") + end, *reasons])
+    reasons = [text for text in texts if text]
+    return ": ".join([note, *reasons]) if reasons else f"{note}."
 
 
 VERSION = "2026-10-21"
@@ -268,8 +278,8 @@ class AnthropicAdapter(Adapter):
 
     def chat(self, session: Session, model: ModelTraits, max_tokens: int) -> ApiRequest:
         body = chat_body(session, model, max_tokens)
-        sampled = any(name in body for name in SAMPLING_PARAMETERS)
-        headers = {"anthropic-version": SAMPLING_VERSION if sampled else VERSION}
+        has_sampling = any(name in body for name in SAMPLING_PARAMETERS)
+        headers = {"anthropic-version": SAMPLING_VERSION if has_sampling else VERSION}
         if "block_binding" in body.get("thinking", {}):
             headers["anthropic-beta"] = dialect.BINDING_BETA
         return ApiRequest("/v1/messages", body, headers=headers)
@@ -288,6 +298,7 @@ class AnthropicAdapter(Adapter):
         return [entry for entry in entries if entry.id]
 
     def probes(self, model: str) -> list[ApiRequest]:
+        """The model's own page, and what llama.cpp's server tells of itself."""
         return [_get(f"/v1/models/{quote(model, safe='')}"), _get(_PROPS)]
 
     def parse_probe(self, request: ApiRequest, body: JsonObject, model: str) -> ModelEntry | None:

@@ -50,25 +50,23 @@ class Dialect(Struct, frozen=True):
     efforts: tuple[str, ...] = ()
 
 
-_NAME = re.compile(r"claude-([a-z]+)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
-_OLD_NAME = re.compile(r"claude-(\d)(?:[-.](\d))?-([a-z]+)")
-_PREVIEW = re.compile(r"claude-(mythos)-preview")
+_NAME = re.compile(r"claude-(?P<family>[a-z]+)-(?P<major>\d{1,2})(?:[-.](?P<minor>\d{1,2}))?(?!\d)")
+_OLD_NAME = re.compile(r"claude-(?P<major>\d)(?:[-.](?P<minor>\d))?-(?P<family>[a-z]+)")
+_PREVIEW = re.compile(r"claude-mythos-preview")
 
 _OLD_EFFORTS = ("low", "medium", "high")
-_ALWAYS_THINKING = ("fable", "mythos")
 
 
 def dialect_of(model: str) -> Dialect:
     """The dialect of the model with this name, in the spelling of any of Claude's vendors."""
-    if match := _NAME.search(model):
-        return _claude(match[1], int(match[2]), int(match[3] or 0))
-    if match := _OLD_NAME.search(model):
-        return _claude(match[3], int(match[1]), int(match[2] or 0))
-    return _claude("mythos", 5, 0) if _PREVIEW.search(model) else Dialect()
+    if match := _NAME.search(model) or _OLD_NAME.search(model):
+        version = int(match["major"]), int(match["minor"] or 0)
+        return _claude(match["family"], version)
+    return _claude("mythos", (5, 0)) if _PREVIEW.search(model) else Dialect()
 
 
-def _claude(family: str, major: int, minor: int) -> Dialect:
-    version = (major, minor)
+def _claude(family: str, version: tuple[int, int]) -> Dialect:
+    """The dialect of Claude, such as "opus" 4.5; the limits are the versions that changed it."""
     if version < (4, 6):
         return Dialect(
             one_sampler=version >= (4, 1),
@@ -90,10 +88,9 @@ def _claude(family: str, major: int, minor: int) -> Dialect:
 
 
 def _off(family: str, version: tuple[int, int]) -> Off:
+    """How to turn thinking off; a newer model than those known here is assumed to always think."""
     if version < (5, 0):
         return Off.UNSAID
-    if family in _ALWAYS_THINKING:
-        return Off.NEVER
     known = {
         ("opus", 5, 0): Off.DISABLED,
         ("sonnet", 5, 0): Off.DISABLED,
@@ -104,6 +101,7 @@ def _off(family: str, version: tuple[int, int]) -> Off:
 
 
 def _old_limit(family: str, version: tuple[int, int]) -> int:
+    """The longest answer of a model before 4.6, in tokens."""
     if version < (3, 5):
         return 4096
     if version < (3, 7):
@@ -129,7 +127,7 @@ _DATE = re.compile(r"([-@](\d{8}|latest|default))?(-v\d+(:\d+)?)?$")
 
 def keepsake(model: str, blocks: Sequence[JsonObject]) -> JsonObject | None:
     """The part of the blocks to keep with the message; None without a signed block."""
-    places = [place for block in blocks if (place := _place(block)) is not None]
+    places = [place for place in map(_place, blocks) if place is not None]
     if not any(place["type"] in THOUGHTS for place in places):
         return None
     return {"model": model, "blocks": places}
@@ -141,9 +139,10 @@ def assistant_blocks(message: Message, model: str) -> list[JsonObject]:
     Only thoughts of this model go back, because it can't read those of others. They also need an
     unchanged message, because they are not valid elsewhere.
     """
-    replayed = _replayed(message, model) if model else None
-    plain = [_text_block(message.content), *map(_call_block, message.tool_calls)]
-    return [block for block in (plain if replayed is None else replayed) if block is not None]
+    blocks = _replayed(message, model) if model else None
+    if blocks is None:
+        blocks = [_text_block(message.content), *map(_call_block, message.tool_calls)]
+    return [block for block in blocks if block is not None]
 
 
 def _replayed(message: Message, model: str) -> list[JsonObject | None] | None:
@@ -166,6 +165,7 @@ def _replayed(message: Message, model: str) -> list[JsonObject | None] | None:
                 blocks.append(thought)
             case _:
                 return None
+    # what is left has no place: the message was changed since
     return None if calls or content else blocks
 
 
@@ -176,6 +176,7 @@ def _plain_name(model: str) -> str:
 
 
 def _place(block: JsonObject) -> JsonObject | None:
+    """What to keep of a block: a thought is kept whole, of text and calls only the place."""
     match block:
         case {"type": "text", "text": str(text)} if text:
             return {"type": TEXT, "length": len(text)}
@@ -220,11 +221,13 @@ def thinking_of(
     """
     enabled = thinks(session, model) and model.thinking and session.tool_choice is None
     if not dialect.adaptive:
+        if not enabled or not _may_continue_thinking(history, model.id):
+            return None
         maximum = session.thinking_budget or BUDGETS.get(model.effort, MAX_BUDGET)
-        return _budget(limit, maximum) if enabled and _unbroken(history, model.id) else None
+        return _budget(limit, maximum)
     if enabled or dialect.off is Off.NEVER:
         return _adaptive(dialect, visible=enabled)
-    return {"type": dialect.off.value} if dialect.off else None
+    return {"type": dialect.off.value} if dialect.off is not Off.UNSAID else None
 
 
 def keeps_thoughts(thinking: JsonObject | None) -> bool:
@@ -234,8 +237,9 @@ def keeps_thoughts(thinking: JsonObject | None) -> bool:
 
 def effort_of(model: ModelTraits, dialect: Dialect) -> str:
     """The `effort` that the model accepts, "" to leave it out."""
-    silent = model.effort == NONE and dialect.off is not Off.NEVER
-    if silent or not (model.effort and model.thinking and dialect.efforts):
+    # without thoughts there is no effort; a model that always thinks gets its lowest one
+    is_off = model.effort == NONE and dialect.off is not Off.NEVER
+    if is_off or not (model.effort and model.thinking and dialect.efforts):
         return ""
     return nearest(model.effort, dialect.efforts)
 
@@ -247,24 +251,27 @@ def _budget(limit: int, maximum: int) -> JsonObject | None:
 
 
 def _adaptive(dialect: Dialect, *, visible: bool) -> JsonObject:
-    """Eviction may change the messages before a thought; the API then drops it without an error."""
+    """The `thinking` of a model that decides itself how much to think."""
     thinking: JsonObject = {"type": "adaptive"}
     if dialect.hides_thoughts:
         thinking["display"] = "summarized" if visible else "omitted"
     if dialect.bound:
+        # Eviction may change the messages before a thought; then it must not be an error.
         thinking["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
     return thinking
 
 
-def _unbroken(history: Sequence[Turn], model: str) -> bool:
+def _may_continue_thinking(history: Sequence[Turn], model: str) -> bool:
     """Whether the rounds of tools at the end, if any, began with a thought of this model.
 
     With a budget, the API refuses to continue thinking otherwise.
     """
-    first: Turn | None = None
+    first_round: Turn | None = None
     for turn in reversed(history):
         if turn.role is Role.ASSISTANT:
-            first = turn
-        elif turn.messages[0].role is not Role.TOOL:
+            first_round = turn
+        elif turn.messages[0].role is not Role.TOOL:  # the user's prompt begins the rounds
             break
-    return first is None or assistant_blocks(first.messages[0], model)[0]["type"] in THOUGHTS
+    if first_round is None:
+        return True
+    return assistant_blocks(first_round.messages[0], model)[0]["type"] in THOUGHTS

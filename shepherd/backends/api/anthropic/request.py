@@ -17,6 +17,7 @@ from shepherd.backends.api.history import Rules, Turn, normalise, turns
 from shepherd.backends.api.parameters import without_references
 from shepherd.errors import InvalidRequestError
 from shepherd.images import Image
+from shepherd.json_text import as_object
 from shepherd.messages import JsonObject, Message, Role, ToolSpec
 from shepherd.sampling import Sampling
 from shepherd.session import OutputFormat, Session, ToolChoice
@@ -37,7 +38,9 @@ def output_limit(max_tokens: int, model: ModelTraits, dialect: Dialect) -> int:
     if max_tokens > 0:
         return min(max_tokens, limit or max_tokens, model.context_size or max_tokens)
     limit = limit or USUAL_LIMIT
-    return max(1, min(limit, model.context_size // 2)) if model.context_size else limit
+    if not model.context_size:
+        return limit
+    return max(1, min(limit, model.context_size // 2))
 
 
 def sampling_of(sampling: Sampling, dialect: Dialect, *, thinking: bool) -> JsonObject:
@@ -64,11 +67,14 @@ def tool_choice_of(choice: ToolChoice, dialect: Dialect, model: str) -> JsonObje
     if not dialect.forced_calls:
         message = f"{model} can't be made to call a tool: leave tool_choice to the model"
         raise InvalidRequestError(message, "tool_choice")
-    how = {"type": "tool", "name": choice.name} if choice.name else {"type": "any"}
-    return how | ({"disable_parallel_tool_use": True} if choice.single or choice.name else {})
+    result: JsonObject = {"type": "tool", "name": choice.name} if choice.name else {"type": "any"}
+    if choice.single or choice.name:
+        result["disable_parallel_tool_use"] = True
+    return result
 
 
 def _stops(stop: tuple[str, ...]) -> list[str]:
+    """The stop texts; raises InvalidRequestError for one that the API refuses."""
     if not all(text.strip() for text in stop):
         message = "stop: this API does not accept whitespace only; leave it out for this provider"
         raise InvalidRequestError(message, "stop")
@@ -76,6 +82,7 @@ def _stops(stop: tuple[str, ...]) -> list[str]:
 
 
 def _ranged(name: str, value: float) -> float:
+    """The parameter's value; raises InvalidRequestError if the API refuses it."""
     if not 0.0 <= value <= 1.0:
         message = f"{name} must be between 0.0 and 1.0 for this API, got {value}"
         raise InvalidRequestError(message, name)
@@ -129,9 +136,10 @@ def _narrowed(schema: Any, lost: list[str]) -> JsonObject:
         raise _OpenError
     source = cast(JsonObject, schema)
     result = {key: source[key] for key in _KEPT if key in source} | _shape(source, lost)
-    if not result.keys() - {"title", "description", "required"}:
+    if not result.keys() - {"title", "description", "required"}:  # these limit no value
         raise _OpenError
-    hints = {k: v for k, v in source.items() if k not in (*_KEPT, *_PARTS, *_IGNORED, *result)}
+    known = {*_KEPT, *_PARTS, *_IGNORED, *result}
+    hints = {key: value for key, value in source.items() if key not in known}
     if hints:
         lost.extend(hints)
         parts = [str(source.get("description", "")), json.dumps(hints, ensure_ascii=False)]
@@ -140,19 +148,21 @@ def _narrowed(schema: Any, lost: list[str]) -> JsonObject:
 
 
 def _shape(schema: JsonObject, lost: list[str]) -> JsonObject:
-    kinds = schema.get("type")
-    if isinstance(kinds, list):
-        return {"anyOf": [_narrowed({**schema, "type": k}, lost) for k in cast(list[Any], kinds)]}
-    result: JsonObject = {} if kinds is None else {"type": kinds}
+    """The type and the parts of a schema, in the API's keywords; what it lacks goes to `lost`."""
+    kind = schema.get("type")
+    if isinstance(kind, list):  # ["string", "null"], say
+        kinds = cast(list[Any], kind)
+        return {"anyOf": [_narrowed({**schema, "type": one}, lost) for one in kinds]}
+    result: JsonObject = {} if kind is None else {"type": kind}
     for key in ("anyOf", "oneOf", "allOf"):
         if isinstance(schema.get(key), list):
             name = "anyOf" if key == "oneOf" else key
             result[name] = [_narrowed(part, lost) for part in schema[key]]
-    if kinds == "object":
+    if kind == "object":
         result |= _object(schema, lost)
-    if kinds == "array":
+    if kind == "array":
         result["items"] = _narrowed(schema.get("items"), lost)
-        if schema.get("minItems") in (0, 1):
+        if schema.get("minItems") in (0, 1):  # the API has no other minimum
             result["minItems"] = schema["minItems"]
     if schema.get("format") in _FORMATS:
         result["format"] = schema["format"]
@@ -160,13 +170,12 @@ def _shape(schema: JsonObject, lost: list[str]) -> JsonObject:
 
 
 def _object(schema: JsonObject, lost: list[str]) -> JsonObject:
-    """The API's objects allow only named properties."""
-    properties = schema.get("properties")
-    more = schema.get("additionalProperties")
-    if isinstance(more, dict) or not (isinstance(properties, dict) and properties):
+    """An object; those of the API allow only named properties, and need at least one."""
+    named = as_object(schema.get("properties"))
+    others = schema.get("additionalProperties")
+    if isinstance(others, dict) or not named:
         raise _OpenError
-    named = cast(JsonObject, properties)
-    if more is True:
+    if others is True:
         lost.append("additionalProperties")
     return {
         "properties": {name: _narrowed(part, lost) for name, part in named.items()},
@@ -180,7 +189,10 @@ _MARK = {"type": "ephemeral"}
 def mark(
     tools: Sequence[JsonObject], system: Sequence[JsonObject], messages: Sequence[JsonObject]
 ) -> None:
-    """Mark a request's parts: the last tool, the system message, the user's last two turns."""
+    """Mark where the API's cache of prompts may end; it allows four places.
+
+    They are the last tool, the system message, and the user's last two turns.
+    """
     users = [message["content"] for message in messages if message["role"] == "user"]
     for blocks in (tools, system, *users[-2:]):
         if blocks:
@@ -227,6 +239,7 @@ def chat_body(session: Session, model: ModelTraits, max_tokens: int) -> JsonObje
 
 
 def _message(turn: Turn, thinker: str) -> JsonObject:
+    """One side's turn; `thinker` is the model whose thoughts go back, "" for nobody's."""
     if turn.role is Role.ASSISTANT:
         blocks = [block for m in turn.messages for block in assistant_blocks(m, thinker)]
         return {"role": "assistant", "content": blocks}
@@ -252,7 +265,9 @@ def _result(message: Message) -> JsonObject:
         "tool_use_id": message.tool_call_id,
         "content": message.content,
     }
-    return result | ({"is_error": True} if message.content.startswith(ERROR_PREFIX) else {})
+    if message.content.startswith(ERROR_PREFIX):
+        result["is_error"] = True
+    return result
 
 
 def _text(text: str) -> JsonObject:
@@ -260,8 +275,11 @@ def _text(text: str) -> JsonObject:
 
 
 def _tool(spec: ToolSpec) -> JsonObject:
+    """A tool's declaration; the API requires that its input is an object."""
     tool: JsonObject = {"name": spec.name, "input_schema": {**spec.parameters, "type": "object"}}
-    return tool | ({"description": spec.description} if spec.description else {})
+    if spec.description:
+        tool["description"] = spec.description
+    return tool
 
 
 def _recalled(messages: Sequence[Message]) -> list[ToolSpec]:
@@ -271,7 +289,8 @@ def _recalled(messages: Sequence[Message]) -> list[ToolSpec]:
 
 
 def _choice(session: Session, dialect: Dialect, model: str) -> JsonObject | None:
-    if not session.tools:
+    """The request's `tool_choice`; None leaves it to the model whether it calls a tool."""
+    if not session.tools:  # the request has only stand-ins for earlier tools
         return {"type": "none"}
     if session.tool_choice is None:
         return None

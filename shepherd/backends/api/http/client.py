@@ -69,7 +69,7 @@ class Endpoint(Struct, frozen=True):
         host = (urlsplit(self.base_url).hostname or "").lower()
         try:
             address = ipaddress.ip_address(host)
-        except ValueError:
+        except ValueError:  # it is a name; one without a dot is only known in this network
             return "." not in host or host.endswith((".local", ".localhost", ".lan", ".internal"))
         return address.is_private or address.is_loopback or address.is_link_local
 
@@ -108,20 +108,19 @@ def new_http(endpoint: Endpoint) -> httpx.AsyncClient:
     A server nearby may read a long prompt for many minutes, so nothing limits its silence. The
     system's keep-alive notices if it is gone.
     """
-    near = endpoint.is_near
     timeout = httpx.Timeout(
         connect=CONNECT_SECONDS,
         write=WRITE_SECONDS,
-        read=None if near else READ_SECONDS,
-        pool=None,
+        read=None if endpoint.is_near else READ_SECONDS,
+        pool=None,  # no request waits for a connection, as their number has no limit
     )
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60)
-    if not near:
+    if not endpoint.is_near:
         http2 = endpoint.http2 and not getproxies()  # proxies buffer HTTP/2
         return httpx.AsyncClient(timeout=timeout, limits=limits, http2=http2)
     # Loading certificates takes some 40 ms, and without TLS there is no use for them.
-    plain = endpoint.base_url.lower().startswith("http://")
-    verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else True
+    is_plain = endpoint.base_url.lower().startswith("http://")
+    verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True
     transport = httpx.AsyncHTTPTransport(verify, limits=limits, socket_options=_KEEP_ALIVE)
     return httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False)
 
@@ -140,7 +139,7 @@ class ApiClient:
         """`http` is shared and stays open; without it the client opens its own."""
         self._options = options or ClientOptions()
         self._endpoint = endpoint
-        self._owned = http is None
+        self._owns_http = http is None
         self._http = http or new_http(endpoint)
         timing = self._options.timing
         self.limiter = RateLimiter(self._options.limits, timing.clock, timing.sleep)
@@ -222,13 +221,14 @@ class ApiClient:
 
     async def aclose(self) -> None:
         """Close the connections, unless they are shared."""
-        if self._owned:
+        if self._owns_http:
             await self._http.aclose()
 
     async def _refuse(self, target: RequestTarget, response: httpx.Response) -> None:
+        """Raise the Failure for an answer with an error status."""
         try:
             content = await _read(response, MAX_ERROR_BYTES)
-        except httpx.RequestError:
+        except httpx.RequestError:  # the status alone tells enough
             content = b""
         text = content.decode("utf-8", "replace")
         now = self._options.timing.now()
@@ -236,10 +236,11 @@ class ApiClient:
         raise refused(target, response.status_code, text, after)
 
     def _all_headers(self, request: ApiRequest) -> Mapping[str, str]:
-        sent = {"content-type": "application/json"} if request.body is not None else {}
+        """The headers of a request; those that the user has set replace all others."""
+        own = {"content-type": "application/json"} if request.body is not None else {}
         if request.stream:
-            sent["accept-encoding"] = "identity"  # compressed data arrives late
-        return {**self._headers, **sent, **request.headers, **self._endpoint.headers}
+            own["accept-encoding"] = "identity"  # compressed data arrives late
+        return {**self._headers, **own, **request.headers, **self._endpoint.headers}
 
 
 def reason(error: BaseException) -> str:
@@ -247,7 +248,7 @@ def reason(error: BaseException) -> str:
     if isinstance(error, httpx.TimeoutException):
         return f"it takes too long ({type(error).__name__})"
     cause: BaseException | None = error
-    while cause is not None:
+    while cause is not None:  # httpx wraps the system's error several times
         if isinstance(cause, ConnectionError) and cause.errno:
             return os.strerror(cause.errno)
         cause = cause.__cause__ or cause.__context__
@@ -255,6 +256,7 @@ def reason(error: BaseException) -> str:
 
 
 async def _read(response: httpx.Response, max_bytes: int) -> bytes:
+    """The body's first bytes; a longer body is not read to its end."""
     pieces: list[bytes] = []
     size = 0
     async for piece in response.aiter_bytes():
@@ -266,6 +268,7 @@ async def _read(response: httpx.Response, max_bytes: int) -> bytes:
 
 
 def _decoded(content: bytes) -> JsonObject:
+    """The object of an answer, or its list as {"data": list}; {} for anything else."""
     try:
         value = cast(object, json.loads(content))
     except (ValueError, RecursionError):
@@ -287,16 +290,17 @@ class Contact:
         self._client = client
         self._adapter = adapter
         self._asking = asyncio.Lock()
-        self._reachable = False
-        self._until: float | None = None
+        self._last_result = False
+        self._result_expires_at: float | None = None
 
     async def there(self) -> bool:
         """Whether an answer arrived; a refusal is also an answer."""
-        async with self._asking:
-            if self._until is None or self._client.clock() >= self._until:
-                self._reachable = await self._ask()
-                self._until = self._client.clock() + CACHE_SECONDS
-            return self._reachable
+        async with self._asking:  # who comes meanwhile waits for the same answer
+            expires_at = self._result_expires_at
+            if expires_at is None or self._client.clock() >= expires_at:
+                self._last_result = await self._ask()
+                self._result_expires_at = self._client.clock() + CACHE_SECONDS
+            return self._last_result
 
     async def _ask(self) -> bool:
         try:

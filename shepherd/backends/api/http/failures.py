@@ -148,9 +148,10 @@ def refused(
         return Failure(upstream_error)
     summary = f"{status}: {text}" if text else str(status)
     overflow = None
-    if status not in (401, 403):
+    if status not in (401, 403):  # without access nothing was read, whatever the words are
         overflow = parse_overflow(body) or parse_request_limit(body)
     if overflow is not None:
+        # another Shepherd's text begins so already
         why = text if text.startswith(TOO_LONG) else f"{TOO_LONG} {target}: {text or status}"
         full = ContextFullError(why, overflow.tokens_over, overflow.prompt_tokens)
         return Failure(full, overflow=overflow)
@@ -160,7 +161,7 @@ def refused(
         status = 401 if _WRONG_KEY.search(words) else status
         return Failure(_no_access(target, status, summary), refusal=Refusal(status, words))
     if is_rate_limit(status, body):
-        return _limited(target, summary, retry_after, lasting=is_lasting_limit(body))
+        return _rate_limited(target, summary, retry_after, lasting=is_lasting_limit(body))
     if is_out_of_memory(body):
         return Failure(
             UnreachableError(
@@ -168,27 +169,27 @@ def refused(
                 "Choose a smaller model or a shorter context."
             )
         )
+    # some servers refuse images and tools by a status that means that they are broken
     lacks_feature = rejects_images(text) or rejects_tools(words)
     if status in TRANSIENT or (status >= 500 and not lacks_feature):
-        again = status != HTTPStatus.NOT_IMPLEMENTED and not is_final(body)
-        how = "fails again and again" if again else "fails"
+        transient = status != HTTPStatus.NOT_IMPLEMENTED and not is_final(body)
+        how = "fails again and again" if transient else "fails"
         failed = UnreachableError(f"{target} {how} ({summary}); try again later.")
-        return Failure(
-            failed, f"{target} fails ({summary}).", transient=again, retry_after=retry_after
-        )
+        why = f"{target} fails ({summary})."
+        return Failure(failed, why, transient=transient, retry_after=retry_after)
     refusal = Refusal(status, "\n".join([words, *rejected_fields(body)]))
     return Failure(_invalid(target, status, text), refusal=refusal)
 
 
-def _limited(
+def _rate_limited(
     target: RequestTarget, summary: str, retry_after: float | None, *, lasting: bool
 ) -> Failure:
+    """The failure for too many requests; another attempt can't help against a `lasting` limit."""
     if lasting:
         text = f"{target} has reached a limit that lasts for an hour or longer ({summary})."
     else:
         text = f"{target} limits the rate of requests ({summary}); try again later."
-    busy = BusyError(text)
-    busy.retry_after = busy.retry_after if retry_after is None else retry_after
+    busy = BusyError(text) if retry_after is None else BusyError(text, retry_after)
     why = f"{target} limits the rate of requests ({summary})."
     return Failure(busy, why, transient=not lasting, retry_after=retry_after)
 
@@ -209,6 +210,7 @@ def no_api(target: RequestTarget) -> Failure:
 
 
 def _no_access(target: RequestTarget, status: int, summary: str) -> AccessError:
+    """The error for a missing key, a wrong key, or an account that does not allow the request."""
     if status in (401, 403) and not target.has_key:
         text = f"{target} refuses the request ({summary}). No API key was sent."
         return AccessError(f"{text} {target.how_to_give_key}")
@@ -220,6 +222,7 @@ def _no_access(target: RequestTarget, status: int, summary: str) -> AccessError:
 
 
 def _invalid(target: RequestTarget, status: int, text: str) -> BackendError:
+    """The error for a refused request, with what the user can correct."""
     if status == 404:
         return InvalidRequestError(
             f"{target} does not know the model or the address {target.url}: {text or status}. "
@@ -257,7 +260,7 @@ def relay_code(error: BackendError) -> str:
 
 def relayed(body: object, text: str, retry_after: float | None) -> BackendError | None:
     """The error that an upstream passes on, None if the error is its own."""
-    error = _error(body)
+    error = _error_object(body)
     code = as_text(error.get("code"))
     if code == BUSY:
         return BusyError(text) if retry_after is None else BusyError(text, retry_after)
@@ -269,10 +272,11 @@ def relayed(body: object, text: str, retry_after: float | None) -> BackendError 
 
 def is_final(body: object) -> bool:
     """Whether a Shepherd says that its own model failed, which would happen again."""
-    return as_text(_error(body).get("code")) == FAILED
+    return as_text(_error_object(body).get("code")) == FAILED
 
 
-def _error(body: object) -> JsonObject:
+def _error_object(body: object) -> JsonObject:
+    """The `error` in a body, which may be JSON text; {} if it has none."""
     if isinstance(body, str):
         try:
             body = cast(object, json.loads(body))

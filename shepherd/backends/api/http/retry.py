@@ -59,7 +59,7 @@ async def retrying(
     timing: Timing,
     tell: TellPause = lambda _why, _seconds: True,
 ) -> T:
-    """The result of an attempt; a transient Failure leads to another attempt.
+    """The result of an attempt; a transient Failure leads to another attempt, after `tell`.
 
     Raises the last Failure's error, or BusyError if the provider asks for too long a wait.
     """
@@ -81,7 +81,7 @@ async def retrying(
             pause = policy.pause(failed, timing.jitter())
             seconds = pause if delay is None else delay + pause
             goes_on = tell(str(failure), seconds)
-        if goes_on:
+        if goes_on:  # else the next attempt finds out that it was cancelled, and says so
             await timing.sleep(seconds)
 
 
@@ -94,18 +94,20 @@ def retry_after(headers: Mapping[str, str], body: object, now: float) -> float |
     if milliseconds is not None:
         return milliseconds / 1000
     header = headers.get("retry-after", "")
-    for seconds in (_seconds(header), _date(header, now), _info(body)):
+    for seconds in (_seconds(header), _until_date(header, now), _google_delay(body)):
         if seconds is not None:
             return seconds
     return None
 
 
 def _seconds(text: str) -> float | None:
+    """The number in "1.5" or "1.5s"; None for another text."""
     match = _SECONDS.fullmatch(text.strip())
     return float(match[1]) if match else None
 
 
-def _date(text: str, now: float) -> float | None:
+def _until_date(text: str, now: float) -> float | None:
+    """The seconds until a date as HTTP writes it; None for another text."""
     try:
         date = parsedate_to_datetime(text)
         aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
@@ -114,8 +116,8 @@ def _date(text: str, now: float) -> float | None:
         return None
 
 
-def _info(body: object) -> float | None:
-    """Google's RetryInfo in the error's details."""
+def _google_delay(body: object) -> float | None:
+    """The seconds in Google's RetryInfo, which is one of the error's details."""
     error = as_object(as_object(body).get("error"))
     for detail in as_objects(error.get("details")):
         if delay := as_text(detail.get("retryDelay")):
@@ -173,6 +175,8 @@ class RateLimits(Struct, frozen=True):
 
 
 class _Spent(Struct, frozen=True):
+    """A request, or the tokens of an answer, at this time."""
+
     at: float
     requests: int
     tokens: int
@@ -192,7 +196,7 @@ class RateLimiter:
         self._clock = clock
         self._sleep = sleep
         self._spent: deque[_Spent] = deque()
-        self._turn = asyncio.Lock()
+        self._next_in_line = asyncio.Lock()
 
     async def admit(self, tokens: int, tell: Callable[[float], None] = lambda _: None) -> None:
         """Wait until a request of this many tokens may be sent.
@@ -203,13 +207,13 @@ class RateLimiter:
         """
         if not (self._limits.requests_per_minute or self._limits.tokens_per_minute):
             return
-        async with self._turn:
-            reported = False
-            while (wait := self._wait(tokens)) > 0:
-                if not reported:
-                    tell(wait)
-                reported = True
-                await self._sleep(wait)
+        async with self._next_in_line:
+            is_reported = False
+            while (seconds := self._seconds_to_wait(tokens)) > 0:
+                if not is_reported:
+                    tell(seconds)
+                is_reported = True
+                await self._sleep(seconds)
             self._spent.append(_Spent(self._clock(), 1, tokens))
 
     def add_spent(self, tokens: int) -> None:
@@ -217,15 +221,16 @@ class RateLimiter:
         if self._limits.tokens_per_minute and tokens > 0:
             self._spent.append(_Spent(self._clock(), 0, tokens))
 
-    def _wait(self, tokens: int) -> float:
-        """Seconds until the next check."""
+    def _seconds_to_wait(self, tokens: int) -> float:
+        """The seconds until a request of this many tokens may pass, or until the next check."""
         now = self._clock()
         while self._spent and self._spent[0].at <= now - WINDOW:
             self._spent.popleft()
-        if not self._spent:
+        if not self._spent:  # also a request above the limit passes, else it would wait for ever
             return 0.0
         requests = sum(spent.requests for spent in self._spent)
         used = sum(spent.tokens for spent in self._spent)
         if self._limits.allow(requests, used + tokens):
             return 0.0
-        return max(0.001, self._spent[0].at + WINDOW - now)  # the oldest one is forgotten then
+        # the oldest one is forgotten then; 0.0 would mean that the request may pass
+        return max(0.001, self._spent[0].at + WINDOW - now)
