@@ -83,15 +83,16 @@ class Answer:
         for update in updates:
             match update:
                 case Text() if self._content_tokens is not None:
-                    self._follow(update, self._content_tokens)
+                    # Joined text would no longer show which token its content came from.
+                    self._feed_token(update, self._content_tokens)
                 case Text(text=piece):
                     text.append(piece)
                 case Finished():
                     self.finished = update
                 case Failed(error=error):
                     raise error
-                case _:
-                    pass
+                case Progress() | Ready():
+                    pass  # they are about the prompt, and make no event here
         if text:
             self._feed("".join(text))
 
@@ -105,23 +106,21 @@ class Answer:
         result = self._output.result
         if result.tool_calls and reason is FinishReason.STOP:
             reason = FinishReason.TOOL_CALLS
-        self._send(stats)
-        self._send(Stop(reason))
-        for call in result.tool_calls:
-            self._send(call)
-        if self.cancelled:
+        for event in (stats, Stop(reason), *result.tool_calls):
+            self._send(event)
+        if self.cancelled:  # perhaps only now, by the callback of one of these events
             reason = FinishReason.CANCELLED
         message = messages.Message.assistant(result.content, result.reasoning, result.tool_calls)
         logprobs = None if self._logprobs is None else tuple(self._logprobs)
         problems = result.problems
         return Generation(message, reason, stats, problems, logprobs, stop_string=stop_string)
 
-    def _follow(self, update: Text, tokens: ContentTokens) -> None:
+    def _feed_token(self, update: Text, content_tokens: ContentTokens) -> None:
         """Feed one token alone, to determine which part of it is content."""
-        if update.logprob is None:
-            tokens.finish()
+        if update.logprob is None:  # the rest of the text, behind the last token
+            content_tokens.finish()
         else:
-            tokens.add(update.logprob)
+            content_tokens.add(update.logprob)
         self._feed(update.text)
 
     def _feed(self, text: str) -> None:
@@ -129,11 +128,13 @@ class Answer:
         self._send_all(self._output.feed(text))
 
     def _send_all(self, events: list[TextEvent]) -> None:
+        """Send the events, after the log probabilities of the content tokens in them."""
         if self._content_tokens is not None and self._logprobs is not None:
             self._logprobs += self._content_tokens.tokens_of(events)
         for event in events:
             self._send(event)
 
     def _send(self, event: Event) -> None:
+        """Give the event to the callback, which cancels the answer if it returns False."""
         if not self.cancelled:
             self.cancelled = not self._callback(event)

@@ -54,6 +54,7 @@ class CallSyntax(Struct, frozen=True):
 
     @property
     def marker(self) -> str:
+        """Such as `<tool_call>` or `[TOOL_CALLS]`; "" if the opening begins with other text."""
         match = _MARKER.match(self.opening)
         return match.group() if match else ""
 
@@ -63,23 +64,27 @@ class CallSyntax(Struct, frozen=True):
         return f"{self.opening}{inner}{self.closing}"
 
     def rule(self, rules: Rules, tools: Sequence[ToolSpec], *, many: bool, behind: str = "") -> str:
-        """A rule for calls of these tools; `behind` is the part of the opening before it."""
+        """The name of a rule for a call of these tools, or for `many`.
+
+        `behind` is the part of the opening that comes before the rule.
+        """
         alternatives = [self._call(rules, tool, f"tool{i}") for i, tool in enumerate(tools)]
         call = rules.add("call", " | ".join(alternatives))
         more = f" ({characters(self.between)} {call})*" if many and self.between else ""
         opening = characters(self.opening.removeprefix(behind))
         return rules.add("calls", f"{opening} {call}{more} {characters(self.closing)}")
 
-    def _call(self, rules: Rules, tool: ToolSpec, name: str) -> str:
-        """A rule called `name` for a call of the tool, without what is around calls."""
+    def _call(self, rules: Rules, tool: ToolSpec, rule_name: str) -> str:
+        """A rule called `rule_name` for a call of the tool, without what is around calls."""
         schema = prepare(tool.parameters).value
-        arguments = rules.add(f"{name}_arguments", json_value(schema, self.comma, self.colon))
-        named = literal(json_text(tool.name) + self.middle)
-        return rules.add(name, f"{named} {arguments}")
+        value = json_value(schema, self.comma, self.colon)
+        arguments = rules.add(f"{rule_name}_arguments", value)
+        tool_name = literal(json_text(tool.name) + self.middle)
+        return rules.add(rule_name, f"{tool_name} {arguments}")
 
 
 def json_text(text: str) -> str:
-    """The inside of a JSON string."""
+    """The text inside a JSON string, without the quotes: `a"b` gives `a\\"b`."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
@@ -94,13 +99,15 @@ def learn_syntax(rendered: str, ends: Sequence[str]) -> CallSyntax | None:
         match = re.search(f"{calls}(.*)", rendered, re.DOTALL)
         if match is None:
             continue
-        opening, middle, between, second, rest = match.groups()
-        closing = _before(rest, ends)
-        if _before(between, ends) != between:
+        opening, middle, between, middle_of_second, behind_calls = match.groups()
+        closing = _before_first(ends, behind_calls)
+        if _before_first(ends, between) != between:
             between = ""  # each call is a separate message
-        syntax = CallSyntax(opening.lstrip(), middle, between, closing, comma, colon)
-        plain = not any("zq8" in part for part in (opening, middle, between, closing))
-        return syntax if plain and middle == second else None
+        # Ids of calls or repeated names show that a call has more than a name and arguments.
+        has_more = any("zq8" in part for part in (opening, middle, between, closing))
+        if has_more or middle != middle_of_second:
+            return None
+        return CallSyntax(opening.lstrip(), middle, between, closing, comma, colon)
     return None
 
 
@@ -108,7 +115,7 @@ def is_understood(syntax: CallSyntax, style: OutputStyle) -> bool:
     """Whether the output filter can parse the syntax."""
     calls: list[tuple[str, JsonObject]] = [("one", {"a": "b"}), ("two", {})]
     if not syntax.between:
-        calls = calls[:1]
+        calls = calls[:1]  # an answer has only one
     output = OutputFilter(style, [ToolSpec(name, "") for name, _ in calls])
     output.feed(syntax.write([(name, json.dumps(value)) for name, value in calls]))
     output.finish()
@@ -116,10 +123,11 @@ def is_understood(syntax: CallSyntax, style: OutputStyle) -> bool:
     return not read.content and [(c.name, c.arguments) for c in read.tool_calls] == calls
 
 
-def _before(text: str, ends: Sequence[str]) -> str:
-    """The text before the first of `ends`."""
-    result = [at for end in ends if end and (at := text.find(end)) >= 0]
-    return text[: min(result)] if result else text
+def _before_first(ends: Sequence[str], text: str) -> str:
+    """The text before the first of `ends`; all of it if none is in it."""
+    for end in filter(None, ends):
+        text = text.partition(end)[0]
+    return text
 
 
 class Constraint(Struct, frozen=True):
@@ -164,13 +172,10 @@ class Constrainer:
         """`free_calls`: whether the schemas also apply to calls that the request did not force."""
         self._style = style
         self._syntax = syntax
-        self._free_calls = free_calls and syntax is not None and bool(syntax.marker)
-        self._known: dict[str, str] = {}
-
-    @property
-    def checks_calls(self) -> bool:
+        self.checks_calls = free_calls and syntax is not None and bool(syntax.marker)
         """Whether calls that the model makes by itself are held to the schemas."""
-        return self._free_calls
+        self._known_grammars: dict[str, str] = {}
+        """For calls that the model makes by itself, by the tools that are offered."""
 
     def constraint(self, session: Session, prompt_tail: str) -> Constraint | None:
         """The constraint of the answer, None without one.
@@ -181,9 +186,11 @@ class Constrainer:
         if session.tool_choice is None and output_format is None:
             return self._lazy(session, prompt_tail)
         if CallFormat.HARMONY in self._style.formats:
+            # It writes control tokens of channels around its text, which these grammars lack.
             raise InvalidRequestError("What this model answers can't be held to a form.")
         rules = Rules()
         if output_format is None or session.tool_choice is not None:
+            # A call that must be made has no text beside it that could have a format.
             answer, dropped = self._calls(rules, session), None
         else:
             answer, dropped = self._answer(rules, session, output_format)
@@ -205,35 +212,32 @@ class Constrainer:
             field = "json_schema" if session.raw_prompt else "response_format"
             raise InvalidRequestError(str(error), field) from error
         answer = rules.add("answer", json_value(schema.value, strict=output_format.strict))
-        if session.tools:
+        if session.tools:  # the model may still call one of them first
             answer = f"({answer} | {self._calls(rules, session)})"
         return answer, schema.unenforced
 
     def _lazy(self, session: Session, prompt_tail: str) -> Constraint | None:
         """The grammar of the calls that the model makes by itself; None if they are not checked."""
-        if not (self._free_calls and session.tools and self._syntax):
+        if not (self.checks_calls and session.tools and self._syntax):
             return None
         marker, tools = self._syntax.marker, session.callable_tools
         key = json.dumps([(tool.name, tool.parameters) for tool in tools])
-        if key not in self._known:
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            self._known[key] = _lazy_grammar(self._syntax, tools, marker)
+        if key not in self._known_grammars:
+            if len(self._known_grammars) >= _MAX_KNOWN:
+                self._known_grammars.clear()
+            self._known_grammars[key] = _lazy_grammar(self._syntax, tools)
+        grammar = self._known_grammars[key]
         enforced = any(tool.enforced for tool in tools)
-        if not self._known[key]:
+        if not grammar:
             if enforced:
                 raise InvalidRequestError("The calls of these tools can't be held to a grammar.")
             return None
-        tail = prompt_tail.rstrip()
-        reasoning = any(tail.endswith(markers.open) for markers in self._style.think)
-        names = tuple(json_text(tool.name) for tool in tools)
-        opening = self._syntax.opening.removeprefix(marker)
         return Constraint(
-            self._known[key],
+            grammar,
             trigger=marker,
-            opening=opening,
-            names=names,
-            reasoning=reasoning,
+            opening=self._syntax.opening.removeprefix(marker),
+            names=tuple(json_text(tool.name) for tool in tools),
+            reasoning=self._open_thought(prompt_tail) is not None,
             enforced=enforced,
         )
 
@@ -248,24 +252,28 @@ class Constrainer:
             tools = [tool for tool in tools if tool.name == choice.name]
             if not tools:
                 raise InvalidRequestError(f"The tool {choice.name!r} is not among those offered.")
-        many = choice is None or not (choice.name or choice.single)
-        return self._syntax.rule(rules, tools, many=many)
+        is_one_call = choice is not None and (choice.name or choice.single)
+        return self._syntax.rule(rules, tools, many=not is_one_call)
 
     def _behind_thinking(
         self, rules: Rules, answer: str, session: Session, prompt_tail: str
     ) -> str:
         """The answer, after reasoning if the model reasons."""
-        tail = prompt_tail.rstrip()
-        for markers in self._style.think:
-            if tail.endswith(markers.open):
-                return f"{_thought(rules, markers)} {answer}"
+        markers = self._open_thought(prompt_tail)
+        if markers is not None:
+            return f"{_thought(rules, markers)} {answer}"
         if session.thinking and self._style.think:
-            markers = self._style.think[0]
+            markers = self._style.think[0]  # the prompt has not opened it: the model may
             return f"({characters(markers.open)} {_thought(rules, markers)})? {answer}"
         return answer
 
+    def _open_thought(self, prompt_tail: str) -> ThinkMarkers | None:
+        """The markers of the reasoning in which the prompt ends, if it ends in reasoning."""
+        end = prompt_tail.rstrip()
+        return next((marks for marks in self._style.think if end.endswith(marks.open)), None)
 
-def _lazy_grammar(syntax: CallSyntax, tools: Sequence[ToolSpec], marker: str) -> str:
+
+def _lazy_grammar(syntax: CallSyntax, tools: Sequence[ToolSpec]) -> str:
     """A grammar for one call behind its marker, "" if an enforced schema can't be expressed.
 
     A tool with another such schema may be called with any arguments.
@@ -273,7 +281,7 @@ def _lazy_grammar(syntax: CallSyntax, tools: Sequence[ToolSpec], marker: str) ->
     rules = Rules()
     try:
         offered = [_expressible(tool) for tool in tools]
-        return rules.text(syntax.rule(rules, offered, many=False, behind=marker))
+        return rules.text(syntax.rule(rules, offered, many=False, behind=syntax.marker))
     except InvalidRequestError:
         return ""
 
@@ -292,4 +300,5 @@ def _expressible(tool: ToolSpec) -> ToolSpec:
 def _thought(rules: Rules, markers: ThinkMarkers) -> str:
     """Any text up to the closing marker, and the following newlines that belong to it."""
     newline = rules.add("newline", literal("\n"))
-    return " ".join((through(rules, "thought", markers.close), *[f"{newline}?"] * markers.after))
+    newlines = [f"{newline}?"] * markers.after
+    return " ".join((through(rules, "thought", markers.close), *newlines))

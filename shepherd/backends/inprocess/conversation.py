@@ -86,8 +86,8 @@ def _with_marks(message: Message, images: dict[str, Image]) -> Message:
         return message
     marks = {f"{IMAGE}{secrets.token_hex(16)}{IMAGE}": image for image in message.images}
     images.update(marks)
-    lines = ["".join(marks), message.content] if message.content else ["".join(marks)]
-    return replace(message, content="\n".join(lines), images=())
+    lines = ("".join(marks), message.content)
+    return replace(message, content="\n".join(filter(None, lines)), images=())
 
 
 def _effort(session: Session) -> Mapping[str, object]:
@@ -124,7 +124,7 @@ def template_messages(
         return messages
     if dialect.system_role:
         return [{"role": "system", "content": system}, *messages]
-    for message in messages:
+    for message in messages:  # the first message of the user takes the system message
         if message["role"] == "user":
             message["content"] = f"{system}\n\n{message['content']}"
             return messages
@@ -161,6 +161,7 @@ def template_tools(tools: Sequence[ToolSpec], specials: SpecialTexts) -> list[Js
 
 
 def _message(message: Message, specials: SpecialTexts, dialect: Dialect) -> JsonObject:
+    """The message for a template, with its texts sealed."""
     is_untrusted = message.role in (Role.USER, Role.TOOL)
     seal = specials.seal_all if is_untrusted else specials.seal
     data: JsonObject = {"role": message.role.value, "content": seal(message.content)}
@@ -175,6 +176,7 @@ def _message(message: Message, specials: SpecialTexts, dialect: Dialect) -> Json
 
 
 def _call(call: ToolCall, specials: SpecialTexts, dialect: Dialect) -> JsonObject:
+    """The call for a template: in OpenAI's form, and without `function` around it as well."""
     arguments: Any = (
         sealed(call.arguments, specials.seal)
         if dialect.arguments_as_object
@@ -191,6 +193,7 @@ def _call(call: ToolCall, specials: SpecialTexts, dialect: Dialect) -> JsonObjec
 
 
 def _call_id(id: str, dialect: Dialect) -> str:
+    """The id as the template takes it; a call and its result have the same one."""
     return sha256(id.encode()).hexdigest()[:SHORT_ID] if dialect.short_ids else id
 
 
@@ -217,16 +220,16 @@ def with_plain_system(conversation: Conversation) -> Conversation:
     They join a message of the user beside them, because many templates require turns.
     """
     messages: list[Message] = []
-    after_system = False
+    follows_system = False
     for message in conversation.messages:
         is_system = message.role is Role.SYSTEM
-        speaks = is_system or (after_system and message.role is Role.USER)
-        if speaks and messages and messages[-1].role is Role.USER:
+        may_join = is_system or (follows_system and message.role is Role.USER)
+        if may_join and messages and messages[-1].role is Role.USER:
             content = f"{messages[-1].content}\n\n{message.content}"
             messages[-1] = replace(messages[-1], content=content)
         else:
             messages.append(Message.user(message.content) if is_system else message)
-        after_system = is_system
+        follows_system = is_system
     return replace(conversation, messages=tuple(messages))
 
 
@@ -254,24 +257,26 @@ def with_plain_tools(conversation: Conversation) -> Conversation:
 def with_single_calls(conversation: Conversation) -> Conversation:
     """Several calls of a message as several messages, each followed by its result."""
     results = {m.tool_call_id: m for m in conversation.messages if m.role is Role.TOOL}
-    placed: set[str] = set()
+    placed_results: set[str] = set()
     messages: list[Message] = []
     for message in conversation.messages:
-        if message.role is Role.TOOL and message.tool_call_id in placed:
+        if message.role is Role.TOOL and message.tool_call_id in placed_results:
             continue
         if len(message.tool_calls) < 2:
             messages.append(message)
             continue
         for number, call in enumerate(message.tool_calls):
-            first = message if number == 0 else Message.assistant("")
-            messages.append(replace(first, tool_calls=(call,)))
+            # The content and the reasoning stay with the first call.
+            source = message if number == 0 else Message.assistant("")
+            messages.append(replace(source, tool_calls=(call,)))
             if call.id in results:
                 messages.append(results[call.id])
-                placed.add(call.id)
+                placed_results.add(call.id)
     return replace(conversation, messages=tuple(messages))
 
 
 def _introduction(tools: tuple[ToolSpec, ...]) -> str:
+    """The text that tells a model which tools it has and how it calls them."""
     lines = [
         json.dumps(
             {"name": t.name, "description": t.description, "parameters": t.parameters},
@@ -287,16 +292,15 @@ def _result_text(message: Message) -> str:
 
 
 def _with_plain_calls(message: Message) -> Message:
+    """The message with its calls as text behind its content, in the form of the introduction."""
     if not message.tool_calls:
         return message
     parts = [message.content] if message.content else []
-    parts += [_call_text(call) for call in message.tool_calls]
+    for call in message.tool_calls:
+        name = json.dumps(call.name, ensure_ascii=False)
+        text = f'{{"name": {name}, "arguments": {call.arguments_json}}}'
+        parts.append(f"<tool_call>\n{text}\n</tool_call>")
     return replace(message, content="\n".join(parts), tool_calls=())
-
-
-def _call_text(call: ToolCall) -> str:
-    name = json.dumps(call.name, ensure_ascii=False)
-    return f'<tool_call>\n{{"name": {name}, "arguments": {call.arguments_json}}}\n</tool_call>'
 
 
 def find_dialect(source: str, attempt: Attempt) -> Dialect:
@@ -308,25 +312,29 @@ def find_dialect(source: str, attempt: Attempt) -> Dialect:
         dialect = replace(dialect, late_system=False)
     if "tools" not in source:
         return replace(dialect, tools=False)
-    as_text = replace(dialect, arguments_as_object=False)
-    if not _takes_calls(attempt, dialect, 1) and _takes_calls(attempt, as_text, 1):
-        dialect = as_text
-    if not _takes_calls(attempt, dialect, 1):
-        return replace(dialect, calls=False)
-    return dialect if _takes_calls(attempt, dialect, 2) else replace(dialect, many_calls=False)
+    if not _takes_calls(attempt, dialect, count=1):
+        dialect = replace(dialect, arguments_as_object=False)
+        if not _takes_calls(attempt, dialect, count=1):
+            return replace(dialect, arguments_as_object=True, calls=False)
+    takes_many = _takes_calls(attempt, dialect, count=2)
+    return dialect if takes_many else replace(dialect, many_calls=False)
 
 
 def _takes_system(attempt: Attempt, dialect: Dialect) -> bool:
-    """Only a template that renders without a system message and loses one refuses it."""
-    plain = attempt(Conversation("", (_PROBE_USER,)), dialect)
-    return _SYSTEM in attempt(Conversation(_SYSTEM, (_PROBE_USER,)), dialect) or not plain
+    """Whether a system message is shown, or the template renders nothing in any case.
+
+    Nothing is learned from a template that fails without a system message too.
+    """
+    with_system = attempt(Conversation(_SYSTEM, (_PROBE_USER,)), dialect)
+    without_system = attempt(Conversation("", (_PROBE_USER,)), dialect)
+    return _SYSTEM in with_system or not without_system
 
 
 def _takes_late_system(attempt: Attempt, dialect: Dialect) -> bool:
     """Whether system messages are shown at the end and in the middle."""
-    early = (_PROBE_USER, Message(Role.SYSTEM, _SYSTEM))
-    later = (*early, Message.assistant("shepherd-answer"), _PROBE_USER)
-    return all(_SYSTEM in attempt(Conversation("", m), dialect) for m in (early, later))
+    at_end = (_PROBE_USER, Message(Role.SYSTEM, _SYSTEM))
+    inside = (*at_end, Message.assistant("shepherd-answer"), _PROBE_USER)
+    return all(_SYSTEM in attempt(Conversation("", m), dialect) for m in (at_end, inside))
 
 
 def _takes_calls(attempt: Attempt, dialect: Dialect, count: int) -> bool:

@@ -40,24 +40,27 @@ class FragmentTokenizer:
         self._max_bytes = max_bytes
         self._vocab = vocab
         self._specials = specials
-        self._known: OrderedDict[str, tuple[int, ...]] = OrderedDict()
-        self._bytes_known = 0
+        self._known_tokens: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+        """The tokens of texts, the one that was used last at the end."""
+        self._known_bytes = 0
         self._newline = vocab.tokenize("\n") if vocab.is_sentencepiece else []
 
     def tokenize(self, rendered: str, *, begins: bool = True) -> tuple[list[int], Tail]:
         """The tokens of a rendered template, with BOS if it `begins` and the vocabulary has one."""
         tokens: list[int] = []
-        at, strip_next = 0, False
+        at, strips_behind = 0, False
         for match in self._specials.pattern.finditer(rendered):
             control = self._specials.controls[match.group()]
             fragment = rendered[at : match.start()]
-            fragment = fragment.lstrip() if strip_next else fragment
-            if control.attributes & special.ATTR_LSTRIP:
+            if strips_behind:
+                fragment = fragment.lstrip()
+            if control.attributes & special.ATTR_LSTRIP:  # the token takes the space before it
                 fragment = fragment.rstrip()
             tokens += self.fragment(fragment)
             tokens.append(control.id)
-            at, strip_next = match.end(), bool(control.attributes & special.ATTR_RSTRIP)
-        last = rendered[at:].lstrip() if strip_next else rendered[at:]
+            at = match.end()
+            strips_behind = bool(control.attributes & special.ATTR_RSTRIP)
+        last = rendered[at:].lstrip() if strips_behind else rendered[at:]
         tail = Tail(_key(last), self.fragment(last))
         tokens += tail.tokens
         return self._with_bos(tokens) if begins else tokens, tail
@@ -76,39 +79,41 @@ class FragmentTokenizer:
         return self._with_bos(tokens) if begins else tokens, Tail("", ())
 
     def _with_bos(self, tokens: list[int]) -> list[int]:
-        if self._vocab.adds_bos and tokens[:1] != [self._vocab.bos]:
+        """The tokens of a prompt's beginning, with one BOS if the vocabulary has one."""
+        has_bos = tokens[:1] == [self._vocab.bos]  # written by the template
+        if self._vocab.adds_bos and not has_bos:
             tokens.insert(0, self._vocab.bos)
         return tokens
 
     def fragment(self, text: str) -> tuple[int, ...]:
         """The tokens of text in which only user-defined tokens are special."""
         key = _key(text)
-        known = self._known.get(key)
+        known = self._known_tokens.get(key)
         if known is not None:
-            self._known.move_to_end(key)
+            self._known_tokens.move_to_end(key)
             return known
-        first, *rest = key.split(special.CUT)
+        first, *others = key.split(special.CUT)  # each cut breaks a marker in two texts
         tokens = self._vocab.tokenize(first)
-        for part in rest:
+        for part in others:
             tokens += self._continuation(part)
         return self._remember(key, tuple(tokens))
 
     def remember_generated(self, tail: Tail, tokens: Sequence[int], characters: int) -> None:
         """Remember the tokens of an answer after a prompt's tail, up to `characters` of text."""
-        before, piece, generated = tail.text, list(tail.tokens), b""
+        prompt_text, piece, generated = tail.text, list(tail.tokens), b""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for token in tokens:
-            new = self._vocab.piece(token)
-            characters -= len(decoder.decode(new))
+            token_bytes = self._vocab.piece(token)
+            characters -= len(decoder.decode(token_bytes))
             if characters < 0:
                 break  # the rest was cut off, by a stop string for example
-            if token in self._specials.control_ids:
-                self._remember_piece(before, generated, piece)
-                before, piece, generated = "", [], b""
+            if token in self._specials.control_ids:  # one piece ends, and the next begins
+                self._remember_piece(prompt_text, generated, piece)
+                prompt_text, piece, generated = "", [], b""
             else:
                 piece.append(token)
-                generated += new
-        self._remember_piece(before, generated, piece)
+                generated += token_bytes
+        self._remember_piece(prompt_text, generated, piece)
 
     def learn(self, tokens: Sequence[int]) -> None:
         """Note the tokens of a prompt from an earlier run, with the answers in it.
@@ -128,39 +133,44 @@ class FragmentTokenizer:
         """Learn a piece if its text is the same: whole characters only, no changed markers."""
         text = self._bytes(tokens).decode("utf-8", "replace")
         if self._vocab.is_sentencepiece:
-            text = text.removeprefix(" ")
-        usual = self._vocab.tokenize(text)
-        specials = self._vocab.specials
-        same_text = self._bytes(usual) == self._bytes(tokens)
-        if same_text and [t for t in usual if t in specials] == [
-            t for t in tokens if t in specials
-        ]:
+            text = text.removeprefix(" ")  # its tokenizer adds this space again
+        usual_tokens = self._vocab.tokenize(text)
+        same_text = self._bytes(usual_tokens) == self._bytes(tokens)
+        if same_text and self._special_ones(usual_tokens) == self._special_ones(tokens):
             self._remember_piece("", text.encode(), tokens)
+
+    def _special_ones(self, tokens: list[int]) -> list[int]:
+        return [token for token in tokens if token in self._vocab.specials]
 
     def _bytes(self, tokens: Sequence[int]) -> bytes:
         return b"".join(self._vocab.piece(token) for token in tokens)
 
-    def _remember_piece(self, before: str, generated: bytes, tokens: list[int]) -> None:
-        """Remember the piece, and the shorter text if a template trims its end."""
+    def _remember_piece(self, prompt_text: str, generated: bytes, tokens: list[int]) -> None:
+        """Remember the tokens of a prompt's end and the text behind it.
+
+        The text without the space at its end is remembered too: a template may trim it.
+        """
         while generated:
             text = generated.decode("utf-8", "replace")
-            self._remember(before + text, tuple(tokens))
+            self._remember(prompt_text + text, tuple(tokens))
             last = self._vocab.piece(tokens[-1])
             if not last.isspace():
                 return
             generated, tokens = generated[: -len(last)], tokens[:-1]
 
     def _remember(self, key: str, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        self._bytes_known += _size(key, tokens) - _size(key, self._known.get(key))
-        self._known[key] = tokens
-        while self._bytes_known > self._max_bytes:
-            self._bytes_known -= _size(*self._known.popitem(last=False))
+        """Keep the tokens of a text, and forget the texts that were used longest ago."""
+        self._known_bytes += _size(key, tokens) - _size(key, self._known_tokens.get(key))
+        self._known_tokens[key] = tokens
+        while self._known_bytes > self._max_bytes:
+            self._known_bytes -= _size(*self._known_tokens.popitem(last=False))
         return tokens
 
     def _continuation(self, text: str) -> list[int]:
         """The tokens of text inside a line; SentencePiece would add a space before it."""
         if not self._vocab.is_sentencepiece:
             return self._vocab.tokenize(text)
+        # Behind a newline it adds none; the tokens of the newline are then left out.
         return self._vocab.tokenize("\n" + text)[len(self._newline) :]
 
 

@@ -7,6 +7,7 @@ then takes nothing.
 """
 
 import re
+import sys
 from graphlib import CycleError, TopologicalSorter
 
 from msgspec import Struct, field
@@ -21,8 +22,10 @@ MAX_NESTING = 100
 MAX_REPEATS = 2_000
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
-_COUNT = re.compile(r"\{[ \t]*(\d{1,9})[ \t]*(?:(,)[ \t]*(\d{1,9})?[ \t]*)?\}")
-_TOKEN = re.compile(r"(!?)<\[(\d{1,7})\]>")
+_COUNT = re.compile(
+    r"\{[ \t]*(?P<low>\d{1,9})[ \t]*(?:(?P<comma>,)[ \t]*(?P<high>\d{1,9})?[ \t]*)?\}"
+)
+_TOKEN = re.compile(r"(?P<others>!?)<\[(?P<number>\d{1,7})\]>")
 _SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _SPACE_AND_LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "[": "[", "]": "]"}
@@ -96,18 +99,19 @@ class GbnfParser:
         return self._reachable()
 
     def _reachable(self) -> dict[str, _Rule]:
+        """The root and what it uses, at whatever depth; raises InvalidRequestError."""
         result: dict[str, _Rule] = {}
-        waiting = ["root"]
-        while waiting:
-            name = waiting.pop()
+        names = ["root"]
+        while names:
+            name = names.pop()
             if name in result:
                 continue
             result[name] = self._written[name]
-            if not result[name].body:
+            if not result[name].body:  # the rule was used, but never defined
                 raise InvalidRequestError(
                     f"The grammar can't be parsed: Undefined rule identifier {name[:80]!r}."
                 )
-            waiting.extend(result[name].uses)
+            names.extend(result[name].uses)
         return result
 
     def _rule_called(self, name: str) -> _Rule:
@@ -116,6 +120,7 @@ class GbnfParser:
         return self._written.setdefault(name, _Rule(f"{letter}{len(self._written)}"))
 
     def _rule(self) -> None:
+        """Read one definition, such as `list ::= item ("," item)*`."""
         name = self._name()
         self._skip(_SPACE)
         if not self.text.startswith("::=", self.at):
@@ -129,6 +134,7 @@ class GbnfParser:
             raise self._wrong("expecting the end of the line")
 
     def _choice(self) -> str:
+        """Read alternatives with `|` between them."""
         alternatives = [self._row()]
         while self._next() == "|":
             self.at += 1
@@ -137,14 +143,16 @@ class GbnfParser:
         return " | ".join(alternatives)
 
     def _row(self) -> str:
+        """Read elements that follow each other, with their counts."""
         parts: list[str] = []
-        space = _SPACE_AND_LINES if self.depth else _SPACE
+        space = _SPACE_AND_LINES if self.depth else _SPACE  # outside brackets a line ends the rule
         while part := self._part():
             self._skip(space)
             parts.append(self._repeated(part, space))
         return " ".join(parts) or _NOTHING
 
     def _repeated(self, part: str, space: re.Pattern[str]) -> str:
+        """The part with all counts behind it, since `"a"+?` and the like may follow each other."""
         for _ in range(MAX_NESTING):
             counted = self._counted(part)
             if counted is None:
@@ -171,11 +179,13 @@ class GbnfParser:
                 return self._reference() if _NAME.match(self.text, self.at) else ""
 
     def _reference(self) -> str:
+        """Read a rule's name, and note that the current rule uses it."""
         name = self._name()
         self._current_rule.uses.add(name)
         return self._rule_called(name).name
 
     def _group(self) -> str:
+        """Read a choice in round brackets."""
         self.at += 1
         self.depth += 1
         if self.depth > MAX_NESTING:
@@ -189,44 +199,52 @@ class GbnfParser:
         return f"({inner})"
 
     def _literal(self) -> str:
+        """Read a text in quotes."""
         self.at += 1
         result: list[str] = []
         while self._next() != '"':
             result.append(self._character())
         self.at += 1
         text = "".join(result)
+        # Outside of one regular expression each character is a lexeme of its own.
         return literal(text) if self._regular else f"({characters(text)})"
 
     def _class(self) -> str:
+        """Read a class of characters, such as `[^a-z_]`."""
         self.at += 1
-        others = self._next() == "^"
-        self.at += others
+        excludes = self._next() == "^"
+        if excludes:
+            self.at += 1
         inside = ""
         while self._next() != "]":
             first = last = self._character()
-            if self._next() == "-" and self.text[self.at + 1 : self.at + 2] not in ("", "]"):
+            behind_dash = self.text[self.at + 1 : self.at + 2]
+            if self._next() == "-" and behind_dash not in ("", "]"):  # in `[a-]` it is a character
                 self.at += 1
                 last = self._character()
             if last < first:
                 raise self._wrong("expecting a range that goes up")
             inside += escaped(first) if first == last else f"{escaped(first)}-{escaped(last)}"
         self.at += 1
-        if not (inside or others):
+        if not inside and not excludes:
             raise self._wrong("expecting a character in []")
-        return f"/[{'^' * others}{inside}]/" if inside else _ANY
+        caret = "^" if excludes else ""
+        return f"/[{caret}{inside}]/" if inside else _ANY
 
     def _token(self) -> str:
+        """Read a token by its number: `<[1000]>`, or `!<[1000]>` for any other one."""
         match = _TOKEN.match(self.text, self.at)
         if match is None:
             raise self._wrong("expecting a token by its number, such as <[1000]>")
         self.at = match.end()
         self._current_rule.has_token = True
-        return f"<[{'^' if match[1] else ''}{int(match[2])}]>"
+        caret = "^" if match["others"] else ""
+        return f"<[{caret}{int(match['number'])}]>"
 
     def _counted(self, part: str) -> str | None:
         """The part with the count that stands behind it; None if there is none."""
         sign = self._next()
-        if sign and sign in "*+?":
+        if sign and sign in "*+?":  # at the end of the text it is ""
             self.at += 1
             return f"({part}){sign}"
         if sign != "{":
@@ -235,8 +253,9 @@ class GbnfParser:
         if match is None:
             raise self._wrong("expecting a count such as {1,3}")
         self.at = match.end()
-        low = int(match[1])
-        high = None if match[2] and not match[3] else int(match[3] or low)
+        low = int(match["low"])
+        is_open = match["comma"] and not match["high"]  # `{2,}` has no upper limit
+        high = None if is_open else int(match["high"] or low)
         if max(low, high or 0) > MAX_REPEATS:
             raise InvalidRequestError(
                 f"The grammar can't be parsed: repetitions are limited to {MAX_REPEATS}."
@@ -259,16 +278,19 @@ class GbnfParser:
         self.at += 1
         if kind in _ESCAPES:
             return _ESCAPES[kind]
-        digits = self.text[self.at : self.at + _DIGITS.get(kind, 0)]
-        if not re.fullmatch("[0-9a-fA-F]{2,8}", digits) or len(digits) != _DIGITS[kind]:
+        count = _DIGITS.get(kind, 0)
+        digits = self.text[self.at : self.at + count]
+        if len(digits) != count or not re.fullmatch("[0-9a-fA-F]+", digits):
             raise self._wrong("unknown escape")
-        self.at += len(digits)
+        self.at += count
         code = int(digits, 16)
-        if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        is_surrogate = 0xD800 <= code < 0xE000
+        if code > sys.maxunicode or is_surrogate:
             raise self._wrong("no such character")
         return chr(code)
 
     def _name(self) -> str:
+        """Read the name of a rule."""
         match = _NAME.match(self.text, self.at)
         if match is None:
             raise self._wrong("expecting a name")
@@ -276,6 +298,7 @@ class GbnfParser:
         return match[0]
 
     def _next(self) -> str:
+        """The next character, which stays unread; "" at the end."""
         return self.text[self.at : self.at + 1]
 
     def _skip(self, space: re.Pattern[str]) -> None:
@@ -283,6 +306,7 @@ class GbnfParser:
         self.at = match.end() if match else self.at
 
     def _wrong(self, reason: str) -> InvalidRequestError:
+        """The error for what stands at the current place."""
         line = self.text.count("\n", 0, self.at) + 1
         near = self.text[self.at : self.at + 20]
         return InvalidRequestError(

@@ -32,19 +32,19 @@ class Rules:
 
         Raises InvalidRequestError if the grammar gets too long.
         """
-        free, number = name, 1
-        while free in self._bodies and self._bodies[free] != body:
+        free_name, number = name, 1
+        while self._bodies.get(free_name, body) != body:
             number += 1
-            free = f"{name}_{number}"
-        if free not in self._bodies:
-            self._size += len(free) + len(body)
+            free_name = f"{name}_{number}"
+        if free_name not in self._bodies:
+            self._size += len(free_name) + len(body)
             if self._size > MAX_GRAMMAR:
                 raise InvalidRequestError(
                     f"The schema or the tools are too large to be enforced: they take more than "
                     f"{MAX_GRAMMAR} characters."
                 )
-        self._bodies[free] = body
-        return free
+        self._bodies[free_name] = body
+        return free_name
 
     def text(self, start: str) -> str:
         """All rules, `start` first."""
@@ -64,9 +64,9 @@ def characters(text: str) -> str:
 
 def through(rules: Rules, name: str, marker: str) -> str:
     """A rule for any text up to and including the first `marker`."""
-    held = "".join(map(escaped, _clean(marker)))
-    anything = "/(?s:.)*/"
-    return rules.add(name.upper(), f"({anything} & ~/(?s:.)*{held}(?s:.)*/) {literal(marker)}")
+    marker_pattern = "".join(map(escaped, _clean(marker)))
+    anything, has_marker = "/(?s:.)*/", f"/(?s:.)*{marker_pattern}(?s:.)*/"
+    return rules.add(name.upper(), f"({anything} & ~{has_marker}) {literal(marker)}")
 
 
 def json_value(schema: Any, comma: str = ", ", colon: str = ": ", *, strict: bool = False) -> str:

@@ -32,9 +32,9 @@ _LIMITS = {
 """The limits of one grammar: 20 ms of regular expressions at first and 14 ms a step, 40 MB of their
 states (llguidance's own figures). All but the states and the size are its defaults."""
 
-_PLACE = re.compile(r"at \d+\(\d+\): |failed to compile JSON schema: ")
+_PLACES = re.compile(r"^(?:at \d+\(\d+\): |failed to compile JSON schema: )+")
 
-_WIDE = re.compile(r"Current row has (\d+) items; max is (\d+)")
+_WIDE = re.compile(r"Current row has (?P<open>\d+) items; max is (?P<limit>\d+)")
 
 _UNIMPLEMENTED = "Unimplemented keys"
 _QUOTED = re.compile(r'"([^"]+)"')
@@ -78,12 +78,14 @@ class _Tokens:
     bos_token_id = None
 
     def __init__(self, vocabulary: TokenBytes) -> None:
-        ends = vocabulary.ends or [len(vocabulary.pieces)]  # one that never occurs
-        self.special_token_ids = ends
-        self.eos_token_id = ends[0]
-        self.tokens = [*vocabulary.pieces] if vocabulary.ends else [*vocabulary.pieces, b""]
-        for token in ends:
-            self.tokens[token] = b"\xff<end-%d>" % token
+        self.tokens = [*vocabulary.pieces]
+        self.special_token_ids = vocabulary.ends
+        if not vocabulary.ends:  # llguidance needs an end: add a token that never occurs
+            self.special_token_ids = [len(self.tokens)]
+            self.tokens.append(b"")
+        self.eos_token_id = self.special_token_ids[0]
+        for token in self.special_token_ids:
+            self.tokens[token] = b"\xff<end-%d>" % token  # no text has the byte 0xff
 
     def __call__(self, text: bytes | str) -> list[int]:
         return []
@@ -112,7 +114,7 @@ def compile_grammar(grammar: str, tokenizer: "LLTokenizer") -> "LLMatcher":
     matcher = LLMatcher(tokenizer, lark, log_level=0, limits=limits)
     matcher.compute_bitmask()
     check_matcher(matcher)
-    if matcher.is_error():
+    if matcher.is_error():  # a dead end before the first token
         raise InvalidRequestError("The schema or grammar can't be enforced: no text matches it.")
     return matcher
 
@@ -144,30 +146,31 @@ def ignored_keywords(matcher: "LLMatcher") -> list[str]:
 def walk(matcher: "LLMatcher") -> None:
     """Follow some texts over `BYTES` for a moment; raises InvalidRequestError."""
     chance = random.Random(0)
-    end = perf_counter() + _WALK_SECONDS
+    deadline = perf_counter() + _WALK_SECONDS
     for _ in range(_WALKS):  # a grammar may compile fast and match slowly
-        own = matcher.deep_copy()
+        walker = matcher.deep_copy()
         for _ in range(_STEPS):
-            allowed = int.from_bytes(own.compute_bitmask(), "little")
-            check_matcher(own)
-            bytes_left = [byte for byte in range(256) if allowed >> byte & 1]
-            if not bytes_left or own.is_stopped() or perf_counter() > end:
+            allowed_bits = int.from_bytes(walker.compute_bitmask(), "little")
+            check_matcher(walker)
+            allowed_bytes = [byte for byte in range(256) if allowed_bits >> byte & 1]
+            if not allowed_bytes or walker.is_stopped() or perf_counter() > deadline:
                 break
-            own.consume_token(chance.choice(bytes_left))
-            check_matcher(own)
+            walker.consume_token(chance.choice(allowed_bytes))
+            check_matcher(walker)
 
 
 def _reason(matcher: "LLMatcher") -> str:
     """The first line of llguidance's message, without positions in internal text."""
     lines = [line.strip() for line in matcher.get_error().splitlines()]
-    kept = [line for line in lines if line and not line.startswith("<") and "|" not in line]
-    text = kept[0] if kept else "llguidance gives no reason"
-    while (match := _PLACE.match(text)) is not None:
-        text = text[match.end() :]
-    if wide := _WIDE.search(text):
+    # The other lines quote the grammar, or draw where in it the problem is.
+    messages = [line for line in lines if line and not line.startswith("<") and "|" not in line]
+    text = messages[0] if messages else "llguidance gives no reason"
+    text = _PLACES.sub("", text)
+    wide = _WIDE.search(text)
+    if wide:
         return (
-            f"it is too ambiguous: {wide[1]} of its places can be open at once, and {wide[2]} are "
-            "the most. It has too many optional parts or alternatives."
+            f"it is too ambiguous: {wide['open']} of its places can be open at once, and "
+            f"{wide['limit']} are the most. It has too many optional parts or alternatives."
         )
     if text.startswith("oneOf"):
         return "more than one choice of a oneOf may fit."
@@ -187,10 +190,12 @@ class GrammarCompiler:
         `python` is the interpreter in which grammars are tried.
         """
         self._python = python
-        self._vocabulary = vocabulary
+        self._load_vocabulary = vocabulary
         self._tokenizer: LLTokenizer | None = None
-        self._known: OrderedDict[str, LLMatcher] = OrderedDict()
-        self._trials = asyncio.Semaphore(_TRIALS)
+        """Made with the first grammar."""
+        self._known_matchers: OrderedDict[str, LLMatcher] = OrderedDict()
+        """By their grammars, the one that was used last at the end."""
+        self._free_trials = asyncio.Semaphore(_TRIALS)
 
     async def matcher(self, grammar: str, *, own: bool = False) -> "LLMatcher":
         """A matcher at the beginning of `grammar`, which callers copy.
@@ -198,22 +203,26 @@ class GrammarCompiler:
         Raises InvalidRequestError if the grammar can't be compiled within the limits. `own`: the
         grammar is made only from schemas, so a small one can't be costly.
         """
-        if grammar in self._known:
-            self._known.move_to_end(grammar)
-            return self._known[grammar]
+        if grammar in self._known_matchers:
+            self._known_matchers.move_to_end(grammar)
+            return self._known_matchers[grammar]
         if not own or len(grammar) > _SMALL or _COSTLY.search(grammar) is not None:
             await self._try(grammar)
         if self._tokenizer is None:
-            self._tokenizer = await asyncio.to_thread(tokenizer_for, await self._vocabulary())
+            vocabulary = await self._load_vocabulary()
+            self._tokenizer = await asyncio.to_thread(tokenizer_for, vocabulary)
         matcher = await asyncio.to_thread(compile_grammar, grammar, self._tokenizer)
-        self._known[grammar] = matcher
-        while len(self._known) > MAX_KNOWN:
-            self._known.popitem(last=False)
+        self._known_matchers[grammar] = matcher
+        while len(self._known_matchers) > MAX_KNOWN:
+            self._known_matchers.popitem(last=False)
         return matcher
 
     async def _try(self, grammar: str) -> None:
-        """Compile it in another process first."""
-        async with self._trials:
+        """Compile the grammar in a process that may be killed: a thread could not be stopped.
+
+        Raises InvalidRequestError if that fails or takes too much.
+        """
+        async with self._free_trials:
             try:
                 process = await asyncio.create_subprocess_exec(
                     *(self._python, "-P", "-m", __name__),
@@ -229,12 +238,12 @@ class GrammarCompiler:
             except TimeoutError:
                 raise _too_large() from None
             finally:
-                if process.returncode is None:
+                if process.returncode is None:  # too slow, or the request was cancelled
                     process.kill()
                     await process.wait()
         if answer:
             raise InvalidRequestError(answer.decode())
-        if process.returncode:
+        if process.returncode:  # it has reached a limit of the system
             raise _too_large()
 
 
@@ -261,6 +270,7 @@ def main() -> int:
 
 
 def _limit_resources() -> None:
+    """Let the system end this process if it takes too much time or memory."""
     if sys.platform == "win32":
         return  # the parent process has a time limit
     import resource  # Windows has none

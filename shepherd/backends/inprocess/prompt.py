@@ -59,6 +59,7 @@ class PromptBuilder:
         vocab = model.vocab
         if template is None:
             template = model.chat_template()
+            # Without a default template ChatML writes everything, tools too.
             tool_template = model.chat_template("tool_use") if template else ""
         self.source = template or CHATML
         tool_source = tool_template or self.source
@@ -104,13 +105,13 @@ class PromptBuilder:
     def output_style(self) -> OutputStyle:
         """How this model writes reasoning and calls, by its template and special tokens."""
         style = detect_style(self.source, self.specials.controls)
-        word = secrets.token_hex(8)
-        messages = (_USER, Message.assistant(word, tool_calls=(_CALL,)))
+        content = secrets.token_hex(8)  # a text that no template has
+        messages = (_USER, Message.assistant(content, tool_calls=(_CALL,)))
         try:
             rendered = self._tool_use.render(Conversation("", messages), answer=False)
         except TemplateFailedError:
             return style
-        return with_separator(style, rendered, word)
+        return with_separator(style, rendered, content)
 
     def call_syntax(self, style: OutputStyle) -> constraint.CallSyntax | None:
         """The template's syntax of tool calls; None if a grammar can't describe it.
@@ -118,15 +119,16 @@ class PromptBuilder:
         The syntax must also be readable by the output filter.
         """
         if CallFormat.HARMONY in style.formats:
-            return None
+            return None  # it writes each call into a channel, between control tokens
         try:
             rendered = self._tool_use.render(Conversation("", constraint.PROBE), answer=False)
         except TemplateFailedError:
             return None
-        syntax = constraint.learn_syntax(
-            without_marks(rendered), [self.vocab.text(token) for token in self.vocab.ends]
-        )
-        return syntax if syntax is not None and constraint.is_understood(syntax, style) else None
+        ends = [self.vocab.text(token) for token in self.vocab.ends]
+        syntax = constraint.learn_syntax(without_marks(rendered), ends)
+        if syntax is None or not constraint.is_understood(syntax, style):
+            return None
+        return syntax
 
     def remember_generated(self, tail: Tail, tokens: Sequence[int], characters: int) -> None:
         """Note an answer's tokens, so that its text gives the same tokens in the next prompt.
@@ -143,21 +145,31 @@ class PromptBuilder:
     def count_message(self, message: Message) -> int:
         """The approximate number of tokens that a message adds to a conversation."""
         message = message.without_images()
-        before = _before(message)
+        earlier_messages = _before(message)
         try:
             if message.role not in self._base_counts:
-                self._base_counts[message.role] = self._count(before)
-            added = self._count((*before, message)) - self._base_counts[message.role]
+                self._base_counts[message.role] = self._count(earlier_messages)
+            added = self._count((*earlier_messages, message)) - self._base_counts[message.role]
         except TemplateFailedError:
             added = 0
-        return added if added > 0 else self._count_plain(message)
+        if added > 0:
+            return added
+        # The template refuses such a message or leaves it out.
+        calls = "".join(call.name + call.arguments_json for call in message.tool_calls)
+        text = f"{message.reasoning}{message.content}{calls}"
+        return len(self.vocab.tokenize(text)) + _MESSAGE_OVERHEAD
 
     def _render(self, conversation: Conversation, *, answer: bool = True) -> tuple[str, str]:
+        """The conversation as text, and a warning if ChatML had to be used.
+
+        `answer` asks for the beginning of the assistant's next message too.
+        """
         template = self._tool_use if conversation.tools else self._default
         try:
             return template.render(conversation, answer=answer), ""
         except TemplateFailedError as error:
             if conversation.template_values:
+                # They may be its cause, and then the request is to blame, not the template.
                 message = f"The model's chat template refuses these values: {error}"
                 raise InvalidRequestError(message, "chat_template_kwargs") from error
             warning = f"The model's chat template failed ({error}); ChatML is used instead."
@@ -167,10 +179,11 @@ class PromptBuilder:
         self, rendered: str, images: Mapping[str, Sequence[int]]
     ) -> tuple[list[int], Tail]:
         """The tokens of a text that has marks of images."""
-        first, *rest = re.split(f"({'|'.join(map(re.escape, images))})", rendered)
+        any_mark = "|".join(map(re.escape, images))
+        first, *others = re.split(f"({any_mark})", rendered)
         tokens, tail = self._tokenize(first)
-        for mark, text in zip(rest[::2], rest[1::2], strict=True):
-            following, tail = self._tokenize(text, begins=False)
+        for mark, text_behind in zip(others[::2], others[1::2], strict=True):
+            following, tail = self._tokenize(text_behind, begins=False)
             tokens += [*images[mark], *following]
         return tokens, tail
 
@@ -183,13 +196,9 @@ class PromptBuilder:
         return self._fragments.joins_exactly(rendered)
 
     def _count(self, messages: tuple[Message, ...]) -> int:
+        """The tokens of these messages as a conversation; raises TemplateFailedError."""
         rendered = self._tool_use.render(Conversation("", messages), answer=False)
         return len(self._tokenize(rendered)[0])
-
-    def _count_plain(self, message: Message) -> int:
-        calls = "".join(call.name + call.arguments_json for call in message.tool_calls)
-        text = f"{message.reasoning}{message.content}{calls}"
-        return len(self.vocab.tokenize(text)) + _MESSAGE_OVERHEAD
 
 
 def _before(message: Message) -> tuple[Message, ...]:

@@ -52,6 +52,7 @@ def raw_prompt(
     if isinstance(prompt, Infill):
         tokens = _infill(vocab, prompt, check)
     else:
+        # A prompt that begins with a token's number says itself whether it begins with BOS.
         begins = bool(prompt.parts) and isinstance(prompt.parts[0], str)
         parts = _with_images(prompt.parts, images) if images else prompt.parts
         tokens = join_parts(vocab, parts, begins=begins, check=check)
@@ -66,7 +67,11 @@ def join_parts(
     begins: bool = False,
     check: Check | None = None,
 ) -> list[int]:
-    """The tokens of texts, numbers and images; see `TextModel.tokenize`."""
+    """The tokens of texts, of tokens' numbers and of images, which are sequences of tokens.
+
+    Control tokens in texts count if `special`. BOS comes first if the prompt `begins` here and the
+    vocabulary has one. `check` sees each text before it is tokenized.
+    """
     tokens: list[int] = []
     for part in parts:
         if isinstance(part, str):
@@ -78,7 +83,8 @@ def join_parts(
             tokens.append(part)
         else:
             tokens += part
-    if begins and vocab.adds_bos and tokens[:1] != [vocab.bos]:
+    has_bos = tokens[:1] == [vocab.bos]  # written in the text
+    if begins and vocab.adds_bos and not has_bos:
         tokens.insert(0, vocab.bos)
     return tokens
 
@@ -87,13 +93,13 @@ def _with_images(
     parts: Sequence[str | int], images: Sequence[Sequence[int]]
 ) -> list[str | int | Sequence[int]]:
     """The parts with images in the place of their marks."""
-    waiting = iter(images)
+    next_images = iter(images)
     whole: list[str | int | Sequence[int]] = []
     for part in parts:
-        first, *others = part.split(MEDIA_MARK) if isinstance(part, str) else (part,)
-        whole.append(first)
-        for text in others:
-            whole += [next(waiting), text]
+        before, *others = part.split(MEDIA_MARK) if isinstance(part, str) else (part,)
+        whole.append(before)
+        for text_behind_image in others:
+            whole += [next(next_images), text_behind_image]
     return whole
 
 
@@ -113,25 +119,25 @@ def _infill(vocab: RawVocabulary, request: Infill, check: Check) -> list[int]:
             "This model can't write between two texts: its vocabulary has no tokens for that.",
             "suffix",
         )
-    for text in (request.prefix, request.suffix, request.start, *sum(request.files, ())):
-        check(text)
-    tokens = [token for part in _files(marks, request) for token in _tokens(vocab, part)]
-    if vocab.adds_bos:
-        tokens.append(vocab.bos)
+    bos = (vocab.bos,) if vocab.adds_bos else ()
     gap = (marks.prefix, request.prefix, request.start, marks.suffix, request.suffix, marks.middle)
-    return tokens + [token for part in gap for token in _tokens(vocab, part)]
+    tokens: list[int] = []
+    for part in (*_files(marks, request), *bos, *gap):
+        if isinstance(part, int):
+            tokens.append(part)
+        else:
+            check(part)
+            tokens += vocab.tokenize(part)  # plain text: what is in a file must not end the gap
+    return tokens
 
 
 def _files(marks: InfillTokens, request: Infill) -> Iterator[int | str]:
+    """The tokens and texts of the other files, then the name of the file with the gap."""
+    has_file_mark = marks.file >= 0
     if request.files and marks.repository >= 0:
         yield from (marks.repository, _REPOSITORY)
     for name, text in request.files:
-        yield from (marks.file, f"{name}\n") if marks.file >= 0 else (_SNIPPET,)
+        yield from (marks.file, f"{name}\n") if has_file_mark else (_SNIPPET,)
         yield text
-    if request.files and marks.file >= 0:
+    if request.files and has_file_mark:
         yield from (marks.file, _FILE)
-
-
-def _tokens(vocab: RawVocabulary, part: int | str) -> list[int]:
-    """Texts are plain here: what stands in a file must not end the gap."""
-    return [part] if isinstance(part, int) else vocab.tokenize(part)

@@ -68,7 +68,7 @@ _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords with one schema, a list of schemas, and schemas by name."""
 
-_TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
+_TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 
 
 class Schema(Struct, frozen=True):
@@ -90,7 +90,7 @@ def prepare(schema: JsonObject, *, strict: bool = False) -> Schema:
         raise InvalidRequestError(
             f"The JSON schema is too large to be enforced: it is longer than {MAX_TEXT} characters."
         )
-    # a value that fits one of two narrowed schemas may fit the other original one
+    # A value that fits one of two narrowed schemas may fit the other original one too.
     narrows = not (strict and '"oneOf"' in text)
     preparation = _Preparation(Closing(schema), strict, narrows)
     return Schema(preparation.visit(schema, 0), frozenset(preparation.unenforced))
@@ -110,11 +110,15 @@ class Closing:
         """The definitions that apply together with other schemas; they stay open."""
         self.shared = frozenset(self._find_shared())
 
-    def combines(self, key: str, schema: JsonObject) -> bool:
-        """Whether the schema under this keyword applies together with other parts of `schema`."""
-        if key == "allOf":
-            return True
-        return key in ("anyOf", "oneOf") and bool(schema.keys() - _NOTES - {key})
+    def makes_part(self, key: str, schema: JsonObject, *, is_part: bool) -> bool:
+        """Whether the schemas under this keyword apply together with others.
+
+        `is_part`: `schema` itself does, and then each of its choices does too.
+        """
+        if key not in ("anyOf", "oneOf"):
+            return key == "allOf"
+        has_others = bool(schema.keys() - _NOTES - {key})
+        return is_part or has_others
 
     def names(self, schema: JsonObject) -> list[str] | None:
         """The names of all properties; None if other names are allowed or none is named.
@@ -126,70 +130,83 @@ class Closing:
         parts = self._parts(schema, frozenset())
         if parts is None:
             return None
-        names = [name for part in parts for name in part.get("properties", {})]
+        properties = [name for part in parts for name in part.get("properties", {})]
         required = [name for part in parts for name in cast(Any, part.get("required") or [])]
-        says = required or any("properties" in part for part in parts)
-        return list(dict.fromkeys([*names, *map(str, required)])) if says else None
+        if not required and not any("properties" in part for part in parts):
+            return None
+        return list(dict.fromkeys([*properties, *map(str, required)]))
 
-    def _parts(self, schema: Any, seen: frozenset[int]) -> list[JsonObject] | None:
-        """All schemas that apply together or by choice; None if one is open or too unusual."""
-        if not isinstance(schema, dict) or id(cast(Any, schema)) in seen:
+    def _parts(self, schema: Any, parents: frozenset[int]) -> list[JsonObject] | None:
+        """All schemas that apply together or by choice; None if one is open or too unusual.
+
+        `parents` are the ids of the schemas around it: one that refers to itself has no end.
+        """
+        if not isinstance(schema, dict) or id(cast(Any, schema)) in parents:
             return None
         node = cast(JsonObject, schema)
-        self._count()
-        is_plain = _is_plain(node)
-        if any(key in node for key in _OPEN) or not (is_plain or node.keys() & set(_COMBINING)):
-            return None
-        result = [node] if is_plain else []
-        for inner in self._combined(node):
-            parts = self._parts(inner, seen | {id(node)})
-            if parts is None:
-                return None
-            result += parts
-        return result
-
-    def _count(self) -> None:
         self._steps += 1
         if self._steps > MAX_STEPS:
             raise InvalidRequestError(
                 f"The JSON schema combines more than {MAX_STEPS} schemas, which is too large."
             )
+        is_plain = _is_plain(node)
+        if any(key in node for key in _OPEN) or not (is_plain or node.keys() & set(_COMBINING)):
+            return None
+        result = [node] if is_plain else []
+        for inner in self._combined(node):
+            parts = self._parts(inner, parents | {id(node)})
+            if parts is None:
+                return None
+            result += parts
+        return result
 
     def _combined(self, schema: JsonObject) -> list[Any]:
+        """The schemas that this one refers to, or combines."""
         result: list[Any] = [self._target(schema["$ref"])] if "$ref" in schema else []
         for key in ("allOf", "anyOf", "oneOf"):
             value: Any = schema.get(key, [])
             result += cast(list[Any], value) if isinstance(value, list) else []
         return result
 
-    def _target(self, path: Any) -> Any:
+    def _target(self, reference: Any) -> Any:
+        """The schema behind a reference such as `#/$defs/name`; None if there is none."""
+        if not str(reference).startswith("#"):
+            return None
         result: Any = self._root
-        for part in str(path).removeprefix("#").split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
+        for part in str(reference).removeprefix("#").split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")  # the escapes of JSON pointers
             result = cast(JsonObject, result).get(key) if isinstance(result, dict) else None
-        return result if str(path).startswith("#") else None
+        return result
 
     def _find_shared(self) -> set[str]:
         """The definitions that are referred to beside other keywords, or inside of `allOf`."""
         result: set[str] = set()
+        # Each schema with whether it applies together with others.
         waiting: list[tuple[Any, bool]] = [(self._root, False)]
         while waiting:
-            value, part = waiting.pop()
+            value, is_part = waiting.pop()
             if isinstance(value, list):
-                waiting += [(inner, part) for inner in cast(list[Any], value)]
+                waiting += [(inner, is_part) for inner in cast(list[Any], value)]
             elif isinstance(value, dict):
                 node = cast(JsonObject, value)
                 reference = node.get("$ref")
-                if isinstance(reference, str) and (part or node.keys() - _NOTES - {"$ref"}):
+                is_shared = is_part or bool(node.keys() - _NOTES - {"$ref"})
+                if isinstance(reference, str) and is_shared:
                     name = reference.rpartition("/")[2]
                     if name not in result:
                         result.add(name)
                         waiting.append((self._target(reference), True))
                 waiting += [
-                    (inner, self.combines(key, node) or (part and key in ("anyOf", "oneOf")))
+                    (inner, self.makes_part(key, node, is_part=is_part))
                     for key, inner in node.items()
                 ]
         return result
+
+
+def _declared_types(schema: JsonObject) -> list[Any]:
+    """The types that the schema names, by itself or in a list."""
+    declared: Any = schema.get("type", [])
+    return cast(list[Any], declared) if isinstance(declared, list) else [declared]
 
 
 def _is_lone(schema: JsonObject) -> bool:
@@ -202,22 +219,20 @@ def _is_plain(schema: JsonObject) -> bool:
     """Whether it can describe an object with named properties."""
     properties: Any = schema.get("properties", {})
     required: Any = schema.get("required") or []
-    kind = schema.get("type", "object")
-    return (
-        isinstance(properties, dict)
-        and isinstance(required, list)
-        and (kind == "object" or (isinstance(kind, list) and "object" in kind))
-    )
+    can_be_object = "type" not in schema or "object" in _declared_types(schema)
+    return isinstance(properties, dict) and isinstance(required, list) and can_be_object
 
 
 class _Preparation(Struct):
+    """One run through a schema; `narrows` closes objects and bounds integers."""
+
     closing: Closing
     strict: bool
     narrows: bool
     unenforced: set[str] = field(default_factory=set[str])
 
-    def visit(self, schema: Any, depth: int, *, part: bool = False) -> Any:
-        """The schema with everything inside; `part` means that it applies together with others."""
+    def visit(self, schema: Any, depth: int, *, is_part: bool = False) -> Any:
+        """The schema with everything inside; `is_part`: it applies together with others."""
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, dict):
@@ -226,38 +241,41 @@ class _Preparation(Struct):
             raise InvalidRequestError(f"The JSON schema nests deeper than {MAX_DEPTH}.")
         source = cast(JsonObject, schema)
         self._check_types(source)
-        narrows = self.narrows and not part
-        names = self.closing.names(source) if narrows else None
+        closes = self.narrows and not is_part  # a part must allow what its neighbours name
+        names = self.closing.names(source) if closes else None
         result = {
-            key: self._keyword(key, value, source, depth, part=part)
-            for key, value in (_as_complete(source) if narrows else source).items()
+            key: self._keyword(key, value, source, depth, is_part=is_part)
+            for key, value in (_as_complete(source) if closes else source).items()
             if not self._drops(key, value)
         }
         if self.narrows:
             _imply_type(result)
             _bound_integer(result)
         if names is not None:
-            own = result.get("properties", {})
-            result["properties"] = own | {name: True for name in names if name not in own}
+            described = result.get("properties", {})
+            others = {name: True for name in names if name not in described}
+            result["properties"] = described | others
             result["additionalProperties"] = False
-        elif self.strict and not part and _has_free_names(result):
+        elif self.strict and not is_part and _has_free_names(result):
             raise InvalidRequestError(
                 "The JSON schema can't be enforced with strict: additionalProperties (a name could "
                 "come twice)."
             )
         return result
 
-    def _keyword(self, key: str, value: Any, schema: JsonObject, depth: int, *, part: bool) -> Any:
-        """The value of a keyword, with the schemas in it prepared."""
-        part = self.closing.combines(key, schema) or (part and key in ("anyOf", "oneOf"))
+    def _keyword(
+        self, key: str, value: Any, schema: JsonObject, depth: int, *, is_part: bool
+    ) -> Any:
+        """The value of a keyword of `schema`, with the schemas in it prepared."""
+        makes_part = self.closing.makes_part(key, schema, is_part=is_part)
 
-        def visit(inner: Any, *, shared: bool = False) -> Any:
-            return self.visit(inner, depth + 1, part=part or shared)
+        def visit(inner: Any, *, is_shared: bool = False) -> Any:
+            return self.visit(inner, depth + 1, is_part=makes_part or is_shared)
 
         if key in _MAPS and isinstance(value, dict):
             shared = self.closing.shared if key in ("$defs", "definitions") else ()
-            inside = cast(JsonObject, value).items()
-            return {name: visit(inner, shared=name in shared) for name, inner in inside}
+            schemas = cast(JsonObject, value).items()
+            return {name: visit(inner, is_shared=name in shared) for name, inner in schemas}
         if key in _LISTS and isinstance(value, list):
             return [visit(inner) for inner in cast(list[Any], value)]
         if key in _COUNTS and isinstance(value, float) and value.is_integer():
@@ -269,29 +287,28 @@ class _Preparation(Struct):
         if key in _NOTHING or value in _WITHOUT_EFFECT.get(key, ()):
             return True
         if self.strict or key != "pattern":
-            return False
-        is_refused = isinstance(value, str) and _BEYOND_REGULAR.search(value) is not None
-        if is_refused:
+            return False  # a strict schema must be enforced completely, or be refused
+        is_beyond = isinstance(value, str) and _BEYOND_REGULAR.search(value) is not None
+        if is_beyond:
             self.unenforced.add(key)
-        return is_refused
+        return is_beyond
 
     def _check_types(self, schema: JsonObject) -> None:
-        declared: Any = schema.get("type", [])
-        kinds: list[Any] = cast(list[Any], declared) if isinstance(declared, list) else [declared]
-        for kind in kinds:
-            if kind not in _TYPES:
+        for name in _declared_types(schema):
+            if name not in _TYPES:
                 raise InvalidRequestError(
-                    f"The JSON schema has an unknown type {str(kind)[:40]!r}."
+                    f"The JSON schema has an unknown type {str(name)[:40]!r}."
                 )
 
 
 def _as_complete(schema: JsonObject) -> JsonObject:
     """A tuple without a length is complete: it has all of its items, and no others."""
-    old, new = schema.get("items"), schema.get("prefixItems")
-    if isinstance(old, list) and not schema.keys() & {"additionalItems", "minItems", "maxItems"}:
-        return {**schema, "additionalItems": False, "minItems": len(cast(list[Any], old))}
-    if isinstance(new, list) and not schema.keys() & {"items", "minItems", "maxItems"}:
-        return {**schema, "items": False, "minItems": len(cast(list[Any], new))}
+    # Draft 2020-12 has `prefixItems` and `items`, earlier ones `items` and `additionalItems`.
+    for tuple_key, others_key in (("items", "additionalItems"), ("prefixItems", "items")):
+        items: Any = schema.get(tuple_key)
+        has_length = schema.keys() & {others_key, "minItems", "maxItems"}
+        if isinstance(items, list) and not has_length:
+            return {**schema, others_key: False, "minItems": len(cast(list[Any], items))}
     return schema
 
 
@@ -305,11 +322,12 @@ def _imply_type(schema: JsonObject) -> None:
 
 
 def _bound_integer(schema: JsonObject) -> None:
-    bounds = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
-    fixed = {"enum", "const"}
-    kinds: Any = schema.get("type")
-    listed = cast(list[Any], kinds) if isinstance(kinds, list) else [kinds]
-    if "integer" in listed and "number" not in listed and not schema.keys() & (bounds | fixed):
+    """Give an integer bounds if nothing else limits it: it could have endless digits."""
+    limits = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+    limits |= {"enum", "const"}
+    types = _declared_types(schema)
+    is_integer = "integer" in types and "number" not in types
+    if is_integer and not schema.keys() & limits:
         schema["minimum"], schema["maximum"] = -MAX_INTEGER, MAX_INTEGER
 
 
@@ -317,8 +335,8 @@ def _has_free_names(schema: JsonObject) -> bool:
     """Whether it describes an object that allows other names than the listed ones."""
     if schema.get("patternProperties"):
         return True
-    kinds: Any = schema.get("type")
-    is_object = kinds == "object" or (isinstance(kinds, list) and "object" in kinds)
-    says = "additionalProperties" in schema or is_object or "required" in schema
-    closes = (schema.get("additionalProperties"), schema.get("unevaluatedProperties"))
-    return says and False not in closes  # llguidance itself refuses the second one
+    has_object_keyword = "additionalProperties" in schema or "required" in schema
+    is_object = has_object_keyword or "object" in _declared_types(schema)
+    # llguidance itself refuses the second keyword.
+    others = (schema.get("additionalProperties"), schema.get("unevaluatedProperties"))
+    return is_object and False not in others

@@ -61,6 +61,7 @@ class SessionMemory:
         return Conversation.of(session, self._date(session), sees=sees)
 
     def _date(self, session: Session) -> datetime:
+        """The date that templates show: the same in all requests of a session."""
         now = datetime.now().astimezone()
         if not session.id:
             return now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -68,7 +69,7 @@ class SessionMemory:
             return session.began.astimezone()
         began = self._began.setdefault(session.id, now)
         if len(self._began) > _MAX_SESSIONS:
-            self._began.popitem(last=False)
+            self._began.popitem(last=False)  # the oldest session
         return began
 
     def is_first_warning(self, session: Session) -> bool:
@@ -77,7 +78,7 @@ class SessionMemory:
         is_known = key in self._warned
         self._warned[key] = None
         if len(self._warned) > _MAX_SESSIONS:
-            self._warned.popitem(last=False)
+            self._warned.popitem(last=False)  # the oldest session
         return not is_known
 
 
@@ -89,6 +90,7 @@ def check_prompt_size(prompt: int, size: int) -> None:
     if prompt == 0:
         raise errors.InvalidRequestError("The conversation is empty; there is nothing to answer.")
     if prompt + 1 > size:
+        # Room for one token alone would be full at once, so the error asks for more to be freed.
         reserve = max(1, min(size // RESERVE_DIVISOR, MAX_RESERVE))
         raise errors.ContextFullError(
             f"request ({prompt} tokens) exceeds the available context size ({size} tokens)",

@@ -100,15 +100,18 @@ class SpecialTexts:
             text = vocab.text(token)
             if len(text) < 2:
                 continue  # no mark fits into it
+            is_common = text.isspace() or text.isalnum()  # a word or an indentation is no marker
             if attributes & (ATTR_CONTROL | ATTR_UNKNOWN):
                 self.controls[text] = ControlToken(token, text, attributes)
-            elif text in template and not text.isspace() and not text.isalnum():
+            elif text in template and not is_common:
                 markers.append(text)
         self.control_ids = frozenset(control.id for control in self.controls.values())
         self.pattern = _any_of(self.controls)
-        self._markers = _any_of(markers)
-        self._begun = {text[:n] for text in self.controls for n in range(1, len(text))}
-        self._max_length = max(map(len, self._begun), default=0)
+        """Finds the text of each control token."""
+        self._marker_pattern = _any_of(markers)
+        self._beginnings = {text[:n] for text in self.controls for n in range(1, len(text))}
+        """Every beginning of a control token's text."""
+        self._longest_beginning = max(map(len, self._beginnings), default=0)
 
     def seal(self, text: str) -> str:
         """The text with all control tokens made plain, also one that only begins at the end."""
@@ -117,16 +120,16 @@ class SpecialTexts:
 
     def seal_all(self, text: str) -> str:
         """Like `seal`, and for markers too: for text of users and tools."""
-        return self._markers.sub(_put(CUT), self.seal(text))
+        return self._marker_pattern.sub(_put(CUT), self.seal(text))
 
     def _seal_end(self, text: str) -> str:
         """Seal the shortest ending that begins a control token, whose rest a template may write.
 
         The seal is inside of all longer endings too.
         """
-        end = len(text.rstrip())
-        for length in range(1, min(self._max_length, end) + 1):
-            if text[end - length : end] in self._begun:
+        end = len(text.rstrip())  # a template may trim the space behind
+        for length in range(1, min(self._longest_beginning, end) + 1):
+            if text[end - length : end] in self._beginnings:
                 behind_first = end - length + 1
                 return f"{text[:behind_first]}{SEAL}{text[behind_first:]}"
         return text
@@ -136,8 +139,8 @@ def _put(mark: str) -> Callable[[re.Match[str]], str]:
     """A replacement that puts the mark behind the first character: the rest is no token then."""
 
     def replacement(match: re.Match[str]) -> str:
-        result = match.group()
-        return result[0] + mark + result[1:]
+        text = match.group()
+        return text[0] + mark + text[1:]
 
     return replacement
 
@@ -148,5 +151,6 @@ def without_marks(text: str) -> str:
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
-    by_length = sorted(texts, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, by_length)) or r"(?!)")
+    """A pattern that matches the longest of the texts at a place, nothing if there are none."""
+    longest_first = sorted(texts, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")

@@ -77,7 +77,8 @@ class GenerationTag(Extension):
     tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as an instance attribute
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
+        """The nodes between the tags."""
+        next(parser.stream)  # the opening tag
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
@@ -151,21 +152,21 @@ class ChatTemplate:
         `answer` asks for the beginning of the assistant's next message too.
         """
         if conversation.continues:
-            return self._begun(conversation)
+            return self._render_begun(conversation)
         return self._render(conversation, self._dialect, answer=answer)
 
-    def _begun(self, conversation: Conversation) -> str:
+    def _render_begun(self, conversation: Conversation) -> str:
         """The conversation up to the end of its last message, which the answer continues."""
         *others, last = conversation.messages
-        mark = secrets.token_hex(16)
-        marked = (
-            replace(last, content=last.content + mark)
-            if last.content or not last.reasoning
-            else replace(last, reasoning=last.reasoning + mark)
-        )
+        mark = secrets.token_hex(16)  # shows where the last message's text ends
+        if last.reasoning and not last.content:
+            marked = replace(last, reasoning=last.reasoning + mark)
+        else:
+            marked = replace(last, content=last.content + mark)
         whole = replace(conversation, messages=(*others, marked))
-        text, match, _ = self._render(whole, self._dialect, answer=False).rpartition(mark)
-        if not match:
+        rendered = self._render(whole, self._dialect, answer=False)
+        text, found_mark, _ = rendered.rpartition(mark)
+        if not found_mark:  # the template leaves that part of a message out
             message = "The chat template of this model can't continue this message."
             raise InvalidRequestError(message, "messages")
         return text
@@ -182,12 +183,14 @@ class ChatTemplate:
         return find_dialect(self.source, self._attempt)
 
     def _attempt(self, conversation: Conversation, dialect: Dialect) -> str:
+        """The conversation as text, "" if the template fails."""
         try:
             return self._render(conversation, dialect, answer=True)
         except TemplateFailedError:
             return ""
 
     def _render(self, conversation: Conversation, dialect: Dialect, *, answer: bool) -> str:
+        """The conversation as the dialect needs it, as text; raises TemplateFailedError."""
         adapted = adapt(conversation, dialect)
         variables = self._variables(adapted)
         variables["messages"] = template_messages(adapted, self._specials, dialect)
@@ -204,6 +207,7 @@ class ChatTemplate:
         variables: dict[str, Any] = {
             "date_string": now.strftime("%d %b %Y"),
             "datetime": now.strftime("%b %d %Y"),
+            # A request may replace what is above, and nothing below.
             **{name: sealed(value, self._specials.seal_all) for name, value in values.items()},
             **self._constants,
             "enable_thinking": conversation.thinking,
@@ -211,7 +215,7 @@ class ChatTemplate:
             "strftime_now": clock(now),
             "raise_exception": raise_exception,
         }
-        variables.pop("tools", None)
+        variables.pop("tools", None)  # a request's own values can't offer tools
         tools = template_tools(conversation.tools, self._specials)
         if tools is not None:
             variables["tools"] = tools

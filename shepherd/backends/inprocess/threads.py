@@ -26,18 +26,18 @@ class Heartbeat:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._works = False
-        self._last = clock()
+        self._is_working = False
+        self._last_beat = clock()
 
     def beat(self) -> None:
         """Note that the thread has work and made progress."""
         with self._lock:
-            self._works, self._last = True, self._clock()
+            self._is_working, self._last_beat = True, self._clock()
 
     def rest(self) -> None:
         """Note that the thread has no work."""
         with self._lock:
-            self._works = False
+            self._is_working = False
 
     @contextmanager
     def working(self) -> Generator[None]:
@@ -52,7 +52,7 @@ class Heartbeat:
     def silent(self) -> float:
         """Seconds since the last beat; 0.0 if the thread has no work."""
         with self._lock:
-            return self._clock() - self._last if self._works else 0.0
+            return self._clock() - self._last_beat if self._is_working else 0.0
 
     @property
     def stalled(self) -> bool:
@@ -64,12 +64,16 @@ class TextThread:
     """Renders and tokenizes off the event loop. Calls run one at a time, in order."""
 
     def __init__(self, name: str = "llama.cpp text") -> None:
-        self._idents: set[int] = set()
+        self._thread_ids: set[int] = set()
+        """The thread itself, once it runs."""
         self._executor = ThreadPoolExecutor(
-            1, name, lambda: self._idents.add(threading.get_ident())
+            max_workers=1,
+            thread_name_prefix=name,
+            initializer=lambda: self._thread_ids.add(threading.get_ident()),
         )
-        self._gate = threading.Lock()
-        self._heart = Heartbeat()
+        self._closing_lock = threading.Lock()
+        """Held while a call is queued: none may come after the end of the executor."""
+        self._heartbeat = Heartbeat()
         self._closed = False
 
     @property
@@ -80,7 +84,7 @@ class TextThread:
     @property
     def stalled(self) -> bool:
         """Whether a call runs for too long."""
-        return self._heart.stalled
+        return self._heartbeat.stalled
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work` on the thread; raises BackendError once closed."""
@@ -91,17 +95,18 @@ class TextThread:
 
     def post(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T] | None:
         """Queue `work`; None once closed."""
-        with self._gate:
+        with self._closing_lock:
             if self._closed:
                 return None
-            return self._executor.submit(self._do, work, *args, **kwargs)
+            return self._executor.submit(self._run_with_heartbeat, work, *args, **kwargs)
 
     def close(self) -> None:
         """Wait for all queued calls, unless this is the thread itself; safe to call twice."""
-        with self._gate:
+        with self._closing_lock:
             self._closed = True
-        self._executor.shutdown(wait=threading.get_ident() not in self._idents)
+        is_own_thread = threading.get_ident() in self._thread_ids
+        self._executor.shutdown(wait=not is_own_thread)  # a thread that waits for itself hangs
 
-    def _do(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._heart.working():
+    def _run_with_heartbeat(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._heartbeat.working():
             return work(*args, **kwargs)

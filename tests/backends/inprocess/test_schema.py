@@ -152,6 +152,8 @@ def test_strict_takes_what_fits_and_nothing_else(
         ({"type": "integer", "minimum": 3, "maximum": 2}, "nsatisfiable|range"),
         ({"type": "object", "properties": {"a": 3}}, "as a schema"),
         ({"$ref": "#/$defs/none"}, "does not exist"),
+        ({"type": {"a": "string"}}, "unknown type"),
+        ({"type": "object", "properties": {"a": {"type": [["string"]]}}}, "unknown type"),
     ],
 )
 def test_what_cannot_be_enforced_is_refused_by_name(schema: Any, word: str) -> None:
