@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from shepherd.backends.output.repair import loads, read_json, repair_json
@@ -61,7 +61,7 @@ class ToolCatalog:
         return bool(self.names)
 
     def known(self, written: str) -> str | None:
-        """The tool's name; `functions.NAME:0` means NAME."""
+        """The name of the tool that is `written`, if it is offered; `functions.NAME:0` is NAME."""
         bare = written.strip()
         if bare in self._parameters:
             return bare
@@ -70,11 +70,11 @@ class ToolCatalog:
 
     def may_become_known(self, written: str) -> bool:
         """Whether more text can make `written` the name of a tool."""
-        bare = written.removeprefix("functions.")
-        base, colon, index = bare.rpartition(":")
+        name = written.removeprefix("functions.")
+        base, colon, index = name.rpartition(":")
         if colon and base in self._parameters:
             return not index or index.isdigit()
-        return "functions.".startswith(written) or any(n.startswith(bare) for n in self.names)
+        return "functions.".startswith(written) or any(n.startswith(name) for n in self.names)
 
     def parameters(self, tool: str) -> JsonObject:
         """The JSON schema of the arguments."""
@@ -102,9 +102,7 @@ class ToolCatalog:
     def from_value(self, value: Any, *, explicit: bool = False) -> tuple[ParsedCall, ...]:
         """Like `from_json_text`, for a parsed value."""
         items = cast(list[Any], value) if isinstance(value, list) else [value]
-        calls = [self._from_object(item, explicit=explicit) for item in items]
-        result = tuple(c for c in calls if c is not None)
-        return result if len(result) == len(items) else ()
+        return all_or_none(self._from_object(item, explicit=explicit) for item in items)
 
     def from_arguments_text(self, name: str, text: str) -> tuple[ParsedCall, ...]:
         """The call of `name` with arguments as JSON text; no text means no arguments."""
@@ -117,43 +115,51 @@ class ToolCatalog:
 
     def from_texts(self, tool: str, values: Mapping[str, str]) -> ParsedCall:
         """The call, with each argument converted to the type in the tool's schema."""
-        root = self._parameters[tool]
-        known = properties(root)
-        return ParsedCall(tool, {k: from_text(v, known.get(k), root) for k, v in values.items()})
+        schema = self._parameters[tool]
+        known = properties(schema)
+        arguments = {
+            name: from_text(text, known.get(name), schema) for name, text in values.items()
+        }
+        return ParsedCall(tool, arguments)
 
     def _from_object(self, value: Any, *, explicit: bool) -> ParsedCall | None:
         """The call that an object describes; None if it describes none."""
         if not isinstance(value, dict):
             return None
         data = cast(JsonObject, value)
-        if isinstance(data.get("function"), dict):
+        if isinstance(data.get("function"), dict):  # OpenAI's form has the call inside
             data = cast(JsonObject, data["function"])
         name_key = next((k for k in NAME_KEYS if isinstance(data.get(k), str)), None)
-        tool = self.known(data[name_key]) if name_key else None
-        if name_key is None and len(data) == 1 and not explicit:
-            return self._named_by_key(*next(iter(data.items())))
-        if name_key is None or tool is None:
+        if name_key is None:
+            return None if explicit else self._named_by_key(data)
+        tool = self.known(data[name_key])
+        if tool is None or is_definition(data):
             return None
-        if explicit and not any(k in data for k in ARGUMENT_KEYS):
-            return None
-        if is_definition(data):
-            return None
-        arguments = self._arguments(tool, data, name_key)
-        return None if arguments is None else ParsedCall(tool, arguments)
+        argument_key = next((k for k in ARGUMENT_KEYS if k in data), None)
+        if argument_key is not None:
+            arguments = _as_object(data[argument_key])
+            return None if arguments is None else ParsedCall(tool, arguments)
+        # Some models write the arguments beside the name.
+        beside = {k: v for k, v in data.items() if k != name_key and k not in _OTHER_KEYS}
+        has_others = not beside.keys() <= set(self.argument_names(tool))
+        return None if explicit or has_others else ParsedCall(tool, beside)
 
-    def _named_by_key(self, name: str, value: Any) -> ParsedCall | None:
-        """Apertus writes the tool's name as the key of its arguments."""
+    def _named_by_key(self, data: JsonObject) -> ParsedCall | None:
+        """The call in an object whose only key is the tool's name, as Apertus writes it."""
+        if len(data) != 1:
+            return None
+        name, arguments = next(iter(data.items()))
         tool = self.known(name)
-        return (
-            ParsedCall(tool, cast(JsonObject, value)) if tool and isinstance(value, dict) else None
-        )
+        if tool is None or not isinstance(arguments, dict):
+            return None
+        return ParsedCall(tool, cast(JsonObject, arguments))
 
-    def _arguments(self, tool: str, data: JsonObject, name_key: str) -> JsonObject | None:
-        key = next((k for k in ARGUMENT_KEYS if k in data), None)
-        if key is None:
-            extra = {k: v for k, v in data.items() if k != name_key and k not in _OTHER_KEYS}
-            return extra if extra.keys() <= set(self.argument_names(tool)) else None
-        return _as_object(data[key])
+
+def all_or_none(calls: Iterable[ParsedCall | None]) -> tuple[ParsedCall, ...]:
+    """All of the calls; empty if one of them is None, which means no call."""
+    listed = list(calls)
+    result = tuple(call for call in listed if call is not None)
+    return result if len(result) == len(listed) else ()
 
 
 def is_definition(data: JsonObject) -> bool:
@@ -162,6 +168,7 @@ def is_definition(data: JsonObject) -> bool:
 
 
 def _as_object(value: Any) -> JsonObject | None:
+    """Arguments as an object, also if they are an object in a string; nothing means none."""
     if isinstance(value, str):
         if not value.strip():
             return {}
@@ -198,23 +205,22 @@ def types_of(schema: Any, root: JsonObject, depth: int = 0) -> frozenset[str]:
         return frozenset[str]().union(*parts) if all(parts) else frozenset()
     values = schema.get("enum")
     if isinstance(values, list):
-        names = (
+        return frozenset(
             next((name for name in _PYTHON_TYPES if _is(value, name)), "null")
             for value in cast(list[Any], values)
         )
-        return frozenset(names)
     return frozenset()
 
 
 def from_text(text: str, schema: Any, root: JsonObject) -> Any:
     """The argument in `text`, converted to the schema's type; the text itself in case of doubt."""
     types = types_of(schema, root)
-    bare = text.strip()
-    if "null" in types and bare in ("null", "None"):
+    trimmed = text.strip()
+    if "null" in types and trimmed in ("null", "None"):
         return None
     if not types or "string" in types:
         return text
-    value = _literal(bare, types)
+    value = _literal(trimmed, types)
     return text if value is None else value
 
 
@@ -236,19 +242,20 @@ def misfits(arguments: JsonObject, parameters: JsonObject) -> list[str]:
     return wrong
 
 
-def _is(value: Any, name: str) -> bool:
-    if isinstance(value, bool) and name in ("integer", "number"):
-        return False
-    return isinstance(value, _PYTHON_TYPES.get(name, (object,)))
+def _is(value: Any, type_name: str) -> bool:
+    """Whether the value has this type of JSON; an unknown type may be anything."""
+    if isinstance(value, bool) and type_name in ("integer", "number"):
+        return False  # to Python a bool is an int
+    return isinstance(value, _PYTHON_TYPES.get(type_name, (object,)))
 
 
-def _literal(bare: str, types: frozenset[str]) -> Any:
+def _literal(text: str, types: frozenset[str]) -> Any:
     """The value in a text, if it has one of the types; None otherwise."""
-    if "boolean" in types and bare.lower() in ("true", "false"):
-        return bare.lower() == "true"
+    if "boolean" in types and text.lower() in ("true", "false"):
+        return text.lower() == "true"
     for parse in (loads, repair_json):
         try:
-            value = parse(bare)
+            value = parse(text)
         except ValueError:
             continue
         if any(_is(value, name) for name in types):
@@ -258,9 +265,10 @@ def _literal(bare: str, types: frozenset[str]) -> Any:
     return None
 
 
-def _resolve(ref: str, root: JsonObject) -> Any:
+def _resolve(reference: str, root: JsonObject) -> Any:
+    """The schema behind a reference such as `#/$defs/name`; None if there is none."""
     node: Any = root
-    for part in ref.removeprefix("#/").split("/"):
+    for part in reference.removeprefix("#/").split("/"):
         if not isinstance(node, Mapping):
             return None
         node = cast(Mapping[str, Any], node).get(part)
@@ -270,16 +278,17 @@ def _resolve(ref: str, root: JsonObject) -> Any:
 def problem_of(body: str, catalog: ToolCatalog) -> str:
     """The problem of a body that no reader understood; "" if it does not look like a call."""
     body = body[:_MAX_LENGTH].strip()
-    if body.startswith(("{", "[")) and (name := _JSON_NAME.search(body)):
-        return _json_problem(name[1], body, catalog) if _JSON_ARGUMENTS.search(body) else ""
+    json_name = _JSON_NAME.search(body) if body.startswith(("{", "[")) else None
+    if json_name is not None:
+        return _json_problem(json_name[1], body, catalog) if _JSON_ARGUMENTS.search(body) else ""
     match = _OTHER_NAME.match(body)
     if match is None:
         return ""
-    written = next(filter(None, match.groups()))
-    tool = catalog.known(written)
+    name = next(filter(None, match.groups()))  # each group is the name in one format
+    tool = catalog.known(name)
     if tool is None:
-        return _unknown(written, catalog)
-    brace = body.find("{", match.start())
+        return _unknown(name, catalog)
+    brace = body.find("{")
     problem = problem_of_arguments(tool, body[brace:], catalog) if brace >= 0 else ""
     return problem or f"The call of {tool} is not complete or not well formed."
 
@@ -306,10 +315,10 @@ def _json_problem(name: str, body: str, catalog: ToolCatalog) -> str:
     except ValueError:
         return f"The call of {tool} is not valid JSON{_where(body)}."
     items = cast(list[Any], value) if isinstance(value, list) else [value]
-    item = items[0] if items else None
-    if not isinstance(item, dict):
+    first_call = items[0] if items else None
+    if not isinstance(first_call, dict):
         return ""
-    data = cast(dict[str, Any], item)
+    data = cast(dict[str, Any], first_call)
     if isinstance(data.get("function"), dict):
         data = cast(dict[str, Any], data["function"])
     if is_definition(data):
@@ -319,6 +328,7 @@ def _json_problem(name: str, body: str, catalog: ToolCatalog) -> str:
 
 
 def _misfit(tool: str, arguments: Any, catalog: ToolCatalog) -> str:
+    """Why the arguments do not fit the tool; "" if they do."""
     if not isinstance(arguments, dict):
         return f"The arguments of {tool} must be a JSON object."
     wrong = misfits(cast(dict[str, Any], arguments), catalog.parameters(tool))
@@ -331,12 +341,12 @@ def _unknown(name: str, catalog: ToolCatalog) -> str:
 
 
 def _where(text: str) -> str:
-    """The message of the strict parser, and the position."""
+    """The message of the strict parser and the text where it stopped, such as ` (…, near "…")`."""
     try:
         loads(text)
     except json.JSONDecodeError as error:
         near = text[max(0, error.pos - _NEAR) : error.pos + _NEAR]
         return f" ({error.msg}, near {json.dumps(near, ensure_ascii=False)})"
-    except ValueError as error:
+    except ValueError as error:  # nested too deep, or a number that is too large
         return f" ({error})"
     return ""

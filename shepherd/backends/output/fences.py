@@ -24,10 +24,10 @@ class Opening(NamedTuple):
 
     def show(self, machine: modes.Machine) -> None:
         """Emit it; its own indent is part of the block."""
-        blank = self.lead.text
-        indent = blank.rfind("\n") + 1
-        machine.sink.put(CallbackEvent.CONTENT, blank[:indent])
-        machine.sink.put(CallbackEvent.CODEBLOCK, blank[indent:] + self.line, self.language)
+        space = self.lead.text
+        indent_start = space.rfind("\n") + 1
+        machine.sink.put(CallbackEvent.CONTENT, space[:indent_start])
+        machine.sink.put(CallbackEvent.CODEBLOCK, space[indent_start:] + self.line, self.language)
 
 
 class FenceOpening(modes.Mode):
@@ -42,18 +42,17 @@ class FenceOpening(modes.Mode):
         self._line = marker
 
     def feed(self, text: str) -> str:
-        end = text.find("\n")
-        line = self._line + (text if end < 0 else text[: end + 1])
-        bad = self._not_info(line)
-        if bad is not None:
-            self._machine.sink.put(CallbackEvent.CONTENT, self._lead.text + line[:bad])
+        before_newline, newline, next_lines = text.partition("\n")
+        line = self._line + before_newline + newline
+        text_start = _not_info(line)
+        if text_start is not None:
+            self._machine.sink.put(CallbackEvent.CONTENT, self._lead.text + line[:text_start])
             self._machine.resume()
-            return line[bad:] + ("" if end < 0 else text[end + 1 :])
+            return line[text_start:] + next_lines
         self._line = line
-        if end < 0:
-            return ""
-        self._open()
-        return text[end + 1 :]
+        if newline:
+            self._open()
+        return next_lines
 
     def finish(self, *, truncated: bool) -> str:
         self._open()
@@ -74,13 +73,6 @@ class FenceOpening(modes.Mode):
             opening.show(machine)
             machine.mode = block
 
-    def _not_info(self, line: str) -> int | None:
-        """The position that rules out an opening line: a later backtick, or the maximum length."""
-        result = line.find("`", _fence_length(line)) if line[0] == "`" else -1
-        if 0 <= result < _MAX_INFO:
-            return result
-        return _MAX_INFO if len(line) > _MAX_INFO else None
-
 
 class CodeBlock(modes.HoldingMode):
     """Inside a code block, up to a line with only a fence that is at least as long.
@@ -92,16 +84,16 @@ class CodeBlock(modes.HoldingMode):
         self._machine = machine
         self._language = language
         char, length = fence[0], len(fence)
-        self._fence = re.compile(rf"[ \t]{{0,64}}{char}{{{length},}}[ \t]*")
-        self._possible = re.compile(rf"[ \t]{{0,64}}{char}*[ \t]*\r?\Z")
-        self._line_start = True
+        self._fence_pattern = re.compile(rf"[ \t]{{0,64}}{char}{{{length},}}[ \t]*")
+        self._may_become_fence = re.compile(rf"[ \t]{{0,64}}{char}*[ \t]*\r?\Z")
+        self._at_line_start = True
 
     def _read(self, text: str, *, final: bool) -> str:
         """Show the block up to its closing fence, and hold a line that may become one."""
-        start = 0 if self._line_start else text.find("\n") + 1
-        while start or self._line_start:
-            self._line_start = False
-            if not final and self._possible.match(text, start):
+        start = 0 if self._at_line_start else text.find("\n") + 1  # 0 without a newline
+        while start or self._at_line_start:
+            self._at_line_start = False
+            if not final and self._may_become_fence.match(text, start):
                 self._hold(text, start)
                 return ""
             hit = self._closing(text, start, final=final)
@@ -118,7 +110,7 @@ class CodeBlock(modes.HoldingMode):
 
     def _closing(self, text: str, start: int, *, final: bool) -> Hit | None:
         """The end of the closing fence that begins at `start`, and the marker after it."""
-        fence = self._fence.match(text, start)
+        fence = self._fence_pattern.match(text, start)
         if fence is None:
             return None
         end = fence.end()
@@ -127,9 +119,10 @@ class CodeBlock(modes.HoldingMode):
         return self._machine.grammar.anywhere.at(text, end, final=final)
 
     def _hold(self, text: str, start: int) -> None:
+        """Show the text before a line, and hold that line back."""
         self._put(text[:start])
         self._held = text[start:]
-        self._line_start = True
+        self._at_line_start = True
 
     def _put(self, text: str) -> None:
         self._machine.sink.put(CallbackEvent.CODEBLOCK, text, self._language)
@@ -146,13 +139,24 @@ class FencedCandidate(modes.Candidate):
         self._block = block
 
     def _reject(self, verdict: Verdict, *, at_end: bool) -> str:
-        # It is an ordinary block after all: its opening line, which was held, comes first, and the
-        # block reads again what the reader has read.
+        """It is an ordinary block: show its opening line, and let it read again what was read."""
         self._opening.show(self._machine)
         self._machine.mode = self._block
         return verdict.text + verdict.rest
 
 
+def _not_info(line: str) -> int | None:
+    """Where the text begins that rules out an opening line; None if nothing does.
+
+    That is a later backtick, as in "```code``` is", or the maximum length.
+    """
+    backtick = line.find("`", _fence_length(line)) if line[0] == "`" else -1
+    if 0 <= backtick < _MAX_INFO:
+        return backtick
+    return _MAX_INFO if len(line) > _MAX_INFO else None
+
+
 def _fence_length(line: str) -> int:
+    """The number of backticks or tildes at the start of the line."""
     match = _FENCE[line[0]].match(line)
     return match.end() if match else 0

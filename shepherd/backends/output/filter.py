@@ -72,7 +72,7 @@ class OutputFilter:
         continued: CallbackEvent | None = None,
         new_id: Callable[[], str] = new_call_id,
     ) -> None:
-        self._machine: Machine = _build_machine(style, tools, prompt_tail, thinking=thinking)
+        self._machine = _build_machine(style, tools, prompt_tail, thinking=thinking)
         if continued is not None:
             _continue_text(self._machine, style, prompt_tail, continued)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -88,9 +88,9 @@ class OutputFilter:
         return self._machine.sink.take()
 
     def _read(self, text: str) -> None:
-        machine = self._machine
+        """Let one mode after another read; each returns what it leaves to the next."""
         while text:
-            text = machine.mode.feed(text)
+            text = self._machine.mode.feed(text)
 
     def finish(self, *, truncated: bool = False) -> list[TextEvent]:
         """The held events; afterwards `result` is complete.
@@ -98,22 +98,24 @@ class OutputFilter:
         `truncated`: the output was cut off (by a limit or a cancel), so an incomplete call counts
         as text. No more output may follow.
         """
+        machine = self._machine
         self._read(self._decoder.decode(b"", final=True))
-        finished = None
-        while finished is not self._machine.mode:
-            finished = self._machine.mode
-            rest = finished.finish(truncated=truncated)
-            while rest:
-                finished = None
-                rest = self._machine.mode.feed(rest)
-        self._machine.end()
-        return self._machine.sink.take()
+        finished_mode = None
+        # A mode may give text back, or let another mode take over, which must finish too.
+        while finished_mode is not machine.mode:
+            finished_mode = machine.mode
+            returned = finished_mode.finish(truncated=truncated)
+            if returned:
+                finished_mode = None
+                self._read(returned)
+        machine.end()
+        return machine.sink.take()
 
     @property
     def result(self) -> ParsedOutput:
         """The result so far; calls keep their ids between reads."""
-        fresh = self._machine.calls[len(self._tool_calls) :]
-        self._tool_calls += tuple(ToolCall(self._new_id(), c.name, c.arguments) for c in fresh)
+        new_calls = self._machine.calls[len(self._tool_calls) :]
+        self._tool_calls += tuple(ToolCall(self._new_id(), c.name, c.arguments) for c in new_calls)
         sink = self._machine.sink
         problems = () if self._tool_calls else tuple(self._machine.problems)
         return ParsedOutput(sink.content, sink.reasoning, self._tool_calls, problems)
@@ -160,7 +162,7 @@ def _continue_text(
 ) -> None:
     """Set a new parser into the middle of reasoning, or of content of this kind."""
     if CallFormat.HARMONY in style.formats:
-        return
+        return  # the prompt's end has the header of the message that goes on
     if kind is CallbackEvent.THINKING and style.think:
         machine.mode = Thinking(machine, style.think[0], newline=False)
     elif machine.mode is machine.prose:
@@ -176,7 +178,7 @@ def _grammar(style: OutputStyle, names: tuple[str, ...]) -> Grammar:
     if style.answer:
         closing = answer_closing([a.close for a in style.answer], calls)
         anywhere |= {a.close: closing for a in style.answer}
-    if CallFormat.HARMONY in style.formats:
+    if CallFormat.HARMONY in style.formats:  # its channels count without tools too
         anywhere |= HARMONY_OPENERS
     at_line: dict[str, Opener] = {
         **{markers.open: partial(thinking_opening, markers) for markers in style.think},
@@ -193,13 +195,13 @@ def _call_markers(
 ) -> dict[str, ReaderFactory]:
     """The markers that begin a call anywhere in a line."""
     table: dict[str, ReaderFactory] = {}
-    for format_, tags in TAGS.items():
-        if format_ in formats:
+    for call_format, tags in TAGS.items():
+        if call_format in formats:
             table |= dict.fromkeys(tags, TaggedReader)
     if CallFormat.PREFIXED in formats:
         table["[TOOL_CALLS]"] = MistralReader
     if CallFormat.XML in formats:
-        table |= {f.format(n): FunctionReader for f in _FUNCTIONS for n in names}
+        table |= {tag.format(name): FunctionReader for tag in _FUNCTIONS for name in names}
     return table
 
 
@@ -220,14 +222,18 @@ def _line_markers(
 def _first_thought(
     machine: Machine, style: OutputStyle, prompt_tail: str, *, thinking: bool
 ) -> Mode | None:
-    tail = prompt_tail.rstrip()
+    """The mode of reasoning, if the prompt has opened it or `thinking` says so."""
+    trimmed = prompt_tail.rstrip()
     for markers in style.think:
-        if tail.endswith(markers.open):
-            return Thinking(machine, markers, newline=tail == prompt_tail)
+        if trimmed.endswith(markers.open):
+            # Space behind the marker means that the prompt has its newline already.
+            return Thinking(machine, markers, newline=trimmed == prompt_tail)
     return Thinking(machine, style.think[0]) if thinking and style.think else None
 
 
 def _candidates(readers: Mapping[str, ReaderFactory]) -> dict[str, Opener]:
+    """For each marker, the start of a candidate with its reader."""
+
     def open_candidate(machine: Machine, lead: Lead, marker: str) -> Mode:
         return Candidate(machine, readers[marker](machine.catalog, marker), lead, marker)
 

@@ -23,10 +23,11 @@ class MarkerSet:
 
     def __init__(self, markers: Collection[str]) -> None:
         self._markers = frozenset(markers)
-        self._ordered = sorted(self._markers)
-        self._lengths = sorted({len(m) for m in self._markers}, reverse=True)
-        self.first = frozenset(m[0] for m in self._markers)
-        self._start = re.compile("|".join(map(re.escape, sorted(self.first))) or "(?!)")
+        self._sorted_markers = sorted(self._markers)
+        self._lengths = sorted({len(m) for m in self._markers}, reverse=True)  # the longest first
+        self.first_characters = frozenset(m[0] for m in self._markers)
+        any_first = "|".join(map(re.escape, sorted(self.first_characters)))
+        self._first_pattern = re.compile(any_first or "(?!)")
 
     @staticmethod
     @lru_cache(maxsize=64)
@@ -36,9 +37,9 @@ class MarkerSet:
 
     def at(self, text: str, pos: int, *, final: bool = False) -> Hit | None:
         """The marker that begins at `pos`, if any."""
-        if text[pos : pos + 1] not in self.first:
+        if text[pos : pos + 1] not in self.first_characters:
             return None
-        if not final and self._begins_one(text, pos):
+        if not final and self._begins_longer_one(text, pos):
             return Hit(pos, None)
         for length in self._lengths:
             marker = text[pos : pos + length]
@@ -51,7 +52,7 @@ class MarkerSet:
         start = len(text) - len(text.lstrip())
         return Hit(start, None) if start == len(text) else self.at(text, start)
 
-    def _begins_one(self, text: str, pos: int) -> bool:
+    def _begins_longer_one(self, text: str, pos: int) -> bool:
         """Whether the rest of the text is the beginning of a longer marker.
 
         This uses a sorted list: a pattern of all names of a thousand tools takes seconds to
@@ -60,13 +61,14 @@ class MarkerSet:
         if not self._lengths or len(text) - pos >= self._lengths[0]:
             return False
         rest = text[pos:]
-        place = bisect_right(self._ordered, rest)
-        return place < len(self._ordered) and self._ordered[place].startswith(rest)
+        # Markers that begin with `rest` come directly behind it in the order.
+        place = bisect_right(self._sorted_markers, rest)
+        return any(m.startswith(rest) for m in self._sorted_markers[place : place + 1])
 
     def search(self, text: str, pos: int = 0, *, final: bool = False) -> Hit | None:
         """The first marker at or after `pos`, complete or still possible."""
-        for result in self._start.finditer(text, pos):
-            hit = self.at(text, result.start(), final=final)
+        for first in self._first_pattern.finditer(text, pos):
+            hit = self.at(text, first.start(), final=final)
             if hit is not None:
                 return hit
         return None
@@ -90,18 +92,18 @@ class StopMatcher:
         if self.hit is not None:
             return ""
         if not self._held and self._initials.isdisjoint(text):
-            return text
-        window = self._held + text
-        for end in range(len(self._held) + 1, len(window) + 1):
-            hits = [s.text for s in self._stops if s.follow(window[end - 1])]
+            return text  # no stop string begins in it
+        held_and_new = self._held + text
+        for end in range(len(self._held) + 1, len(held_and_new) + 1):
+            hits = [s.text for s in self._stops if s.follow(held_and_new[end - 1])]
             if hits:
                 self.hit = max(hits, key=len)
                 self._held = ""
-                return window[: end - len(self.hit)]
-        # the longest beginning of a stop string at the end may go on in the next piece
-        safe = len(window) - max(stop.length for stop in self._stops)
-        self._held = window[safe:]
-        return window[:safe]
+                return held_and_new[: end - len(self.hit)]
+        # The longest beginning of a stop string at the end may go on in the next piece.
+        certain = len(held_and_new) - max(stop.length for stop in self._stops)
+        self._held = held_and_new[certain:]
+        return held_and_new[:certain]
 
     def finish(self) -> str:
         """The held text, if no more text follows."""
@@ -124,12 +126,13 @@ class _Prefix:
     def follow(self, character: str) -> bool:
         """Read a character; returns whether the input now ends with the whole text."""
         self.length = self._next(self.length, character)
-        if self.length == len(self._borders):
+        if self.length == len(self._borders):  # the table ends here: so long a beginning is new
             border = self._next(self._borders[-1], self.text[self.length - 1])
             self._borders.append(border)
         return self.length == len(self.text)
 
     def _next(self, length: int, character: str) -> int:
+        """How long the beginning is after this character, if it was `length` before."""
         while length and (length == len(self.text) or self.text[length] != character):
             length = self._borders[length]
         return length + (self.text[length] == character)

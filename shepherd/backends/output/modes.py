@@ -44,10 +44,12 @@ class HoldingMode(Mode):
         """Read text with what was held before; as `feed`. Nothing follows if it is `final`."""
 
     def feed(self, text: str) -> str:
+        """Read text behind what was held, which `_read` may hold again."""
         held, self._held = self._held, ""
         return self._read(held + text, final=False)
 
     def finish(self, *, truncated: bool) -> str:
+        """Read what was held, which can no longer become anything else."""
         held, self._held = self._held, ""
         return self._read(held, final=True)
 
@@ -87,7 +89,8 @@ class Grammar:
         self.after_call = MarkerSet({*self.openers, *orphans})
         self.after_drafted_call = MarkerSet({*calls, *orphans})
         """What may follow a call that ends the reasoning."""
-        self.trigger = re.compile("[" + re.escape("\n" + "".join(self.anywhere.first)) + "]")
+        characters = re.escape("\n" + "".join(self.anywhere.first_characters))
+        self.trigger = re.compile(f"[{characters}]")
         """The characters at which the middle of a line may end."""
 
 
@@ -111,16 +114,19 @@ class Machine:
 
         Repeated long failures disable this, because the cost would grow quadratically.
         """
-        self._long_failures += len(text) > _LONG
-        return len(text) <= _LONG or self._long_failures <= _MAX_LONG_FAILURES
+        if len(text) <= _LONG:
+            return True
+        self._long_failures += 1
+        return self._long_failures <= _MAX_LONG_FAILURES
 
     def note(self, problem: str) -> None:
         """Note why an intended call is not valid; "" is ignored.
 
         Problems that differ only in the details behind " (" count once.
         """
-        known = {p.partition(" (")[0] for p in self.problems}
-        if problem and problem.partition(" (")[0] not in known and len(known) < _MAX_PROBLEMS:
+        without_details = {known.partition(" (")[0] for known in self.problems}
+        is_new = problem.partition(" (")[0] not in without_details
+        if problem and is_new and len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
 
     def accept(self, calls: Iterable[ParsedCall], text: str) -> None:
@@ -152,6 +158,7 @@ def without_separator(machine: Machine, lead: Lead) -> str:
     separator = machine.grammar.style.separator
     if lead.text.endswith(separator):
         return lead.text.removesuffix(separator)
+    # An indent behind the separator belongs to the call too.
     return lead.text.rstrip(" \t\r").removesuffix(separator)
 
 
@@ -176,6 +183,7 @@ class Candidate(Mode):
         return self._settle(self._reader.finish(truncated=truncated), at_end=True)
 
     def _settle(self, verdict: Verdict, *, at_end: bool) -> str:
+        """Take the calls, or show the text; returns what must be read again."""
         if verdict.calls:
             before = without_separator(self._machine, self._lead)
             self._machine.accept(verdict.calls, before)
@@ -184,7 +192,8 @@ class Candidate(Mode):
 
     def _reject(self, verdict: Verdict, *, at_end: bool) -> str:
         """Show what is certain to be text; returns what must be read again."""
-        if self._lead.after_call and at_end and not verdict.text.strip() and not verdict.rest:
+        has_text = verdict.text.strip() or verdict.rest
+        if self._lead.after_call and at_end and not has_text:
             return ""  # some models end a call with another opening tag
         self._machine.note(verdict.problem)
         self._put(self._lead.text + self._marker)
@@ -208,66 +217,69 @@ class Prose(HoldingMode):
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._grammar = machine.grammar
-        self._line_start = True
+        self._at_line_start = True
         self._after_call = False
-        self._newlines = 0
-        self._last = ""  # the last character that was shown
+        self._syntax_newlines = 0
+        """So many newlines at the start belong to the marker before."""
+        self._last_character = ""
+        """The last one that was shown."""
 
     def resume(self, *, line_start: bool, after_call: bool, newlines: int) -> None:
-        self._held = self._last = ""
-        self._line_start = line_start or after_call
+        """Begin again behind something else; see `Machine.resume`."""
+        self._held = self._last_character = ""
+        self._at_line_start = line_start or after_call
         self._after_call = after_call
-        self._newlines = newlines
+        self._syntax_newlines = newlines
 
     def feed(self, text: str) -> str:
-        if self._line_start or self._held or self._newlines or self._grammar.trigger.search(text):
+        """Show text at once if no marker can begin in it, which is the usual case."""
+        is_inside_line = not (self._at_line_start or self._held or self._syntax_newlines)
+        if not is_inside_line or self._grammar.trigger.search(text):
             return super().feed(text)
         self._put(text)
         return ""
 
     def _read(self, text: str, *, final: bool) -> str:
         """Show text up to the next marker that counts, and hold what may become one."""
-        text = self._without_newlines(text)
+        text = self._without_syntax_newlines(text)
         pos = 0
         while text:
-            if self._line_start:
-                lead, pos = pos, self._behind_lead(text, pos)
-                hit = self._marker_at_line(text, lead, pos, final=final)
+            if self._at_line_start:
+                lead_start = pos
+                lead = _LEAD.match(text, pos)
+                pos = lead.end() if lead else pos
+                hit = self._marker_at_line(text, lead_start, pos, final=final)
             else:
-                match = self._grammar.trigger.search(text, pos)
-                if match is None:
+                trigger = self._grammar.trigger.search(text, pos)
+                if trigger is None:
                     break
-                lead = pos = match.start()
+                lead_start = pos = trigger.start()
                 if text[pos] == "\n":
-                    self._line_start = True
+                    self._at_line_start = True
                     continue
                 hit = self._marker_inside(text, pos, final=final)
             if hit is None:
-                text, pos = self._no_marker(text, lead, pos)
+                text, pos = self._pass_over(text, pos)
             elif hit.marker is None:
-                self._hold(text, lead)
+                self._hold(text, lead_start)
                 return ""
             else:
-                return self._enter(text, lead, hit.start, hit.marker)
+                return self._enter(text, lead_start, hit.start, hit.marker)
         self._put(text)
         return ""
 
-    def _without_newlines(self, text: str) -> str:
+    def _without_syntax_newlines(self, text: str) -> str:
         """The text without the newlines that belong to a closing marker before it."""
-        while self._newlines and text.startswith("\n"):
+        while self._syntax_newlines and text.startswith("\n"):
             text = text[1:]
-            self._newlines -= 1
+            self._syntax_newlines -= 1
         if text:
-            self._newlines = 0
+            self._syntax_newlines = 0
         return text
 
-    @staticmethod
-    def _behind_lead(text: str, pos: int) -> int:
-        match = _LEAD.match(text, pos)
-        return match.end() if match else pos
-
-    def _marker_at_line(self, text: str, lead: int, pos: int, *, final: bool) -> Hit | None:
-        if pos - lead == _MAX_LEAD:
+    def _marker_at_line(self, text: str, lead_start: int, pos: int, *, final: bool) -> Hit | None:
+        """The marker at `pos`, behind the whitespace from `lead_start` on."""
+        if pos - lead_start == _MAX_LEAD:
             return None  # so much whitespace is no indent, and must not be held back
         if pos == len(text):
             return None if final else Hit(pos, None)
@@ -277,39 +289,43 @@ class Prose(HoldingMode):
 
     def _marker_inside(self, text: str, pos: int, *, final: bool) -> Hit | None:
         """The marker at `pos`, unless a backtick quotes it."""
-        quoted = (text[pos - 1] if pos else self._last) == "`"
-        return None if quoted else self._grammar.anywhere.at(text, pos, final=final)
+        before = text[pos - 1] if pos else self._last_character
+        return None if before == "`" else self._grammar.anywhere.at(text, pos, final=final)
 
-    def _no_marker(self, text: str, lead: int, pos: int) -> tuple[str, int]:
-        """Where to go on: behind the character, or behind whitespace, dropped after a call."""
-        if not self._line_start:
+    def _pass_over(self, text: str, pos: int) -> tuple[str, int]:
+        """The text and the place in it where to go on, if no marker begins at `pos`."""
+        if not self._at_line_start:
             return text, pos + 1
-        self._line_start = False
+        self._at_line_start = False
         if self._after_call:
             self._after_call = False
+            # Whitespace behind a call is dropped, unless it stands between two texts.
             if pos == len(text) or not self._machine.sink.has_content:
                 return text[pos:], 0
         return text, pos
 
-    def _hold(self, text: str, lead: int) -> None:
-        """Hold the text from `lead` on, which is read again with what follows."""
-        self._put(text[:lead])
-        self._held = text[lead:]
-        self._line_start = self._line_start and not self._held.startswith("\n")
-        self._line_start = self._line_start or self._after_call
+    def _hold(self, text: str, lead_start: int) -> None:
+        """Hold the text from `lead_start` on, which is read again with what follows."""
+        self._put(text[:lead_start])
+        self._held = text[lead_start:]
+        # A newline at its start begins the line again when it is read again.
+        begins_line = self._at_line_start and not self._held.startswith("\n")
+        self._at_line_start = begins_line or self._after_call
 
-    def _enter(self, text: str, lead: int, index: int, marker: str) -> str:
+    def _enter(self, text: str, lead_start: int, marker_start: int, marker: str) -> str:
         """Let what the marker begins take over; an orphaned closing tag begins nothing."""
-        rest = text[index + len(marker) :]
+        rest = text[marker_start + len(marker) :]
         opener = self._grammar.openers.get(marker)
         if opener is None:
             self.resume(line_start=True, after_call=True, newlines=0)
             return rest
-        self._put(text[:lead])
-        self._machine.mode = opener(self._machine, Lead(text[lead:index], self._after_call), marker)
+        self._put(text[:lead_start])
+        lead = Lead(text[lead_start:marker_start], self._after_call)
+        self._machine.mode = opener(self._machine, lead, marker)
         return rest
 
     def _put(self, text: str) -> None:
+        """Show the text as content."""
         if text:
-            self._last = text[-1]
+            self._last_character = text[-1]
             self._machine.sink.put(CallbackEvent.CONTENT, text)

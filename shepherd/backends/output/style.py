@@ -136,13 +136,15 @@ def detect_style(template: str, vocabulary: Collection[str] = ()) -> OutputStyle
     `vocabulary` are the model's special tokens, which decide if the template does not.
     """
     style = _family(template, vocabulary)
-    think = (m for m in _OTHER_THINK if m.open in template and m.close in template)
-    return replace(style, think=tuple(dict.fromkeys((*think, *style.think))))
+    written = (m for m in _OTHER_THINK if m.open in template and m.close in template)
+    without_repeats = dict.fromkeys((*written, *style.think))
+    return replace(style, think=tuple(without_repeats))
 
 
 def _family(template: str, vocabulary: Collection[str]) -> OutputStyle:
-    for needles, style in _FAMILIES:
-        if all(n in template for n in needles):
+    """The style of the first family whose texts are all in the template."""
+    for texts, style in _FAMILIES:
+        if all(text in template for text in texts):
             return style
     for token, style in _BY_TOKENS:
         if token in vocabulary:
@@ -156,6 +158,8 @@ def with_separator(style: OutputStyle, rendered: str, content: str) -> OutputSty
     `rendered` is a conversation that ends in an assistant message of `content` (a word that occurs
     nowhere else, such as a random one) with one tool call.
     """
-    behind = rendered.partition(content)[2]
+    _, _, behind = rendered.partition(content)
+    if not behind:
+        return style  # the template leaves the content out
     blank = behind[: len(behind) - len(behind.lstrip())]
-    return replace(style, separator=blank) if behind else style
+    return replace(style, separator=blank)

@@ -23,11 +23,12 @@ class TextSink:
         if not text:
             return
         (self._reasoning if kind is CallbackEvent.THINKING else self._content).append(text)
-        last = self._pieces[-1] if self._pieces else None
-        if last is not None and last[0] is kind and last[2] == language:
-            self._pieces[-1] = (kind, last[1] + text, language)
-        else:
-            self._pieces.append((kind, text, language))
+        if self._pieces:
+            last_kind, last_text, last_language = self._pieces[-1]
+            if (last_kind, last_language) == (kind, language):
+                self._pieces[-1] = (kind, last_text + text, language)
+                return
+        self._pieces.append((kind, text, language))
 
     def take(self) -> list[TextEvent]:
         """The events since the last call."""
@@ -54,6 +55,8 @@ class TextSink:
 
 
 class _Pending(Struct):
+    """A token whose text, from `start` to `end`, has not yet left the filter."""
+
     token: TokenLogprob
     start: int
     end: int
@@ -61,7 +64,7 @@ class _Pending(Struct):
 
     @property
     def characters(self) -> range:
-        """The characters of the token; an incomplete character belongs to its first token."""
+        """The places of its characters; one that has only begun belongs to its first token."""
         return range(self.start, max(self.end, self.start + 1))
 
 
@@ -93,9 +96,9 @@ class ContentTokens:
     def tokens_of(self, events: Iterable[TextEvent]) -> list[TokenLogprob]:
         """The tokens whose text is in these events' content, each reported once."""
         content: list[TokenLogprob] = []
-        for thinking, run in groupby(events, lambda e: isinstance(e, Thinking)):
-            places = self._places("".join(event.text for event in run))
-            if not thinking:
+        for is_thinking, neighbours in groupby(events, lambda e: isinstance(e, Thinking)):
+            places = self._places("".join(event.text for event in neighbours))
+            if not is_thinking:
                 content += self._report(frozenset(places))
             if places:
                 self._forget(places[-1] + 1)
@@ -103,12 +106,12 @@ class ContentTokens:
 
     def _report(self, places: frozenset[int]) -> list[TokenLogprob]:
         """The tokens that have a character at these places and were not reported yet."""
-        reported = [
-            p for p in self._pending if not p.reported and not places.isdisjoint(p.characters)
-        ]
-        for pending in reported:
-            pending.reported = True
-        return [pending.token for pending in reported]
+        tokens: list[TokenLogprob] = []
+        for pending in self._pending:
+            if not pending.reported and not places.isdisjoint(pending.characters):
+                pending.reported = True
+                tokens.append(pending.token)
+        return tokens
 
     def _places(self, text: str) -> list[int]:
         """The positions of the characters of `text`, in order; missing characters are left out."""
@@ -117,7 +120,7 @@ class ContentTokens:
             return list(range(start, start + len(text)))
         places: list[int] = []
         end = len(self._text)
-        for character in reversed(text):
+        for character in reversed(text):  # the last output ends near the end of the input
             place = self._text.rfind(character, 0, end)
             if place >= 0:
                 places.append(place)
