@@ -19,8 +19,7 @@ from shepherd.backends.output.text import TextEvent
 from shepherd.backends.output.thinking import (
     Thinking,
     answer_closing,
-    answer_opening,
-    stray_closing,
+    hidden_before_content,
     thinking_opening,
 )
 from shepherd.events import CallbackEvent, Text
@@ -181,9 +180,9 @@ def _grammar(style: OutputStyle, names: tuple[str, ...]) -> Grammar:
     if CallFormat.HARMONY in style.formats:  # its channels count without tools too
         anywhere |= HARMONY_OPENERS
     at_line: dict[str, Opener] = {
-        **{markers.open: partial(thinking_opening, markers) for markers in style.think},
-        **{markers.close: partial(stray_closing, markers) for markers in style.think},
-        **{a.open: answer_opening for a in style.answer if a.open},
+        **{m.open: partial(thinking_opening, m) for m in style.think},
+        **{m.close: partial(hidden_before_content, m.after) for m in style.think},
+        **{a.open: partial(hidden_before_content, 1) for a in style.answer if a.open},
         **dict.fromkeys(FENCE_MARKERS, FenceOpening),
         **_candidates(_line_markers(formats, names)),
     }

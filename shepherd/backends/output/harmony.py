@@ -26,9 +26,9 @@ def open_message(machine: Machine, prompt_tail: str) -> Mode | None:
     start = prompt_tail.rfind(START)
     if start < 0:
         return None
-    head, message, _ = prompt_tail[start:].partition(MESSAGE)
-    machine.mode = Header(machine, head, printed=len(head))
-    machine.mode.feed(message)
+    header, message_marker, _ = prompt_tail[start:].partition(MESSAGE)
+    machine.mode = Header(machine, header, prompt_length=len(header))
+    machine.mode.feed(message_marker)  # a complete header opens the message at once
     return machine.mode
 
 
@@ -66,18 +66,19 @@ class Header(Mode):
     """Between `<|start|>` or `<|channel|>` and `<|message|>`.
 
     A header that ends without a message is malformed; its words count as reasoning. The first
-    `printed` characters come from the prompt, so they are not shown if the header is text.
+    `prompt_length` characters come from the prompt, so they are not shown if the header is text.
     """
 
-    def __init__(self, machine: Machine, text: str, printed: int = 0) -> None:
+    def __init__(self, machine: Machine, text: str, prompt_length: int = 0) -> None:
         self._machine = machine
         self._text = text
-        self._printed = printed
+        self._prompt_length = prompt_length
 
     def feed(self, text: str) -> str:
+        """Read up to `<|message|>`, or give up; returns what must be read again."""
         text = self._text + text
-        begin = len(START) if text.startswith(START) else 0
-        hit = _HEADER_END.search(text, begin)
+        behind_start = len(START) if text.startswith(START) else 0
+        hit = _HEADER_END.search(text, behind_start)
         header = text if hit is None else text[: hit.start]
         if len(header) > _MAX_HEADER or _NO_HEADER.match(header):
             return self._give_up(text)
@@ -88,25 +89,27 @@ class Header(Mode):
         if hit.marker == MESSAGE:
             self._open(header)
             return rest
-        self._malformed(header)
+        self._show_malformed(header)
+        # `<|start|>` begins another header; a marker of the end has nothing to end here.
         return text[hit.start :] if hit.marker == START else rest
 
     def finish(self, *, truncated: bool) -> str:
+        """Show a header that has not ended."""
         if CHANNEL not in self._text:
             return self._give_up(self._text)
-        self._malformed(self._text)
+        self._show_malformed(self._text)
         return ""
 
     def _give_up(self, text: str) -> str:
         """Take a header that never ends for ordinary text; returns what must be read again."""
         self._machine.resume(line_start=True)
-        plain = text[self._printed :].removeprefix(START + "assistant")
-        # the first `<` is shown here: read again, it would open the same header again
-        marker = plain[:1] if plain.startswith("<") else ""
-        self._machine.sink.put(CallbackEvent.CONTENT, marker)
-        return plain[len(marker) :]
+        plain = text[self._prompt_length :].removeprefix(START + "assistant")
+        # The first `<` is shown here: read again, it would open the same header again.
+        if plain.startswith("<"):
+            self._machine.sink.put(CallbackEvent.CONTENT, "<")
+        return plain.removeprefix("<")
 
-    def _malformed(self, header: str) -> None:
+    def _show_malformed(self, header: str) -> None:
         """Show the words of a header that has no message."""
         words = header.removeprefix(START + "assistant").replace(CHANNEL, "").replace(START, "")
         self._machine.sink.put(CallbackEvent.THINKING, words)
@@ -119,17 +122,18 @@ class Header(Mode):
         channels = _CHANNEL_NAME.findall(header)
         recipient = _RECIPIENT.search(header)
         name = recipient[1] if recipient else ""
-        self._machine.has_open_message = True
-        if self._machine.catalog.known(name):
-            machine.mode = CallMessage(self._machine, name, header[self._printed :] + MESSAGE)
+        generated_header = header[self._prompt_length :] + MESSAGE
+        machine.has_open_message = True
+        if machine.catalog.known(name):
+            machine.mode = CallMessage(machine, name, generated_header)
             return
         if channels and channels[-1] == "analysis":
-            machine.mode = Analysis(self._machine)
+            machine.mode = Analysis(machine)
             return
         if machine.sink.has_content:
             machine.sink.put(CallbackEvent.CONTENT, "\n\n")
         if name not in ("", "assistant", "all"):  # an unknown tool: nothing may get lost
-            machine.sink.put(CallbackEvent.CONTENT, header[self._printed :] + MESSAGE)
+            machine.sink.put(CallbackEvent.CONTENT, generated_header)
         machine.resume(line_start=True)
 
 
@@ -141,17 +145,17 @@ class Analysis(HoldingMode):
         self._is_first_piece = True
 
     def _read(self, text: str, *, final: bool) -> str:
+        """Show reasoning up to a marker, which ordinary text then reads."""
         hit = _BOUNDARY.search(text, final=final)
-        self._put(text if hit is None else text[: hit.start])
-        if hit is None:
-            return ""
-        if hit.marker is None:
-            self._held = text[hit.start :]
+        end = len(text) if hit is None else hit.start
+        self._show(text[:end])
+        if hit is None or hit.marker is None:
+            self._held = text[end:]
             return ""
         self._machine.resume(line_start=True)
-        return text[hit.start :]
+        return text[end:]
 
-    def _put(self, text: str) -> None:
+    def _show(self, text: str) -> None:
         """Show reasoning; a blank line separates it from that of an earlier message."""
         sink = self._machine.sink
         if text and self._is_first_piece:
@@ -171,6 +175,7 @@ class CallMessage(Mode):
         self._held = ""
 
     def feed(self, text: str) -> str:
+        """Collect the body up to a marker that ends it."""
         text = self._held + text
         hit = _BOUNDARY.search(text)
         end = len(text) if hit is None else hit.start
@@ -178,24 +183,26 @@ class CallMessage(Mode):
         self._held = text[end:]
         if hit is None or hit.marker is None:
             return ""
-        self._settle(complete=True)
+        self._settle(is_complete=True)
+        # A marker that begins another message is read again.
         return self._held.removeprefix(hit.marker) if hit.marker in _ENDS else self._held
 
     def finish(self, *, truncated: bool) -> str:
+        """Decide about a body without a marker at its end."""
         self._parts.append(self._held)
-        self._settle(complete=not truncated)
+        self._settle(is_complete=not truncated)
         return ""
 
-    def _settle(self, *, complete: bool) -> None:
+    def _settle(self, *, is_complete: bool) -> None:
         """Take the body for a call, or for content if it is none."""
         machine = self._machine
-        self._machine.has_open_message = False
+        machine.has_open_message = False
         body = "".join(self._parts)
-        calls = self._machine.catalog.from_arguments_text(self._name, body) if complete else ()
+        calls = machine.catalog.from_arguments_text(self._name, body) if is_complete else ()
         if calls:
             machine.accept(calls, "")
-        else:
-            if complete:
-                machine.note(problem_of_arguments(self._name, body, self._machine.catalog))
-            machine.sink.put(CallbackEvent.CONTENT, self._header + body)
-            machine.resume(line_start=True)
+            return
+        if is_complete:
+            machine.note(problem_of_arguments(self._name, body, machine.catalog))
+        machine.sink.put(CallbackEvent.CONTENT, self._header + body)
+        machine.resume(line_start=True)

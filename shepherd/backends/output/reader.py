@@ -12,6 +12,8 @@ from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, problem_of
 _MAX_HEAD = 256
 
 _BETWEEN = re.compile(r"\s*/?|\s+[\w:.-]+\s*(?:=\s*)?")
+"""What may stand between two values of attributes, complete or not."""
+
 _QUOTES_OR_END = re.compile(r"[\"'>]")
 
 
@@ -37,7 +39,9 @@ class CallReader(ABC):
     def __init__(self, catalog: ToolCatalog) -> None:
         self._catalog = catalog
         self._parts: list[str] = []
+        """The text that was read, joined in `_read`."""
         self._pending: str = ""
+        """The text that has arrived, but was not read yet."""
 
     @abstractmethod
     def feed(self, text: str) -> Verdict | None:
@@ -49,16 +53,20 @@ class CallReader(ABC):
 
     @property
     def _read(self) -> str:
+        """All text that was read."""
         return "".join(self._parts)
 
     def _use(self, length: int) -> None:
+        """Note that so much of the pending text was read."""
         self._parts.append(self._pending[:length])
         self._pending = self._pending[length:]
 
     def _accept(self, calls: tuple[ParsedCall, ...]) -> Verdict:
+        """The verdict that the text which was read is these calls."""
         return Verdict(self._read, calls, self._pending)
 
     def _reject(self, problem: str = "") -> Verdict:
+        """The verdict that there is no call; `problem` says why, if one was intended."""
         return Verdict(self._read, (), self._pending, problem)
 
 
@@ -89,6 +97,7 @@ class ClosingReader(CallReader):
         return ""
 
     def feed(self, text: str) -> Verdict | None:
+        """Check what follows the opening tag, then look for the closing one."""
         self._pending += text
         if not self._started:
             hit = self._starts.after_space(self._pending)
@@ -100,6 +109,7 @@ class ClosingReader(CallReader):
         return self._search()
 
     def finish(self, *, truncated: bool) -> Verdict:
+        """Parse a call whose closing tag is missing."""
         self._use(len(self._pending))
         if truncated or not self._started:
             return self._reject()
@@ -108,25 +118,21 @@ class ClosingReader(CallReader):
 
     def _search(self) -> Verdict | None:
         """Look for the closing tag, and parse up to each one that may be it."""
-        while hit := self._closing.search(self._pending):
-            self._note_tags(hit.start)
-            if hit.marker is None:
-                self._use(hit.start)
+        while True:
+            hit = self._closing.search(self._pending)
+            end = len(self._pending) if hit is None else hit.start
+            self._has_new_tags = self._has_new_tags or "<" in self._pending[:end]
+            if hit is None or hit.marker is None:
+                self._use(end)
                 return None
-            verdict = self._close(hit.start + len(hit.marker))
+            verdict = self._close(end + len(hit.marker))
             if verdict is not None:
                 return verdict
-        self._note_tags(len(self._pending))
-        self._use(len(self._pending))
-        return None
-
-    def _note_tags(self, end: int) -> None:
-        self._has_new_tags = self._has_new_tags or "<" in self._pending[:end]
 
     def _close(self, end: int) -> Verdict | None:
         """Parse up to a closing tag that ends at `end`; None if the tag is inside of a value."""
         self._use(end)
-        # else many closing tags in one value would make the work quadratic
+        # Else many closing tags in one value would make the work quadratic.
         calls = self._parse(xml.Scope()) if self._has_new_tags else None
         self._has_new_tags = False
         if calls is None:
@@ -142,41 +148,46 @@ class ElementReader(ClosingReader):
         starts = xml.child_starts("", catalog.argument_names(tool))
         super().__init__(catalog, f"</{marker[1:]}>", starts)
         self._marker = marker
-        self._quote = ""
-        self._outside = ""  # the text of the tag since the last quote
-        self._in_tag = True
+        self._open_quote = ""
+        self._since_quote = ""
+        """The text of the opening tag behind the last attribute's value."""
+        self._in_opening_tag = True
 
     def feed(self, text: str) -> Verdict | None:
-        if not self._in_tag:
+        """Read the opening tag, then the rest as any reader with a closing tag."""
+        if not self._in_opening_tag:
             return super().feed(text)
         self._pending += text
         if not self._parts and self._pending[0] not in " \t\r\n/>":
-            return self._reject()
-        return self._tag()
+            return self._reject()  # the tag has a longer name than the tool
+        return self._read_opening_tag()
 
     def finish(self, *, truncated: bool) -> Verdict:
-        return self._reject() if self._in_tag else super().finish(truncated=truncated)
+        """Parse the element, unless even its opening tag is incomplete."""
+        return self._reject() if self._in_opening_tag else super().finish(truncated=truncated)
 
-    def _tag(self) -> Verdict | None:
+    def _read_opening_tag(self) -> Verdict | None:
         """Look for the `>` that ends the opening tag, outside quotes."""
         pos = 0
         while match := _QUOTES_OR_END.search(self._pending, pos):
-            pos = match.end()
-            if match[0] == ">" and not self._quote:
-                return self._opened(pos)
-            if self._quote in ("", match[0]) and match[0] != ">":
-                self._quote = "" if self._quote else match[0]
-                self._outside = ""
-        if not self._quote:
-            self._outside += self._pending[pos:]
-            if not _BETWEEN.fullmatch(self._outside):
+            character, pos = match[0], match.end()
+            if character == ">":
+                if not self._open_quote:
+                    return self._enter_element(pos)
+            elif self._open_quote in ("", character):  # the other kind of quote is text here
+                self._open_quote = "" if self._open_quote else character
+                self._since_quote = ""
+        if not self._open_quote:
+            self._since_quote += self._pending[pos:]
+            if not _BETWEEN.fullmatch(self._since_quote):
                 return self._reject()
         self._use(len(self._pending))
         return None
 
-    def _opened(self, end: int) -> Verdict | None:
+    def _enter_element(self, end: int) -> Verdict | None:
+        """Go on behind the opening tag, which may be all: `<now/>`."""
         self._use(end)
-        self._in_tag = False
+        self._in_opening_tag = False
         calls = self._parse(xml.Scope())
         if calls is None:
             return super().feed("")

@@ -20,20 +20,21 @@ class Thinking(HoldingMode):
 
     def __init__(self, machine: Machine, markers: ThinkMarkers, *, newline: bool = True) -> None:
         self._machine = machine
-        self._after = markers.after
+        self._newlines_after_close = markers.after
         self._closes = (markers.close, "\n" + markers.close)
-        self._markers = _ends(machine.grammar, self._closes)
-        self._newline = newline
-        self._begun = False
+        self._end_markers = _ends(machine.grammar, self._closes)
+        self._may_skip_newline = newline
+        self._has_text = False
 
     def _read(self, text: str, *, final: bool) -> str:
         """Show reasoning up to a closing marker, or up to a call at the start of a line."""
         if not text:
             return ""
-        hit = self._markers.search(text, final=final)
-        # a newline that begins the closing marker is that marker's, not the opening one's
-        if self._newline and text[0] == "\n" and (hit is None or hit.start > 0):
-            self._newline = False
+        hit = self._end_markers.search(text, final=final)
+        # A newline that begins the closing marker is that marker's, not the opening one's.
+        begins_marker = hit is not None and hit.start == 0
+        if self._may_skip_newline and text[0] == "\n" and not begins_marker:
+            self._may_skip_newline = False
             return self._read(text[1:], final=final)
         if hit is None:
             self._put(text)
@@ -43,18 +44,19 @@ class Thinking(HoldingMode):
             self._held = text[hit.start :]
             return ""
         if hit.marker in self._closes:
-            self._machine.resume(line_start=True, newlines=self._after)
+            self._machine.resume(line_start=True, newlines=self._newlines_after_close)
         else:
-            self._newline = False
+            self._may_skip_newline = False
             self._machine.mode = DraftedCall(self._machine, self, hit.marker)
         return text[hit.start + len(hit.marker) :]
 
     def _put(self, text: str) -> None:
+        """Show reasoning, and part it from an earlier section."""
         if not text:
             return
-        if not self._begun:
+        if not self._has_text:
             self._machine.sink.part_reasoning()
-        self._begun, self._newline = True, False
+        self._has_text, self._may_skip_newline = True, False
         self._machine.sink.put(CallbackEvent.THINKING, text)
 
 
@@ -64,58 +66,62 @@ class DraftedCall(Mode):
     def __init__(self, machine: Machine, thinking: Thinking, marker: str) -> None:
         self._machine = machine
         self._thinking = thinking
-        self._raw = marker  # the reasoning's text if these are not calls
-        self._reader: CallReader | None = self._open(marker[1:])
+        self._draft_text = marker
+        """All text since the first marker: reasoning, if these are not calls."""
+        self._reader = self._open_reader(marker.removeprefix("\n"))
+        """None behind a call."""
         self._calls: tuple[ParsedCall, ...] = ()
         self._held = ""
 
     def feed(self, text: str) -> str:
+        """Read a call, or what stands behind one."""
         if self._reader is None:
-            return self._behind(self._held + text)
+            return self._read_behind_call(self._held + text)
         verdict = self._reader.feed(text)
         return "" if verdict is None else self._settle(verdict)
 
     def finish(self, *, truncated: bool) -> str:
+        """Accept the calls, because nothing followed them."""
         if self._reader is not None:
             rest = self._settle(self._reader.finish(truncated=truncated))
-            if rest or self._machine.mode is not self:
+            if rest or self._machine.mode is not self:  # it was no call, or text follows it
                 return rest
         self._machine.accept(self._calls, "")
         return ""
 
-    def _open(self, marker: str) -> CallReader | None:
+    def _open_reader(self, marker: str) -> CallReader | None:
         """The reader of the text after `marker`, if that begins a call."""
         factory = self._machine.grammar.calls.get(marker)
         return factory(self._machine.catalog, marker) if factory else None
 
     def _settle(self, verdict: Verdict) -> str:
         """Take the verdict about a call; without a call all of it was reasoning."""
+        if not verdict.calls and self._machine.may_reread(verdict.text):
+            return self._show_as_thinking(verdict.text + verdict.rest)
+        self._draft_text += verdict.text
         if not verdict.calls:
-            if self._machine.may_reread(verdict.text):
-                return self._no_call(verdict.text + verdict.rest)
-            self._raw += verdict.text
-            return self._no_call(verdict.rest)
+            return self._show_as_thinking(verdict.rest)
         self._calls += verdict.calls
-        self._raw += verdict.text
         self._reader = None
         return verdict.rest
 
-    def _behind(self, text: str) -> str:
-        """After a call: another one, or text, with which all of it was only reasoning."""
+    def _read_behind_call(self, text: str) -> str:
+        """Read another call, or text, with which all of it was only reasoning."""
         self._held = ""
         hit = self._machine.grammar.after_drafted_call.after_space(text)
         if hit is None:
-            return self._no_call(text)
+            return self._show_as_thinking(text)
         if hit.marker is None:
             self._held = text
             return ""
-        self._reader = self._open(hit.marker)
+        self._reader = self._open_reader(hit.marker)
         end = hit.start + len(hit.marker)
-        self._raw += text[:end]
+        self._draft_text += text[:end]
         return text[end:]
 
-    def _no_call(self, rest: str) -> str:
-        self._machine.sink.put(CallbackEvent.THINKING, self._raw)
+    def _show_as_thinking(self, rest: str) -> str:
+        """Show the draft, and let the reasoning go on with `rest`."""
+        self._machine.sink.put(CallbackEvent.THINKING, self._draft_text)
         self._machine.mode = self._thinking
         return rest
 
@@ -133,43 +139,38 @@ def thinking_opening(markers: ThinkMarkers, machine: Machine, lead: Lead, _marke
     return Thinking(machine, markers)
 
 
-def stray_closing(markers: ThinkMarkers, machine: Machine, lead: Lead, marker: str) -> Mode:
-    """After a closing marker without reasoning: it is hidden, unless content precedes it."""
+def hidden_before_content(newlines: int, machine: Machine, lead: Lead, marker: str) -> Mode:
+    """After a marker that is hidden, with so many newlines behind it, unless content precedes it.
+
+    Such as the opening marker of an answer, or the closing one of reasoning that was never opened.
+    """
     if machine.sink.has_content:
         machine.sink.put(CallbackEvent.CONTENT, lead.text + marker)
         machine.resume()
     else:
-        machine.resume(line_start=True, newlines=markers.after)
-    return machine.mode
-
-
-def answer_opening(machine: Machine, lead: Lead, marker: str) -> Mode:
-    """After an opening marker: it is hidden, unless content precedes it."""
-    if machine.sink.has_content:
-        machine.sink.put(CallbackEvent.CONTENT, lead.text + marker)
-        machine.resume()
-    else:
-        machine.resume(line_start=True, newlines=1)
+        machine.resume(line_start=True, newlines=newlines)
     return machine.mode
 
 
 def answer_closing(closes: Collection[str], calls: Collection[str]) -> Opener:
     """The handler of a closing marker: it is hidden, unless text follows."""
-    behind = MarkerSet((*closes, *calls))
-    return lambda machine, lead, marker: AnswerEnd(machine, lead, marker, behind)
+    followers = MarkerSet((*closes, *calls))
+    return lambda machine, lead, marker: AnswerEnd(machine, lead, marker, followers)
 
 
 class AnswerEnd(HoldingMode):
     """After a closing marker, which counts as text if anything except calls follows."""
 
-    def __init__(self, machine: Machine, lead: Lead, marker: str, behind: MarkerSet) -> None:
+    def __init__(self, machine: Machine, lead: Lead, marker: str, followers: MarkerSet) -> None:
+        """`followers` are the markers that may follow."""
         self._machine = machine
         self._lead = lead
         self._marker = marker
-        self._behind = behind
+        self._followers = followers
 
     def _read(self, text: str, *, final: bool) -> str:
-        hit = self._behind.after_space(text)
+        """Decide about the marker by what follows it."""
+        hit = self._followers.after_space(text)
         if hit is None:
             self._machine.sink.put(CallbackEvent.CONTENT, self._lead.text + self._marker)
             self._machine.resume()
@@ -177,10 +178,8 @@ class AnswerEnd(HoldingMode):
         if hit.marker is None and not final:
             self._held = text
             return ""
-        self._put_lead()
+        if not self._lead.after_call and self._machine.sink.has_content:
+            # One newline before the marker belongs to it.
+            self._machine.sink.put(CallbackEvent.CONTENT, self._lead.text.removesuffix("\n"))
         self._machine.resume(after_call=True)
         return text[hit.start :]
-
-    def _put_lead(self) -> None:
-        if not self._lead.after_call and self._machine.sink.has_content:
-            self._machine.sink.put(CallbackEvent.CONTENT, self._lead.text.removesuffix("\n"))
