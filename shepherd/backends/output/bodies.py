@@ -4,10 +4,10 @@ import ast
 import json
 import re
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shepherd.backends.output import markers, repair, xml
-from shepherd.backends.output.catalog import ParsedCall, ToolCatalog
+from shepherd.backends.output.catalog import ParsedCall, ToolCatalog, all_or_none
 from shepherd.messages import JsonObject
 
 _XTML_BEGIN = "<|open|>call tool="
@@ -27,11 +27,15 @@ _JSON_WORDS = {"true": True, "false": False, "null": None}
 
 _Calls = tuple[ParsedCall, ...]
 
-_NAME_ELEMENT = re.compile(r"<(function|name|tool_name)>\s*([^<>\s]+)\s*</\1>\s*")
-_ARGUMENTS_ELEMENT = re.compile(r"<(arguments|parameters)>(.*)</\1>\s*", re.DOTALL)
+_NAME_ELEMENT = re.compile(
+    r"<(?P<tag>function|name|tool_name)>\s*(?P<name>[^<>\s]+)\s*</(?P=tag)>\s*"
+)
+_ARGUMENTS_ELEMENT = re.compile(
+    r"<(?P<tag>arguments|parameters)>(?P<text>.*)</(?P=tag)>\s*", re.DOTALL
+)
 _NAME = re.compile(r"([^\s<>(){}\[\]]+)\s*")
-_GEMMA = re.compile(r"call:([^\s{]+)\s*(\{.*\})\s*", re.DOTALL)
-_GEMMA_STRING = re.compile(r"(<\|\"\|>|<escape>)(.*?)\1", re.DOTALL)
+_GEMMA = re.compile(r"call:(?P<name>[^\s{]+)\s*(?P<arguments>\{.*\})\s*", re.DOTALL)
+_GEMMA_STRING = re.compile(r"(?P<quote><\|\"\|>|<escape>)(?P<text>.*?)(?P=quote)", re.DOTALL)
 
 
 class CallTokens(NamedTuple):
@@ -65,9 +69,9 @@ def parse_body(body: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | No
     body = body.strip()
     if body.startswith(("{", "[")):
         return catalog.from_json_text(body) or parse_pythonic(body, catalog)
-    head = body.partition("{")[0]
+    before_json = body.partition("{")[0]
     for tokens in CALL_TOKENS:
-        if tokens.begin in head or tokens.separator in head:
+        if tokens.begin in before_json or tokens.separator in before_json:
             return _section(body, tokens, catalog, final=scope.final)
     if body.startswith("call:"):
         return _gemma(body, catalog)
@@ -82,11 +86,12 @@ def parse_body(body: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | No
 
 
 def _xml(body: str, catalog: ToolCatalog, scope: xml.Scope) -> _Calls | None:
+    """Calls as `<function=now>…`, `<name>now</name>…` or `<now>…`."""
     if xml.FUNCTION.match(body):
         return xml.parse_functions(body, catalog, scope)
-    named = _NAME_ELEMENT.match(body)
-    if named:
-        return _named(named[2], body[named.end() :], catalog, scope)
+    name_element = _NAME_ELEMENT.match(body)
+    if name_element:
+        return _named(name_element["name"], body[name_element.end() :], catalog, scope)
     return _elements(body, catalog, scope)
 
 
@@ -95,11 +100,11 @@ def _named(name: str, rest: str, catalog: ToolCatalog, scope: xml.Scope) -> _Cal
     tool = catalog.known(name)
     if tool is None:
         return ()
-    wrapped = _ARGUMENTS_ELEMENT.fullmatch(rest)
-    rest = wrapped[2].strip() if wrapped else rest
-    if rest.startswith("{"):
-        return catalog.from_arguments_text(tool, rest)
-    children = xml.parse_children(rest, 0, "", catalog.argument_names(tool), scope)
+    wrapper = _ARGUMENTS_ELEMENT.fullmatch(rest)
+    arguments = wrapper["text"].strip() if wrapper else rest
+    if arguments.startswith("{"):
+        return catalog.from_arguments_text(tool, arguments)
+    children = xml.parse_children(arguments, 0, "", catalog.argument_names(tool), scope)
     if children is None:
         return ()
     return None if children.end is None else (catalog.from_texts(tool, children.values),)
@@ -124,37 +129,37 @@ def _gemma(body: str, catalog: ToolCatalog) -> _Calls:
     match = _GEMMA.fullmatch(body)
     if match is None:
         return ()
-    text = _GEMMA_STRING.sub(lambda m: json.dumps(m[2], ensure_ascii=False), match[2])
-    return catalog.from_arguments_text(match[1], text)
+    with_json_strings = _GEMMA_STRING.sub(
+        lambda string: json.dumps(string["text"], ensure_ascii=False), match["arguments"]
+    )
+    return catalog.from_arguments_text(match["name"], with_json_strings)
 
 
-def _section(
-    body: str, tokens: CallTokens, catalog: ToolCatalog, *, final: bool
-) -> tuple[ParsedCall, ...] | None:
+def _section(body: str, tokens: CallTokens, catalog: ToolCatalog, *, final: bool) -> _Calls | None:
     """The calls of a section; the first token of the first call is optional.
 
     Empty if one of them is invalid, None if arguments continue after the body.
     """
-    head, tail = _patterns(tokens)
-    calls: list[ParsedCall] = []
+    head_pattern, tail_pattern = _patterns(tokens)
+    calls: _Calls = ()
     pos = 0
     while pos < len(body):
-        match = head.match(body, pos)
-        if match is None:
+        head = head_pattern.match(body, pos)
+        if head is None:
             return ()
-        end = _arguments_end(body, match.end())
+        end = _arguments_end(body, head.end())
         if end is None:
             if not final:
                 return None
-            closing = body.find(tokens.end, match.end())
+            closing = body.find(tokens.end, head.end())
             end = closing if closing >= 0 else len(body)
-        call = catalog.from_arguments_text(match["name"], body[match.end() : end])
+        call = catalog.from_arguments_text(head["name"], body[head.end() : end])
         if not call:
             return ()
         calls += call
-        behind = tail.match(body, end)
-        pos = behind.end() if behind else end
-    return tuple(calls)
+        tail = tail_pattern.match(body, end)
+        pos = tail.end() if tail else end
+    return calls
 
 
 @lru_cache(maxsize=4)
@@ -176,48 +181,51 @@ def _arguments_end(body: str, pos: int) -> int | None:
     return end if stop is repair.Stop.CLOSED else None
 
 
-def _xtml(body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
+def _xtml(body: str, catalog: ToolCatalog) -> _Calls:
     """Kimi K3's calls, elements of control tokens; empty if the body is anything else."""
-    calls: list[ParsedCall] = []
+    calls: _Calls = ()
     pos = 0
     while pos < len(body):
-        match = _CALL.match(body, pos)
-        tool = catalog.known(_attributes(match["attributes"]).get("tool", "")) if match else None
-        call = _xtml_call(tool, match["body"], catalog) if match and tool else ()
-        if match is None or not call:
+        element = _CALL.match(body, pos)
+        if element is None:
+            return ()
+        tool = catalog.known(_attributes(element["attributes"]).get("tool", ""))
+        call = _xtml_call(tool, element["body"], catalog) if tool else ()
+        if not call:
             return ()
         calls += call
-        pos = match.end()
-    return tuple(calls)
+        pos = element.end()
+    return calls
 
 
-def _xtml_call(tool: str, body: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
+def _xtml_call(tool: str, body: str, catalog: ToolCatalog) -> _Calls:
     """The call with the arguments in its elements; empty if there is anything else."""
     arguments: JsonObject = {}
     pos = 0
     while pos < len(body):
-        part = _PART.match(body, pos)
-        if part is None:
+        element = _PART.match(body, pos)
+        if element is None:
             return () if body[pos:].strip() else (ParsedCall(tool, arguments),)
-        if part["tag"] == "json":
-            return catalog.from_arguments_text(tool, part["text"])
-        attributes = _attributes(part["attributes"])
-        arguments[attributes.get("key", "")] = _typed(part["text"], attributes.get("type", ""))
-        pos = part.end()
+        if element["tag"] == "json":  # all arguments in one element
+            return catalog.from_arguments_text(tool, element["text"])
+        attributes = _attributes(element["attributes"])
+        value = _typed(element["text"], attributes.get("type", ""))
+        arguments[attributes.get("key", "")] = value
+        pos = element.end()
     return (ParsedCall(tool, arguments),)
 
 
 def _attributes(text: str) -> dict[str, str]:
     """The attributes in `key="path" type="string"`."""
     return {
-        result[1]: result[2].replace("&quot;", '"').replace("&amp;", "&")
-        for result in _XTML_ATTRIBUTE.finditer(text)
+        key: value.replace("&quot;", '"').replace("&amp;", "&")
+        for key, value in _XTML_ATTRIBUTE.findall(text)
     }
 
 
-def _typed(text: str, kind: str) -> object:
+def _typed(text: str, type_name: str) -> object:
     """The argument, converted to the type that the model wrote beside it."""
-    if kind == "string":
+    if type_name == "string":
         return text
     try:
         return repair.read_json(text)
@@ -225,38 +233,40 @@ def _typed(text: str, kind: str) -> object:
         return text
 
 
-def parse_pythonic(text: str, catalog: ToolCatalog) -> tuple[ParsedCall, ...]:
+def parse_pythonic(text: str, catalog: ToolCatalog) -> _Calls:
     """The calls in `text`; empty unless it has only calls with literal keyword arguments."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         items = tree.elts if isinstance(tree, ast.List) else [tree]
-        calls = [_call(item, catalog) for item in items]
+        return all_or_none(_pythonic_call(item, catalog) for item in items)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return ()
-    result = tuple(c for c in calls if c is not None)
-    return result if len(result) == len(calls) else ()
 
 
-def _call(node: ast.expr, catalog: ToolCatalog) -> ParsedCall | None:
-    """A call in Python's notation; None if it is anything else."""
+def _pythonic_call(node: ast.expr, catalog: ToolCatalog) -> ParsedCall | None:
+    """A call such as `now(zone="UTC")`; None if it is anything else.
+
+    Raises ValueError if an argument is not a literal.
+    """
     if not isinstance(node, ast.Call) or node.args:
         return None
     name = ast.unparse(node.func)
     tool = catalog.known(name) or catalog.known(name.removesuffix(".call"))
     if tool is None:
         return None
-    arguments: dict[str, Any] = {}
+    arguments: JsonObject = {}
     for keyword in node.keywords:
-        if keyword.arg is None:
+        if keyword.arg is None:  # `**more`
             return None
         arguments[keyword.arg] = ast.literal_eval(_JsonWords().visit(keyword.value))
-    return next(iter(catalog.from_value({"name": tool, "arguments": arguments})), None)
+    return ParsedCall(tool, arguments)
 
 
 class _JsonWords(ast.NodeTransformer):
     """Replaces `true`, `false` and `null`, which LFM writes inside objects, by their values."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
+        """The value of a word of JSON; other names stay, and are no literals."""
         if node.id in _JSON_WORDS:
             return ast.copy_location(ast.Constant(_JSON_WORDS[node.id]), node)
         return node

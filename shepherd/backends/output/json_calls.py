@@ -9,7 +9,7 @@ from shepherd.backends.output.reader import CallReader, Verdict
 from shepherd.backends.output.repair import JsonScanner, Stop
 
 CALL_KEYS = ("name", "function", "type", "id", "arguments", "parameters")
-_MAX_HEAD = 64
+_MAX_INDENT = 64
 
 FENCED_LANGUAGES = frozenset({"", "json", "tool_call", "tool_code", "tool"})
 
@@ -29,29 +29,33 @@ class JsonReader(CallReader):
         self._checks_keys = True
         self._scanner = JsonScanner()
         self._started = False
-        self._json = ""  # all of it, as soon as it has ended
+        self._whole_json = ""
+        """"" until the JSON has ended."""
 
     @abstractmethod
-    def _starts(self) -> bool | None:
-        """Whether it begins like a call; None if more text is needed."""
+    def _starts(self, head: str) -> bool | None:
+        """Whether `head`, without space before it, begins a call; None if more text is needed."""
 
     @abstractmethod
-    def _behind(self) -> Verdict | None:
+    def _read_behind(self) -> Verdict | None:
         """Decide after the end of the JSON; None if more text is needed."""
 
     def feed(self, text: str) -> Verdict | None:
+        """Check how the text begins, then follow its JSON, then what stands behind that."""
         self._pending += text
         if not self._started:
-            starts = self._starts()
+            head = self._pending.lstrip()
+            is_indented = len(self._pending) - len(head) > _MAX_INDENT
+            starts = False if is_indented else self._starts(head) if head else None
             if not starts:
                 return None if starts is None else self._reject()
             self._started = True
-        if not self._json:
+        if not self._whole_json:
             if not self._scan():
                 return self._reject()
-            if not self._json:
+            if not self._whole_json:
                 return None
-        return self._behind()
+        return self._read_behind()
 
     def _scan(self) -> bool:
         """Read on; returns whether it can still be a call."""
@@ -60,17 +64,17 @@ class JsonReader(CallReader):
             stop, pos = self._scanner.scan(self._pending, pos)
             if stop is Stop.CLOSED:
                 self._use(pos)
-                self._json = self._read
+                self._whole_json = self._read
                 return True
             if stop is Stop.MORE:
-                if not self._may_go_on():
+                if not self._word_may_fit():
                     return False
                 self._use(pos)
                 return True
             if stop is Stop.ANGLE:
                 self._scanner.skip_angle()
                 pos += 1
-                if not self._scanner.quote:
+                if not self._scanner.quote:  # JSON has no `<` outside of strings
                     return False
             elif stop is Stop.TOO_DEEP or not self._fits(stop):
                 return False
@@ -86,7 +90,7 @@ class JsonReader(CallReader):
             return scanner.word == "function"
         return scanner.key not in ("name", "function") or bool(self._catalog.known(scanner.word))
 
-    def _may_go_on(self) -> bool:
+    def _word_may_fit(self) -> bool:
         """Whether more text can turn the unfinished word into one that fits."""
         scanner = self._scanner
         if not (self._checks_keys and scanner.in_outer_string):
@@ -109,30 +113,26 @@ class BareJsonReader(JsonReader):
         self._scanner.scan(self._bracket, 0)
 
     def finish(self, *, truncated: bool) -> Verdict:
-        return self._reject() if truncated or not self._started else self._behind()
+        """Try to repair JSON that has not ended."""
+        return self._reject() if truncated or not self._started else self._read_behind()
 
-    def _behind(self) -> Verdict:
+    def _read_behind(self) -> Verdict:
         text = self._bracket + self._read
         calls = self._catalog.from_json_text(text, explicit=True)
         if not calls and self._bracket == "[":
             calls = parse_pythonic(text, self._catalog)
         return self._accept(calls) if calls else self._reject(problem_of(text, self._catalog))
 
-    def _starts(self) -> bool | None:
-        head = self._pending.lstrip()
-        if len(self._pending) - len(head) > _MAX_HEAD:
-            return False
-        if not head:
-            return None
+    def _starts(self, head: str) -> bool | None:
         if self._bracket == "{":
             return head[0] in "\"'"
         if head[0] == "{":
             return True
-        names = [f"{name}(" for name in self._catalog.names]
-        if any(head.startswith(name) for name in names):
-            self._checks_keys = False
+        python_calls = [f"{name}(" for name in self._catalog.names]
+        if any(head.startswith(beginning) for beginning in python_calls):
+            self._checks_keys = False  # it is no JSON, but has the same brackets and quotes
             return True
-        return None if any(name.startswith(head) for name in names) else False
+        return None if any(beginning.startswith(head) for beginning in python_calls) else False
 
 
 class FencedCallReader(JsonReader):
@@ -144,30 +144,29 @@ class FencedCallReader(JsonReader):
     def __init__(self, catalog: ToolCatalog, fence: str) -> None:
         super().__init__(catalog, ("name", "arguments", "parameters"))
         char = re.escape(fence[0])
-        self._closing = re.compile(rf"\s*\n[ \t]*{char}{{{len(fence)},}}[ \t]*(?=\r?\n)")
-        self._at_end = re.compile(rf"\s*(?:\n[ \t]*{char}*[ \t]*\r?)?")
+        self._closing_line = re.compile(rf"\s*\n[ \t]*{char}{{{len(fence)},}}[ \t]*(?=\r?\n)")
+        self._may_become_closing = re.compile(rf"\s*(?:\n[ \t]*{char}*[ \t]*\r?)?")
 
     def finish(self, *, truncated: bool) -> Verdict:
-        if not self._json:
+        """Take complete JSON for the whole block, although its closing line is missing."""
+        if not self._whole_json:
             return self._reject()
         self._use(len(self._pending))
         return self._settle()
 
-    def _starts(self) -> bool | None:
-        head = self._pending.lstrip()
-        if len(self._pending) - len(head) > _MAX_HEAD:
-            return False
-        return head[0] == "{" if head else None
+    def _starts(self, head: str) -> bool:
+        return head[0] == "{"
 
-    def _behind(self) -> Verdict | None:
-        closing = self._closing.match(self._pending)
+    def _read_behind(self) -> Verdict | None:
+        closing = self._closing_line.match(self._pending)
         if closing is None:
-            return None if self._at_end.fullmatch(self._pending) else self._reject()
+            may_close = self._may_become_closing.fullmatch(self._pending)
+            return None if may_close else self._reject()
         self._use(closing.end())
         return self._settle()
 
     def _settle(self) -> Verdict:
-        calls = self._catalog.from_json_text(self._json, explicit=True)
+        calls = self._catalog.from_json_text(self._whole_json, explicit=True)
         return self._accept(calls) if len(calls) == 1 else self._reject()
 
 
@@ -177,13 +176,15 @@ class MistralReader(CallReader):
     def __init__(self, catalog: ToolCatalog, marker: str) -> None:
         super().__init__(catalog)
         self._name: str | None = None
+        """None until the head is complete; "" for JSON that has the names in it."""
         self._scanner = JsonScanner()
-        self._start = 0
+        self._parts_before_json = 0
 
     def feed(self, text: str) -> Verdict | None:
+        """Read the name, then the JSON to its last bracket."""
         self._pending += text
         if self._name is None:
-            if not self._head_possible():
+            if not self._read_head():
                 return self._reject()
             if self._name is None:
                 return None
@@ -194,10 +195,12 @@ class MistralReader(CallReader):
         return self._settle() if stop is Stop.CLOSED else None
 
     def finish(self, *, truncated: bool) -> Verdict:
+        """Try to repair JSON that has not ended."""
         return self._reject() if truncated or self._name is None else self._settle()
 
     def _settle(self) -> Verdict:
-        text = "".join(self._parts[self._start :])
+        """The calls in the JSON that was read, or what is wrong with it."""
+        text = "".join(self._parts[self._parts_before_json :])
         if self._name:
             calls = self._catalog.from_arguments_text(self._name, text)
             problem = "" if calls else problem_of_arguments(self._name, text, self._catalog)
@@ -206,25 +209,29 @@ class MistralReader(CallReader):
             problem = "" if calls else problem_of(text, self._catalog)
         return self._accept(calls) if calls else self._reject(problem)
 
-    def _head_possible(self) -> bool:
-        """Whether the text so far can begin a call; after the head, the name is set."""
+    def _read_head(self) -> bool:
+        """Whether the text so far can begin a call; a complete head sets the name.
+
+        Such as `now{`, `now[CALL_ID]a1b2[ARGS]{`, or only `[{`.
+        """
         head = self._pending.lstrip()
         match = _NAME.match(head)
         name = match.group() if match else ""
-        rest = head[len(name) :]
-        if not rest:
+        behind_name = head[len(name) :]
+        if not behind_name:
             return len(self._pending) <= _MAX_MISTRAL_HEAD and self._catalog.may_become_known(name)
         if name and self._catalog.known(name) is None:
             return False
-        before = _BEFORE_ARGUMENTS.match(rest) if name else None
-        arguments = rest[before.end() :] if before else rest
-        start = len(self._pending) - len(arguments)
-        if start > _MAX_MISTRAL_HEAD:
+        before_json = _BEFORE_ARGUMENTS.match(behind_name) if name else None
+        json_text = behind_name[before_json.end() :] if before_json else behind_name
+        json_start = len(self._pending) - len(json_text)
+        if json_start > _MAX_MISTRAL_HEAD:
             return False
-        if (_BEGINS_OBJECT if name else _BEGINS_OBJECTS).match(arguments):
-            self._use(start)
-            self._name, self._start = name, len(self._parts)
+        if (_BEGINS_OBJECT if name else _BEGINS_OBJECTS).match(json_text):
+            self._use(json_start)
+            self._name, self._parts_before_json = name, len(self._parts)
             return True
+        # More text may still complete one of the markers, or the bracket of a list.
         if name:
-            return any(m.startswith(arguments) for m in ("[CALL_ID]", "[ARGS]"))
-        return not arguments.strip("[ \n")
+            return any(m.startswith(json_text) for m in ("[CALL_ID]", "[ARGS]"))
+        return not json_text.strip("[ \n")

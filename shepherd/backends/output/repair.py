@@ -35,7 +35,8 @@ def loads(text: str) -> Any:
     """
     try:
         value = _DECODER.decode(text)
-        return _join_surrogates(value) if "\\u" in text or not _is_unicode(text) else value
+        may_have_surrogates = "\\u" in text or not _is_unicode(text)
+        return _join_surrogates(value) if may_have_surrogates else value
     except RecursionError:
         raise ValueError("nested too deep") from None
 
@@ -58,16 +59,18 @@ def repair_json(text: str, *, close_string: bool = False) -> Any:
     """
     parser = _Repairer(text, close_string=close_string)
     value = parser.value(0)
-    if text[parser.pos :].strip(" \t\r\n}];,"):
+    if text[parser.pos :].strip(" \t\r\n}];,"):  # closing brackets may be too many
         raise ValueError("text after the value")
     return _join_surrogates(value)
 
 
 def _refuse(constant: str) -> NoReturn:
+    """Refuse `NaN` and `Infinity`, which Python's decoder takes."""
     raise ValueError(f"{constant} is not JSON")
 
 
 def _finite(text: str) -> float:
+    """The number, unless a float can't hold it."""
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"the number {text[:20]} is too large")
@@ -89,7 +92,9 @@ def _is_unicode(text: str) -> bool:
 def _join_surrogates(value: Any) -> Any:
     """The value with surrogate pairs joined; a lone surrogate becomes U+FFFD."""
     if isinstance(value, str):
-        return _joined(value) if _SURROGATES.search(value) else value
+        if not _SURROGATES.search(value):
+            return value
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, list):
         return [_join_surrogates(v) for v in cast(list[Any], value)]
     if isinstance(value, dict):
@@ -98,17 +103,16 @@ def _join_surrogates(value: Any) -> Any:
     return value
 
 
-def _joined(text: str) -> str:
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 class _Repairer:
+    """Reads one value from `text`; `pos` is the place of the next character."""
+
     def __init__(self, text: str, *, close_string: bool) -> None:
         self.text = text
         self.pos = 0
         self._close_string = close_string
 
     def value(self, depth: int) -> Any:
+        """Read a value; raises ValueError."""
         if depth > MAX_DEPTH:
             raise ValueError("nested too deep")
         char = self._peek()
@@ -121,15 +125,18 @@ class _Repairer:
         return self._literal()
 
     def _peek(self) -> str:
+        """The next character behind space, which stays unread; "" at the end."""
         space = _SPACE.match(self.text, self.pos)
         self.pos = space.end() if space else self.pos
         return self.text[self.pos : self.pos + 1]
 
     def _ends(self, closer: str) -> bool:
+        """Skip commas; whether the object or list ends here, also by another one's bracket."""
         while self._peek() == ",":
             self.pos += 1
         char = self._peek()
-        self.pos += char == closer
+        if char == closer:
+            self.pos += 1
         return char in ("", "}", "]")
 
     def _object(self, depth: int) -> dict[str, Any]:
@@ -145,6 +152,7 @@ class _Repairer:
         return result
 
     def _array(self, depth: int) -> list[Any]:
+        """A list with or without its commas and its last bracket."""
         self.pos += 1
         result: list[Any] = []
         while not self._ends("]"):
@@ -152,6 +160,7 @@ class _Repairer:
         return result
 
     def _word(self) -> str:
+        """Read a word without quotes; raises ValueError without one."""
         word = _WORD.match(self.text, self.pos)
         if word is None:
             raise ValueError("neither a value nor a key")
@@ -159,6 +168,7 @@ class _Repairer:
         return word.group()
 
     def _literal(self) -> Any:
+        """A number, or a word of JSON or Python; raises ValueError for other words."""
         word = self._word()
         if word in _LITERALS:
             return _LITERALS[word]
@@ -174,7 +184,7 @@ class _Repairer:
             plain = _STRING_STEP[quote].match(self.text, self.pos)
             parts.append(plain.group() if plain else "")
             self.pos = plain.end() if plain else self.pos
-            char = self.text[self.pos : self.pos + 1]
+            char = self.text[self.pos : self.pos + 1]  # a quote, a backslash, or "" at the end
             if self._close_string and _CUT_ESCAPE.match(self.text, self.pos):
                 self.pos = len(self.text)
             elif char == "\\":
@@ -182,7 +192,7 @@ class _Repairer:
             elif char and closes.match(self.text, self.pos + 1):
                 self.pos += 1
                 return "".join(parts)
-            else:
+            else:  # the model forgot to escape this quote
                 parts.append(char)
                 self.pos += 1
         if not self._close_string:
@@ -190,6 +200,7 @@ class _Repairer:
         return "".join(parts)
 
     def _escape(self) -> str:
+        """The character of an escape; an unknown escape stays as it is."""
         char = self.text[self.pos + 1 : self.pos + 2]
         digits = self.text[self.pos + 2 : self.pos + 6]
         if char == "u" and re.fullmatch(r"[0-9a-fA-F]{4}", digits):
@@ -219,30 +230,32 @@ class JsonScanner:
     def __init__(self) -> None:
         self.depth = 0
         self.quote = ""
+        """The quote that has begun a string, "" outside of strings."""
         self.key = ""
         self.word = ""
-        self._outer = 1
+        self._outer_depth = 1
         self.at_key = True
-        self._escaped = False
+        self._after_backslash = False
 
     def scan(self, text: str, pos: int) -> tuple[Stop, int]:
         """Continue from `pos`; returns the reason and position of the next pause."""
         while pos < len(text):
-            if self._escaped:
-                self._escaped = False
+            if self._after_backslash:
+                self._after_backslash = False
                 self._append(text[pos])
                 pos += 1
                 continue
             quote = self.quote
             match = (_INSIDE[quote] if quote else _OUTSIDE).search(text, pos)
-            if quote and self.depth == self._outer:
-                self._append(text[pos : match.start() if match else len(text)])
+            self._append(text[pos : match.start() if match else len(text)])
             if match is None:
                 break
             pos = match.end()
             stop = self._in_string(match[0]) if quote else self._structure(match[0])
+            if stop is Stop.ANGLE:
+                return stop, match.start()
             if stop is not None:
-                return stop, pos - (stop is Stop.ANGLE)
+                return stop, pos
         return Stop.MORE, len(text)
 
     def scan_to_end(self, text: str, pos: int) -> tuple[Stop, int]:
@@ -258,26 +271,27 @@ class JsonScanner:
     @property
     def in_outer_string(self) -> bool:
         """Whether it is inside a key or string value of the outer object; `word` is its text."""
-        return bool(self.quote) and self.depth == self._outer
+        return bool(self.quote) and self.depth == self._outer_depth
 
     def skip_angle(self) -> None:
         """Treat the `<` of the last pause as an ordinary character."""
         self._append("<")
 
     def _append(self, text: str) -> None:
+        """Add text to the word of the outer object, if it belongs to one."""
         if self.in_outer_string and len(self.word) < _MAX_WORD:
             self.word += text[: _MAX_WORD - len(self.word)]
 
     def _in_string(self, char: str) -> Stop | None:
         """Read a character that means something inside of a string."""
         if char == "\\":
-            self._escaped = True
+            self._after_backslash = True
             self._append(char)
             return None
         if char == "<":
             return Stop.ANGLE
         self.quote = ""
-        if self.depth != self._outer:
+        if self.depth != self._outer_depth:
             return None
         if self.at_key:
             self.key = self.word
@@ -296,14 +310,15 @@ class JsonScanner:
         elif char in "}]":
             self.depth -= 1
             return Stop.CLOSED if self.depth == 0 else None
-        elif self.depth == self._outer:
+        elif self.depth == self._outer_depth:
             self.at_key = char == ","
         return None
 
     def _open(self, char: str) -> Stop | None:
+        """Read an opening bracket; the first one decides which object is the outer one."""
         if self.depth == 0:
-            self._outer = 1 if char == "{" else 2
+            self._outer_depth = 1 if char == "{" else 2
         self.depth += 1
-        if self.depth == self._outer:
+        if self.depth == self._outer_depth:
             self.at_key = True
         return Stop.TOO_DEEP if self.depth > MAX_DEPTH else None

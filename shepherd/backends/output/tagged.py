@@ -71,17 +71,21 @@ class TaggedReader(ClosingReader):
         super().__init__(catalog, self._tag)
         self._state = _State.HEAD
         self._scanner = repair.JsonScanner()
-        self._scanned = 0  # the length of the pending text that the JSON scanner has read
-        self._value_start = 0  # the number of parts before the current JSON value
+        self._scanned = 0
+        """So much of the pending text was read by the scanner."""
+        self._parts_before_value = 0
+        """So many parts come before the current JSON value."""
         self._calls: tuple[ParsedCall, ...] = ()
-        self._tag_in_string: tuple[int, int] | None = None  # the place of the first one
+        self._tag_in_string: tuple[int, int] | None = None
+        """Where the first closing tag inside of a string begins and ends."""
 
     def feed(self, text: str) -> Verdict | None:
+        """Go from state to state as far as the text allows."""
         self._pending += text
-        more: Verdict | bool = True
-        while more is True:
-            more = self._step()
-        return more or None
+        verdict_or_more: Verdict | bool = True
+        while verdict_or_more is True:
+            verdict_or_more = self._step()
+        return verdict_or_more or None
 
     def _step(self) -> Verdict | bool:
         """Continue in the present state: a verdict, True to step again, False to wait for text."""
@@ -100,18 +104,19 @@ class TaggedReader(ClosingReader):
             return self._accept(self._calls)
         if self._tag_in_string is None or truncated:
             return super().finish(truncated=truncated)
-        # the string was never closed: the call ends at the closing tag inside of it
+        # The string was never closed: the call ends at the closing tag inside of it.
         self._use(len(self._pending))
-        text, (start, end) = self._read, self._tag_in_string
-        calls = bodies.parse_body(text[:start], self._catalog, xml.Scope(final=True)) or ()
-        return Verdict(text[:end], calls, text[end:])
+        text, (tag_start, tag_end) = self._read, self._tag_in_string
+        calls = bodies.parse_body(text[:tag_start], self._catalog, xml.Scope(final=True)) or ()
+        return Verdict(text[:tag_end], calls, text[tag_end:])
 
     @property
     def _value(self) -> str:
-        return "".join(self._parts[self._value_start :])
+        """The JSON value that was read last, or the whole body if it is not JSON."""
+        return "".join(self._parts[self._parts_before_value :])
 
     def _parse(self, scope: xml.Scope) -> tuple[ParsedCall, ...] | None:
-        if scope.final:
+        if scope.final:  # no closing tag was read
             calls = bodies.parse_body(self._value, self._catalog, scope)
         else:
             calls = bodies.parse_body(self._value.removesuffix(self._tag), self._catalog, _CLOSED)
@@ -127,7 +132,8 @@ class TaggedReader(ClosingReader):
         head = self._pending[start : start + _MAX_HEAD]
         if start > _MAX_HEAD:
             return self._reject()
-        if not head or (head[0] == "`" and "\n" not in head and len(head) < len("```tool_call\n")):
+        may_be_fence = head[:1] == "`" and "\n" not in head and len(head) < len("```tool_call\n")
+        if not head or may_be_fence:
             return False
         if head[0] in "{[":
             self._start_json(start)
@@ -148,12 +154,13 @@ class TaggedReader(ClosingReader):
         return True
 
     def _start_json(self, at: int) -> None:
+        """Begin a JSON value at this place of the pending text."""
         self._use(at)
         self._started = True
         self._state = _State.JSON
         self._scanner = repair.JsonScanner()
         self._scanned = 0
-        self._value_start = len(self._parts)
+        self._parts_before_value = len(self._parts)
 
     def _json(self) -> Verdict | bool:
         """Follow a JSON value."""
@@ -169,6 +176,7 @@ class TaggedReader(ClosingReader):
                 self._use(at)
                 calls = bodies.parse_body(self._value, self._catalog, _CLOSED) or ()
                 self._calls += calls
+                # A value that is no call may be the beginning of something else.
                 self._state = _State.TAIL if calls else _State.RAW
             case repair.Stop.ANGLE:
                 return self._angle(at)
@@ -181,14 +189,15 @@ class TaggedReader(ClosingReader):
         hit = self._closing.at(self._pending, at)
         if hit is not None:
             end = at + len(hit.marker or "")
-            if hit.marker is None or (self._scanner.quote and end == len(self._pending)):
+            in_string = bool(self._scanner.quote)
+            if hit.marker is None or (in_string and end == len(self._pending)):
                 self._use(at)
                 return False
-            if not self._scanner.quote or self._pending[end] == "\n":
+            if not in_string or self._pending[end] == "\n":
                 return self._close(end) or True
             if self._tag_in_string is None:
-                before = len(self._read)
-                self._tag_in_string = (before + at, before + end)
+                read_length = len(self._read)
+                self._tag_in_string = (read_length + at, read_length + end)
         self._scanner.skip_angle()
         self._scanned = at + 1
         return True
@@ -202,11 +211,11 @@ class TaggedReader(ClosingReader):
         if start == len(self._pending):
             return False
         hit = self._closing.at(self._pending, start)
-        if hit is not None and hit.marker is None:
-            return False
-        if hit is not None and hit.marker is not None:
+        if hit is not None:
+            if hit.marker is None:
+                return False
             self._use(start + len(hit.marker))
-        elif self._pending[start : start + 1] == "{":
+        elif self._pending[start] == "{":
             self._start_json(start)
             return True
         return self._accept(self._calls)

@@ -25,9 +25,10 @@ _PLAIN_CHILD = re.compile(r"<(?P<tag>(?P<key>[A-Za-z_][\w.-]*))>")
 
 _CHILDREN = (_NAMED_CHILD, _KEYED_CHILD, _PLAIN_CHILD)
 
-_ATTRIBUTE = re.compile(r"\s+([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
-
-_TAG_END = re.compile(r"\s*(/?)>")
+_ATTRIBUTE = re.compile(
+    r"\s+(?P<key>[\w:.-]+)\s*=\s*(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)')"
+)
+_TAG_END = re.compile(r"\s*(?P<slash>/?)>")
 
 
 class Scope(NamedTuple):
@@ -82,33 +83,37 @@ def parse_element(text: str, catalog: ToolCatalog, scope: Scope) -> Element | No
     Such as `<read_file path="notes.txt"/>`, `<read_file><path>notes.txt</path></read_file>`, or
     with JSON inside.
     """
-    name = re.match(r"<([^\s/<>\"'=]+)", text)
-    tool = catalog.known(name[1]) if name else None
-    if name is None or tool is None:
+    opening = re.match(r"<(?P<name>[^\s/<>\"'=]+)", text)
+    tool = catalog.known(opening["name"]) if opening else None
+    if opening is None or tool is None:
         return Element((), 0)
 
     values: dict[str, str] = {}
-    pos = name.end()
-    while match := _ATTRIBUTE.match(text, pos):
-        values[match[1]] = unescape(match[2] if match[2] is not None else match[3])
-        pos = match.end()
-    end = _TAG_END.match(text, pos)
-    if end is None:
+    pos = opening.end()
+    while attribute := _ATTRIBUTE.match(text, pos):
+        values[attribute["key"]] = unescape(attribute["double"] or attribute["single"] or "")
+        pos = attribute.end()
+    tag_end = _TAG_END.match(text, pos)
+    if tag_end is None:
         return Element((), 0)
-    if end[1]:
-        return Element((catalog.from_texts(tool, values),), end.end())
-    closing = f"</{name[1]}>"
-    pos = skip_space(text, end.end())
+    if tag_end["slash"]:  # the tag is the whole element
+        return Element((catalog.from_texts(tool, values),), tag_end.end())
+    closing = f"</{opening['name']}>"
+    pos = skip_space(text, tag_end.end())
     if text.startswith("{", pos):
         return _content(text, pos, closing, tool, catalog, Scope())
     keys = catalog.argument_names(tool)
     children = parse_children(text, pos, closing, keys, scope)
-    if children is not None and children.end is None:
-        return None
-    values |= children.values if children else {}
-    if children is None or not values.keys() <= set(keys) or (keys and not values):
+    if children is None:
         return Element((), 0)
-    return Element((catalog.from_texts(tool, values),), children.end or len(text))
+    if children.end is None:
+        return None
+    values |= children.values
+    # Other names, or none where the tool has some, mean that it is an ordinary element.
+    has_others = not values.keys() <= set(keys)
+    if has_others or (keys and not values):
+        return Element((), 0)
+    return Element((catalog.from_texts(tool, values),), children.end)
 
 
 def parse_children(
@@ -124,16 +129,17 @@ def parse_children(
         if closing and body.startswith(closing, pos):
             return Children(values, pos + len(closing))
         if pos == len(body):
-            done = scope.final or not closing
-            return Children(values, pos if done else None)
-        child = next((m for p in _CHILDREN if (m := p.match(body, pos))), None)
+            is_complete = scope.final or not closing
+            return Children(values, pos if is_complete else None)
+        forms = (pattern.match(body, pos) for pattern in _CHILDREN)
+        child = next(filter(None, forms), None)
         if child is None:
             return None
-        end = _value_end(child["tag"], closing, keys, scope).search(body, child.end())
-        if end is None:
+        value_end = _value_end(child["tag"], closing, keys, scope).search(body, child.end())
+        if value_end is None:
             return None if scope.final else Children(values, None)
-        values[child["key"]] = _trimmed(body[child.end() : end.start()], child)
-        pos = end.end()
+        values[child["key"]] = _trimmed(body[child.end() : value_end.start()], child)
+        pos = value_end.end()
 
 
 def child_starts(prefix: str, keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -143,6 +149,7 @@ def child_starts(prefix: str, keys: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def skip_space(text: str, pos: int) -> int:
+    """The place of the next character that is not space."""
     match = _SPACE.match(text, pos)
     return match.end() if match else pos
 
@@ -187,9 +194,10 @@ def _value_end(tag: str, closing: str, keys: tuple[str, ...], scope: Scope) -> r
 
 def _trimmed(value: str, child: re.Match[str]) -> str:
     """The value without the line breaks that belong to the syntax."""
-    form = child.groupdict().get("form")
+    form = child.groupdict().get("form")  # only `<parameter=key>` and `<parameter name="key">`
     if form is None:
         return value
-    if form != "=" and not (value.startswith("\n") and value.endswith("\n")):
+    has_both = value.startswith("\n") and value.endswith("\n")
+    if form != "=" and not has_both:
         return value
     return value.removeprefix("\n").removesuffix("\n")
