@@ -165,8 +165,8 @@ class ChatTemplate:
             marked = replace(last, content=last.content + mark)
         whole = replace(conversation, messages=(*others, marked))
         rendered = self._render(whole, self._dialect, answer=False)
-        text, found_mark, _ = rendered.rpartition(mark)
-        if not found_mark:  # the template leaves that part of a message out
+        text, written_mark, _ = rendered.rpartition(mark)
+        if not written_mark:  # the template leaves that part of a message out
             message = "The chat template of this model can't continue this message."
             raise InvalidRequestError(message, "messages")
         return text
