@@ -60,6 +60,10 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
+CUT = "The answer was cut: it reached the limit of tokens."
+"""What a user reads after an answer that ended with LENGTH."""
+
+
 class Text(Struct, frozen=True):
     """A piece of the answer."""
 

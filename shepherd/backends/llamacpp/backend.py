@@ -63,7 +63,9 @@ class LlamaCppBackend(Backend):
             engine, self._prompts, text, self._requests.defaults, self._jobs
         )
         self._notices = engine.notices()
+        # Saved conversations are found again only if their texts become the same tokens.
         self._text.post(self._prompts.learn, self._pool.saved_prompts())
+        # A backend that nobody closes must not keep its threads and memory.
         self._shut_down = weakref.finalize(self, _shut_down, text, worker)
 
     @classmethod
@@ -85,24 +87,23 @@ class LlamaCppBackend(Backend):
         """
         sampling = sampling or Sampling()
         check_sampling(sampling.over(DEFAULT_SAMPLING))
-        shared = parallel if isinstance(parallel, Concurrency) else Concurrency(max(1, parallel))
-        worker = Worker(lambda post, wake: Engine.load(path, settings, shared, post, cache, wake))
+        streams = parallel if isinstance(parallel, Concurrency) else Concurrency(max(1, parallel))
+        worker = Worker(lambda post, wake: Engine.load(path, settings, streams, post, cache, wake))
         text = TextThread()
         try:
             engine = await asyncio.wrap_future(worker.loaded)
             return await text.run(cls, name or path.stem, sampling, engine, worker, text)
-        except BaseException:
+        except BaseException:  # also if the caller is cancelled: the model may be there by now
             await asyncio.to_thread(_shut_down, text, worker)
             raise
 
     @property
     def info(self) -> ModelInfo:
-        tools = BUILTIN_TOOLS if self._name == BUILTIN_NAME else None
         return ModelInfo(
             self._name,
             "llamacpp",
             self._context_size,
-            trained_tools=tools,
+            trained_tools=BUILTIN_TOOLS if self._name == BUILTIN_NAME else None,
             vision=self._images is not None,
             raw_prompts=True,
             checks_calls=self._requests.checks_calls,
@@ -135,20 +136,21 @@ class LlamaCppBackend(Backend):
         """Decode the prompt once; all but the first answer may still wait for a sequence."""
         request = await self._request(session)
         first = await self._prefill(request, session, callback)
-        handles = [first]
+        handles: list[Prefilled] = [first]
         try:
             for index in range(1, count):
                 seed = choice_seed(request.sampling.seed, index)
                 sampling = replace(request.sampling, seed=seed)
-                own = replace(request, sampling=sampling, measured=False)
-                handles.append(self._submit(own))
+                # The first one has measured the prompt for all.
+                handle = self._submit(replace(request, sampling=sampling, measured=False))
+                handles.append(handle)
+                if first.cancelled:
+                    handle.cancel()
         except BaseException:
             for handle in handles:
                 handle.release()
             raise
-        for handle in handles if first.cancelled else []:
-            handle.cancel()
-        return [*handles]
+        return handles
 
     async def generate_from_prefilled(
         self, prefilled: Prefilled, callback: EventCallback, max_tokens: int = 0
@@ -161,11 +163,12 @@ class LlamaCppBackend(Backend):
         )
         try:
             await self._run(prefilled, answer, max_tokens)
-        finally:
+        finally:  # a part of an answer may be kept in the history, too
             self._remember(prefilled, answer)
         return answer.complete(prefilled.stats())
 
     async def count_message_tokens(self, session: Session, message: Message) -> int:
+        """The tokens of a message by itself, exactly."""
         return await self._requests.count_message(message)
 
     async def count_session_tokens(self, session: Session) -> int:
@@ -186,7 +189,7 @@ class LlamaCppBackend(Backend):
             raise BusyError(f"{len(self._jobs)} requests are running or waiting; try again later")
         handle = self._submit(request)
         try:
-            if not self._warn(session, request, callback):
+            if not self._send_warnings(session, request, callback):
                 handle.cancel()
             await handle.wait(callback)
         except BaseException:
@@ -195,10 +198,11 @@ class LlamaCppBackend(Backend):
         return handle
 
     def _submit(self, request: Request) -> LlamaPrefilled:
-        size = self._context_size
-        return LlamaPrefilled.queue(self._worker, self._jobs, request, size, self._vocab)
+        """Queue the prompt of a request; raises BackendError if the worker has stopped."""
+        return LlamaPrefilled(self._worker, self._jobs, request, self._context_size, self._vocab)
 
     def _output(self, request: Request) -> OutputFilter | PlainOutput:
+        """What makes events of an answer's text; that of a raw prompt has no markers."""
         if request.raw:
             return PlainOutput()
         tail = request.prompt.text_tail
@@ -207,6 +211,7 @@ class LlamaCppBackend(Backend):
         )
 
     async def _run(self, prefilled: LlamaPrefilled, answer: Answer, max_tokens: int) -> None:
+        """Pass the updates of a job to its answer, until one of them or the callback ends it."""
         if not answer.cancelled:
             prefilled.start(max_tokens)
         while not answer.cancelled and answer.finished is None:
@@ -220,9 +225,9 @@ class LlamaCppBackend(Backend):
         if not prefilled.request.raw:
             self._text.post(self._prompts.remember_generated, tail, tokens, answer.characters)
 
-    def _warn(self, session: Session, request: Request, callback: EventCallback) -> bool:
+    def _send_warnings(self, session: Session, request: Request, callback: EventCallback) -> bool:
         """Send notices and warnings; returns False if the callback cancelled."""
-        notices, self._notices = self._notices, []
+        notices, self._notices = self._notices, []  # those of loading come with the first request
         if request.prompt.warning and self._requests.is_first_warning(session):
             notices = [*notices, request.prompt.warning]
         if request.constraint is not None and request.constraint.unenforced:
@@ -275,6 +280,7 @@ class LlamaText(TextModel):
 
     @property
     def slots(self) -> Sequence[bool]:
+        """Whether each sequence is busy; the first ones count as busy, whichever really are."""
         busy = len(self._running)
         return [index < busy for index in range(self._sequences)]
 
@@ -291,5 +297,6 @@ class LlamaText(TextModel):
         return await self._text.run(self._prompts.rendered, conversation, answer=answer)
 
     def _pieces(self, tokens: Sequence[int]) -> list[bytes]:
+        """The bytes of each token; raises InvalidRequestError for a number that is none."""
         check_tokens(self._vocab, tokens)
         return [self._vocab.piece(token) for token in tokens]

@@ -73,9 +73,10 @@ class PooledContext:
         self.size = min(size, model.trained_context) if model.trained_context > 0 else size
         self.batch_size = min(self.size, batch_size(settings))
         self.pooling = pooling if pooling is not Pooling.NONE else Pooling.MEAN
-        own = settings.model_copy(update={"context_size": self.size})
-        params = context_params(own, MAX_SEQUENCES, model.traits)
-        params.flash_attn_type, params.n_ubatch = attention(own, model.traits, self.size)
+        limited = settings.model_copy(update={"context_size": self.size})
+        params = context_params(limited, MAX_SEQUENCES, model.traits)
+        # All tokens of a text are pooled, and so must be computed at once.
+        params.flash_attn_type, params.n_ubatch = attention(limited, model.traits, self.size)
         params.n_batch = self.size
         params.embeddings = True
         params.pooling_type = int(self.pooling)
@@ -96,7 +97,9 @@ class PooledContext:
         Raises BackendError if llama.cpp can't compute them.
         """
         self._clear()
-        spans = [Span(i, 0, text, True, len(text)) for i, text in enumerate(texts)]
+        spans = [
+            Span(i, 0, text, wants_logits=True, outputs=len(text)) for i, text in enumerate(texts)
+        ]
         self._batch.fill(spans)
         code: int = self._lib.llama_decode(self.handle, self._batch.native)
         try:
@@ -113,6 +116,7 @@ class PooledContext:
             self.handle = None
 
     def _vector(self, sequence: int) -> list[float]:
+        """The vector of a computed text; raises BackendError if it has none, or no numbers."""
         pointer = self._lib.llama_get_embeddings_seq(self.handle, sequence)
         if not pointer:
             raise BackendError("llama.cpp gives no vector for a text")
@@ -122,6 +126,7 @@ class PooledContext:
         return numbers.tolist()
 
     def _clear(self) -> None:
+        """Drop the tokens of all texts."""
         if self._memory:  # an encoder has none
             self._lib.llama_memory_clear(self._memory, False)
 
@@ -146,18 +151,14 @@ def _pooling(values: Mapping[str, Any]) -> Pooling | None:
     architecture: object = values.get("general.architecture")
     number: object = values.get(f"{architecture}.pooling_type")
     pooling = next((kind for kind in Pooling if kind == number), Pooling.NONE)
-    if pooling is not Pooling.NONE:
-        return pooling
-    return Pooling.NONE if architecture in ENCODERS else None
+    if pooling is Pooling.NONE and architecture not in ENCODERS:
+        return None
+    return pooling
 
 
 EXACT_CHARACTERS = 256 * 1024
 """A longer text is counted in slices until it is certain that it does not fit."""
 
-_SLICE = 8 * 1024
-"""The characters that are tokenized at once."""
-_MARGIN = 2
-"""Tokens of slices, and not of the whole text, are more: so many times too long is certain."""
 _PLACES = re.compile(r"(\{query\}|\{document\})")
 
 
@@ -194,7 +195,8 @@ class TextReader:
         return self._cut(tokens) if truncate else self._fitting(tokens)
 
     def _tokens(self, text: str, *, begins: bool, truncate: bool) -> list[int]:
-        if truncate:
+        """The tokens of a text, with those of the model's own if it `begins` an input."""
+        if truncate:  # no need to read what is cut off anyway
             text = text[:EXACT_CHARACTERS]
         self._check_length(text)
         return self._vocab.tokenize(text, parse_special=True, add_special=begins)
@@ -204,10 +206,10 @@ class TextReader:
         if self._template:
             return self._templated(query, document)
         vocab = self._vocab
-        end = vocab.eos if vocab.eos >= 0 else vocab.sep
+        end = vocab.eos if vocab.eos >= 0 else vocab.sep  # -1 is no token
+        begins = [vocab.bos] if vocab.adds_bos else []
         ends = [end] if vocab.adds_eos else []
         divides = [vocab.sep] if vocab.adds_sep else []
-        begins = [vocab.bos] if vocab.adds_bos else []
         first, second = vocab.tokenize(query), vocab.tokenize(document)
         return [*begins, *first, *ends, *divides, *second, *ends]
 
@@ -215,13 +217,14 @@ class TextReader:
         """The model's own template with both texts; control tokens in them are plain text."""
         values = {"{query}": query, "{document}": document}
         pieces = _PLACES.split(self._template)
+        # As a whole, words at the borders of pieces become the tokens that the model has learned.
         if not any(control in text for control in self._controls for text in (query, document)):
             whole = "".join(values.get(piece, piece) for piece in pieces)
             return self._vocab.tokenize(whole, parse_special=True)
         tokens: list[int] = []
         for piece in pieces:
-            plain = piece in values
-            tokens += self._vocab.tokenize(values.get(piece, piece), parse_special=not plain)
+            is_plain = piece in values
+            tokens += self._vocab.tokenize(values.get(piece, piece), parse_special=not is_plain)
         return tokens
 
     def _cut(self, tokens: list[int]) -> list[int]:
@@ -240,14 +243,13 @@ class TextReader:
         """Raise ContextFullError for a text that is far too long, without reading all of it."""
         if len(text) <= EXACT_CHARACTERS:
             return
-        tokens = 0
-        for start in range(0, len(text), _SLICE):
-            tokens += len(self._vocab.tokenize(text[start : start + _SLICE]))
-            if tokens > _MARGIN * self._size:
-                raise _too_long(tokens, self._size)
+        tokens = self._vocab.count_if_far_over(text, self._size)
+        if tokens:
+            raise _too_long(tokens, self._size)
 
 
 def _check_token(vocab: Vocab, token: int) -> None:
+    """Raise InvalidRequestError, for the parameter `input`, unless the vocabulary has the token."""
     try:
         check_tokens(vocab, (token,))
     except InvalidRequestError as error:
@@ -255,6 +257,7 @@ def _check_token(vocab: Vocab, token: int) -> None:
 
 
 def _too_long(tokens: int, size: int) -> ContextFullError:
+    """The error for an input of so many tokens where `size` are possible."""
     message = f"input ({tokens} tokens) exceeds the available context size ({size} tokens)"
     return ContextFullError(message, tokens - size, tokens)
 

@@ -25,10 +25,6 @@ from shepherd.session import Session
 _USUAL_BYTES = 8
 """A text with more bytes per token of context than this is counted before it is tokenized."""
 
-_SLICE = 8 * 1024
-_MARGIN = 2
-"""Counting a text in slices changes the count by far less than this factor."""
-
 
 class Request(Struct, frozen=True):
     """A prompt, and how to answer it."""
@@ -50,7 +46,7 @@ class Request(Struct, frozen=True):
 
 
 class LlamaPrefilled(Prefilled):
-    """A session's prompt; `queue` makes it, and it is in memory after `wait`.
+    """A session's prompt; it is in memory after `wait`.
 
     `cancelled` is true once the callback has returned False.
     """
@@ -58,7 +54,10 @@ class LlamaPrefilled(Prefilled):
     def __init__(
         self, worker: Worker, jobs: set[Job], request: Request, size: int, vocab: Vocab
     ) -> None:
-        """Queues nothing: use `queue`."""
+        """Queue the prompt of a request; raises BackendError if the worker has stopped.
+
+        `jobs` has those that run or wait, until `release`. `size` is that of the context.
+        """
         self.prompt = prompt = request.prompt
         self.request = request
         self._vocab = vocab
@@ -70,7 +69,8 @@ class LlamaPrefilled(Prefilled):
         self._jobs = jobs
         self._context_size = size
         self._mailbox = Mailbox()
-        self._progressed = False
+        self._has_reported = False
+        """Whether progress was reported, which then must reach its end."""
         meter = PromptMeter(vocab, request.sampling.logprobs or 0) if request.measured else None
         self._job = Job(
             self.prompt_tokens,
@@ -84,16 +84,8 @@ class LlamaPrefilled(Prefilled):
             thought=ThoughtMeter(request.thought) if request.thought is not None else None,
             images=image_runs(prompt.tokens, request.images) if request.images else [],
         )
-
-    @classmethod
-    def queue(
-        cls, worker: Worker, jobs: set[Job], request: Request, size: int, vocab: Vocab
-    ) -> "LlamaPrefilled":
-        """Queue the prompt of a request; raises BackendError if the worker has stopped."""
-        prefilled = cls(worker, jobs, request, size, vocab)
-        worker.submit(prefilled._job)
-        jobs.add(prefilled._job)
-        return prefilled
+        worker.submit(self._job)
+        jobs.add(self._job)
 
     async def wait(self, callback: EventCallback) -> None:
         """Wait until the prompt is in memory and report progress; raises BackendError."""
@@ -104,6 +96,7 @@ class LlamaPrefilled(Prefilled):
 
     def start(self, max_tokens: int) -> None:
         """Start to generate; raises BackendError if the worker has stopped."""
+        # Text that nobody reads as it grows may come in one piece.
         self._job.holds_text = self._job.joins_text and not self.wants_pieces
         self._worker.start(self._job, max_tokens)
 
@@ -133,7 +126,8 @@ class LlamaPrefilled(Prefilled):
     def sampling(self) -> Sampling:
         """The parameters as they are applied; `ignore_eos` is a ban of tokens."""
         sampling = self.request.sampling
-        bans = [(token, BIAS_RANGE[0]) for token in self._vocab.ends] if sampling.ignore_eos else []
+        lowest = BIAS_RANGE[0]  # which bans a token
+        bans = [(token, lowest) for token in self._vocab.ends] if sampling.ignore_eos else []
         return replace(sampling, logit_bias=(*(sampling.logit_bias or ()), *bans))
 
     @property
@@ -143,7 +137,7 @@ class LlamaPrefilled(Prefilled):
 
     @property
     def prompt_text(self) -> str:
-        """The text of all tokens of the prompt, without images."""
+        """The text of all tokens of the prompt, without images, whose placeholders are negative."""
         pieces = (self._vocab.piece(token) for token in self.prompt.tokens if token >= 0)
         return b"".join(pieces).decode("utf-8", "replace")
 
@@ -151,13 +145,13 @@ class LlamaPrefilled(Prefilled):
         """Handle one update; True if the wait is over."""
         match update:
             case Progress(done=done, total=total, cached=cached):
-                self._progressed = True
+                self._has_reported = True
                 self.cached_tokens = cached
                 self._report(callback, done, total)
                 return self.cancelled
             case Ready(cached=cached):
                 self.cached_tokens = cached
-                if self._progressed:
+                if self._has_reported:
                     self._report(callback, self.prompt_tokens, self.prompt_tokens)
                 return True
             case Failed(error=error):
@@ -187,26 +181,26 @@ class LengthLimit:
         Each message takes at least one token. Templates write the messages of users and tools
         completely, except for whitespace around them.
         """
-        if session.raw_prompt is not None:
+        if session.raw_prompt is not None:  # its text is checked before it is tokenized
             return
         if len(session.messages) >= self._size:
             check_prompt_size(len(session.messages), self._size)
-        untrusted = (m.content for m in session.messages if m.role in (Role.USER, Role.TOOL))
-        self._check_bytes(sum(len(text.strip()) for text in untrusted))
+        complete = (m.content for m in session.messages if m.role in (Role.USER, Role.TOOL))
+        self._check_bytes(sum(len(text.strip()) for text in complete))
 
     def check_text(self, text: str) -> None:
         """Raise ContextFullError for a rendered prompt that does not fit; counts it in slices."""
         if len(text) <= _USUAL_BYTES * self._size:
             return
         self._check_bytes(len(text))
-        tokens = 0
-        for start in range(0, len(text), _SLICE):
-            tokens += len(self._vocab.tokenize(text[start : start + _SLICE]))
-            if tokens > _MARGIN * self._size:
-                check_prompt_size(tokens, self._size)
+        tokens = self._vocab.count_if_far_over(text, self._size)
+        if tokens:
+            check_prompt_size(tokens, self._size)
 
     def _check_bytes(self, minimum: int) -> None:
         """Raise ContextFullError if `minimum` bytes can't fit, even in tokens of maximum length."""
-        tokens = minimum // self._vocab.max_token_bytes if minimum > self._size else 0
+        if minimum <= self._size:  # usual, and then the longest token need not be looked for
+            return
+        tokens = minimum // self._vocab.max_token_bytes
         if tokens >= self._size:
             check_prompt_size(tokens, self._size)

@@ -65,7 +65,7 @@ class RequestBuilder:
         self._files.check()
         session = sessions.with_thinking(session, thinking=thinking)
         sessions.check_continuable(session)
-        if self._images is None:
+        if self._images is None:  # the model does not see
             refuse_images(session.messages, self._name)
         sampling = check_sampling(session.sampling.over(self.defaults))
         conversation = self._conversation(session)
@@ -96,15 +96,16 @@ class RequestBuilder:
         if self._images is None or not message.images:
             return await self._text.run(self._prompts.count_message, message)
         prepared = [await self._images.prepare(image) for image in message.images]
-        text = await self._text.run(self._prompts.count_message, replace(message, images=()))
-        return text + sum(len(image.tokens) for image in prepared)
+        text_tokens = await self._text.run(self._prompts.count_message, replace(message, images=()))
+        return text_tokens + sum(len(image.tokens) for image in prepared)
 
     async def count_session(self, session: Session, *, thinking: bool | None) -> int:
         """The tokens of the session's whole prompt, exactly."""
         session = sessions.with_thinking(session, thinking=thinking)
         conversation = self._conversation(session)
         images = await self._prepared_images(session, conversation)
-        return len((await self._text.run(self._prompt, session, conversation, images)).tokens)
+        prompt = await self._text.run(self._prompt, session, conversation, images)
+        return len(prompt.tokens)
 
     def is_first_warning(self, session: Session) -> bool:
         """Whether this is the session's first warning; marks the session as warned."""
@@ -125,6 +126,7 @@ class RequestBuilder:
             return {}
         if self._images is None:
             raise cannot_see(self._name)
+        # Those that an earlier model may have seen need not be readable for this one.
         earlier = [] if conversation is None else earlier_images(session.messages)
         return await self._images.prepare_all(images, earlier)
 
@@ -149,6 +151,7 @@ class RequestBuilder:
         if session.raw_prompt is not None:
             return None
         tokens = session.thinking_budget
+        # A template that reads the effort tells the model of it: no limit is needed.
         if tokens is None and "reasoning_effort" not in self._prompts.source:
             tokens = EFFORT_TOKENS.get(session.thinking_effort, self._thinking_tokens or None)
         return thought_budget(tokens, self._style.think, prompt.text_tail)
@@ -172,9 +175,9 @@ class RequestBuilder:
         """The constraint with its grammar; None if that fails and need not be enforced."""
         if constraint is None:
             return None
-        own = not constraint.foreign
+        is_own = not constraint.foreign  # all of it was made from schemas
         try:
-            matcher = await self._grammars.matcher(constraint.grammar, own=own)
+            matcher = await self._grammars.matcher(constraint.grammar, own=is_own)
         except InvalidRequestError:
             if constraint.enforced:
                 raise

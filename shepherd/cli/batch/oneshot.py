@@ -29,7 +29,6 @@ from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.plan import ASCII_SIGNS, PLAN_TOOLS
 from shepherd.turn import run_turn
 
-CUT = "The answer was cut: it reached the limit of tokens."
 DENIED_RESULT = "Error: denied"
 """The beginning of a denied call's result."""
 
@@ -121,7 +120,7 @@ class PlainOutput(Struct):
         # what stands before tool calls is no answer
         self._release(self._err if reason is events.FinishReason.TOOL_CALLS else self._out)
         if reason is events.FinishReason.LENGTH:
-            self.note(CUT)
+            self.note(events.CUT)
 
     def _plan(self, plan: events.PlanUpdate) -> None:
         """Show a plan: a proposal as an answer, a checklist as a note."""

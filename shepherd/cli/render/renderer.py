@@ -21,7 +21,6 @@ from shepherd.tools.plan import PLAN_TOOLS, UPDATE_PLAN, plan_of
 from shepherd.tools.text import pluralize
 from shepherd.tools.tool import ToolResult
 
-CUT = "The answer was cut: it reached the limit of tokens."
 STOP_HINT = "Esc stops"
 EXPAND_HINT = "Ctrl+O shows all"
 
@@ -271,7 +270,7 @@ class Renderer:
     def _on_stop(self, reason: events.FinishReason) -> None:
         self.settle()
         if reason is events.FinishReason.LENGTH:
-            self.notice(CUT, "warn")
+            self.notice(events.CUT, "warn")
 
 
 EXCHANGES = 3

@@ -74,7 +74,7 @@ class PupStream:
         ask = LlamaRequest(prompt, _sampling(request.parameters), [])
         vocab = engine.model.vocab
         assert isinstance(vocab, Vocab)
-        self._handle = LlamaPrefilled.queue(worker, jobs, ask, engine.context_size, vocab)
+        self._handle = LlamaPrefilled(worker, jobs, ask, engine.context_size, vocab)
 
     async def steps(self) -> AsyncGenerator[Step]:
         sent = 0

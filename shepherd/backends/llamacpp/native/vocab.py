@@ -13,6 +13,10 @@ from shepherd.errors import BackendError
 _NO_TOKEN = -1
 _VOCAB_SPM = 1
 
+_SLICE = 8 * 1024
+_MARGIN = 2
+"""Counting a text in slices of so many characters changes the count by less than this factor."""
+
 
 class Vocab:
     """The vocabulary of a model; thread-safe while the model is open."""
@@ -40,7 +44,7 @@ class Vocab:
     ) -> list[int]:
         """The tokens of `text`; raises BackendError if llama.cpp refuses it."""
         data = text.encode("utf-8", "replace")
-        room = len(data) + 8
+        room = len(data) + 8  # a token has a byte or more, but for a few at both ends
         while True:
             buffer = (ctypes.c_int32 * room)()
             count: int = self._lib.llama_tokenize(
@@ -48,9 +52,21 @@ class Vocab:
             )
             if count >= 0:
                 return buffer[:count]
-            if -count <= room:
+            if -count <= room:  # it does not ask for more room, so that another try is no use
                 raise BackendError(f"llama.cpp can't tokenize a text of {len(data)} bytes")
             room = -count
+
+    def count_if_far_over(self, text: str, size: int) -> int:
+        """The tokens at the beginning of a text that has far more than `size` tokens; else 0.
+
+        The text is counted in slices, which have other tokens at their borders.
+        """
+        tokens = 0
+        for start in range(0, len(text), _SLICE):
+            tokens += len(self.tokenize(text[start : start + _SLICE]))
+            if tokens > _MARGIN * size:
+                return tokens
+        return 0
 
     def piece(self, token: int) -> bytes:
         """The token's bytes, which may be a part of a code point; control tokens as text."""
@@ -69,7 +85,7 @@ class Vocab:
         return "" if token == _NO_TOKEN else self.piece(token).decode("utf-8", "replace")
 
     def is_eog(self, token: int) -> bool:
-        """Whether the token ends a generation."""
+        """Whether the token ends a generation; asked for each sampled token, and so kept."""
         ends = self._ends.get(token)
         if ends is None:
             ends = bool(self._lib.llama_vocab_is_eog(self._handle, token))
@@ -131,7 +147,8 @@ class Vocab:
             int(lib.llama_vocab_fim_rep(vocab)),
             int(lib.llama_vocab_fim_sep(vocab)),
         )
-        return None if _NO_TOKEN in tokens[:3] else tokens
+        around_gap = tokens[:3]  # prefix, suffix and middle
+        return None if _NO_TOKEN in around_gap else tokens
 
     @cached_property
     def suppressed(self) -> list[int]:
@@ -141,9 +158,11 @@ class Vocab:
         return [int(tokens[i]) for i in range(count.value)]
 
     def _read_piece(self, token: int) -> bytes:
+        """The bytes of a token from llama.cpp, which says how much room it needs."""
         room = 64
         while True:
             buffer = ctypes.create_string_buffer(room)
+            # Nothing is stripped, and control tokens have their text.
             count: int = self._lib.llama_token_to_piece(self._handle, token, buffer, room, 0, True)
             if count >= 0:
                 return buffer.raw[:count]
