@@ -29,20 +29,22 @@ class Batch:
     """The arrays of a `llama_batch`, which are reused; each token belongs to one sequence."""
 
     def __init__(self, size: int) -> None:
+        """llama.cpp gets pointers to the arrays, so that they must live as long as the batch."""
         int_pointer = ctypes.POINTER(ctypes.c_int32)
         self._tokens = (ctypes.c_int32 * size)()
         self._positions = (ctypes.c_int32 * size)()
-        self._counts = (ctypes.c_int32 * size)(*([1] * size))
+        self._counts = (ctypes.c_int32 * size)(*([1] * size))  # each token is in one sequence
         self._sequences = (ctypes.c_int32 * size)()
         self._outputs = (ctypes.c_int8 * size)()
         stride = ctypes.sizeof(ctypes.c_int32)
         base = ctypes.addressof(self._sequences)
+        # llama.cpp takes a list of sequences for each token: here the place of its only one.
         self._pointers = (int_pointer * size)(
             *(ctypes.cast(base + i * stride, int_pointer) for i in range(size))
         )
         self.size = size
         self.native = bindings().llama_batch(
-            0,
+            0,  # tokens so far, as `fill` says
             self._tokens,
             None,
             self._positions,
@@ -85,7 +87,7 @@ def pad(spans: Sequence[Span], rows: int) -> Padded:
     at = 0
     for span in spans:
         count = len(span.tokens)
-        missing = -count % rows
+        missing = -count % rows  # up to the next multiple
         outputs = span.outputs + missing
         # The padding is computed and then removed from memory, so that any token will do.
         padded.append(

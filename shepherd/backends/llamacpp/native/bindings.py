@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,8 @@ from shepherd.errors import ModelLoadError
 
 logger = logging.getLogger(__name__)
 
-_LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
-_CONTINUED = 5
-_ERROR = 4
+_ERROR, _CONTINUED = 4, 5
+"""llama.cpp's levels of errors, and of a piece that continues the one before it."""
 _IMPORTING = threading.RLock()
 """Two threads must not see the empty package of `import_submodule` at the same time."""
 
@@ -35,13 +35,13 @@ class NativeLog:
         if level != _CONTINUED:
             self._level = level
         line = text.decode("utf-8", "replace").strip()
-        if not line.strip("."):
+        if not line.strip("."):  # a sign of progress
             return
         if self._level == _ERROR:
             with self._lock:
                 self._errors.append(line)
         # Never above DEBUG: what a user should know of an error is in the exception.
-        logger.log(min(_LEVELS.get(self._level, logging.DEBUG), logging.DEBUG), "%s", line)
+        logger.debug("%s", line)
 
     def take_errors(self) -> list[str]:
         """The errors since the last call, oldest first."""
@@ -68,6 +68,19 @@ def bindings() -> Any:
     return lib
 
 
+def ggml_library(signatures: Mapping[str, tuple[Any, ...]]) -> Any:
+    """llama.cpp's library with the types of functions of ggml's; AttributeError without them.
+
+    `signatures` have the type of the result, then those of the arguments, by names without the
+    beginning that all have: `{"dev_count": (c_size_t,)}` is `size_t ggml_backend_dev_count(void)`.
+    """
+    library: Any = bindings()._lib  # noqa: SLF001 - the bindings have no names for ggml's own
+    for name, (result, *arguments) in signatures.items():
+        function = getattr(library, f"ggml_backend_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
 @functools.cache
 def image_bindings() -> Any:
     """The module `llama_cpp.mtmd_cpp`, for images; raises ModelLoadError if it can't be used."""
@@ -92,13 +105,14 @@ def reads_images() -> bool:
 
 @functools.cache
 def _log_callback(lib: Any) -> Any:
+    """The C function that takes the log; kept, because llama.cpp keeps only its address."""
     return lib.llama_log_callback(native_log.receive)
 
 
 def import_submodule(package: str, module: str) -> Any:
     """The module `package.module` without the package's own `__init__`; raises ImportError."""
     with _IMPORTING:
-        if package in sys.modules:
+        if package in sys.modules:  # somebody else has imported all of it
             return importlib.import_module(f"{package}.{module}")
         spec = importlib.util.find_spec(package)
         if spec is None:

@@ -69,20 +69,21 @@ class NativeContext:
         caller must check the positions in memory. Raises WorkerLostError if the result is
         worthless, because an RPC worker was lost.
         """
-        if interruptible and self.interrupt is not None and self._rows == 1:
+        if self._rows == 1:
+            count = self._batch.fill(spans)
+            if self.interrupt is None or not interruptible:
+                return self._decode(self._batch.native, count)
             self.interrupt.attach(self._handle)
             try:
-                return self._decode(self._batch.native, self._batch.fill(spans))
+                return self._decode(self._batch.native, count)
             finally:
                 self.interrupt.detach(self._handle)
-        if self._rows == 1:
-            return self._decode(self._batch.native, self._batch.fill(spans))
         padded, self._places = pad(spans, self._rows)
         self._batch.fill(padded)
         code = self._decode(self._batch.native, sum(len(span.tokens) for span in spans))
         if code == DECODED:
             for span, longer in zip(spans, padded, strict=True):
-                if len(longer.tokens) > len(span.tokens):
+                if len(longer.tokens) > len(span.tokens):  # the padding must not stay in memory
                     self.remove(span.sequence, span.start + len(span.tokens))
         return code
 
@@ -120,11 +121,11 @@ class NativeContext:
         return self._rows
 
     def pad_to(self, rows: int) -> None:
-        """Pad each part of a batch from now on. The limits allow for the padding of some parts."""
-        more = rows - self._rows  # the most tokens of padding behind one part
+        """Pad each part of a batch from now on, which leaves less room for its tokens."""
+        padding = rows - self._rows  # the most tokens behind one part; for 1 row there are none
         self._rows = rows
-        self.size -= more
-        self.batch_size -= self.sequences * more
+        self.size -= padding
+        self.batch_size -= self.sequences * padding
 
     def batch_index(self, index: int) -> int:
         """The index in llama.cpp's last batch of a token of the last spans."""
@@ -189,8 +190,8 @@ class NativeContext:
             self._handle, buffer, size, sequence, flags
         )
         # Instead of what a lost worker had, the state would have zeros.
-        lost = self._workers is not None and self._workers.lost
-        return state if written == size and not lost else bytearray()
+        has_lost_worker = self._workers is not None and self._workers.lost
+        return state if written == size and not has_lost_worker else bytearray()
 
     def restore(self, sequence: int, state: bytearray, *, partial: bool) -> bool:
         """Restore a saved state; after False the sequence must be cleared."""
@@ -209,6 +210,7 @@ class NativeContext:
         finally:
             self._lib.llama_set_warmup(self._handle, False)
             self.clear()
+            # What was not for a request does not count.
             self.decoded_tokens = self.decoded_batches = 0
 
     def clear(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.bindings import bindings, ggml_library
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -68,7 +68,8 @@ def gpu_handles(count: int = 1) -> Sequence[tuple[Device, int]]:
         return ()
     devices = all_devices()
     chosen = [item for item in devices if item[0].kind is DeviceKind.GPU]
-    chosen = chosen or [item for item in devices if item[0].kind is DeviceKind.INTEGRATED][:1]
+    if not chosen:
+        chosen = [item for item in devices if item[0].kind is DeviceKind.INTEGRATED][:1]
     return chosen[:count] if count > 1 else chosen
 
 
@@ -89,6 +90,7 @@ def describe_device(handle: ctypes.c_void_p) -> Device:
 
 
 def _device(ggml: Any, handle: ctypes.c_void_p) -> Device:
+    """What ggml's library says of a device now."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     ggml.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
     return Device(
@@ -107,57 +109,51 @@ def _kind(number: int) -> DeviceKind:
 
 @functools.cache
 def _ggml() -> Any:
-    """llama.cpp's library with the types of ggml's functions; AttributeError without them."""
-    library: Any = bindings()._lib  # noqa: SLF001 - the bindings have no names for ggml's own
-    size = ctypes.POINTER(ctypes.c_size_t)
-    signatures: dict[str, tuple[Any, ...]] = {
-        "dev_count": (ctypes.c_size_t,),
-        "dev_get": (ctypes.c_void_p, ctypes.c_size_t),
-        "dev_name": (ctypes.c_char_p, ctypes.c_void_p),
-        "dev_description": (ctypes.c_char_p, ctypes.c_void_p),
-        "dev_type": (ctypes.c_int, ctypes.c_void_p),
-        "dev_memory": (None, ctypes.c_void_p, size, size),
-    }
-    for name, (result, *arguments) in signatures.items():
-        function = getattr(library, f"ggml_backend_{name}")
-        function.restype, function.argtypes = result, arguments
-    return library
+    """llama.cpp's library with the functions about devices; AttributeError without them."""
+    size, pointer = ctypes.c_size_t, ctypes.c_void_p
+    return ggml_library(
+        {
+            "dev_count": (size,),
+            "dev_get": (pointer, size),
+            "dev_name": (ctypes.c_char_p, pointer),
+            "dev_description": (ctypes.c_char_p, pointer),
+            "dev_type": (ctypes.c_int, pointer),
+            "dev_memory": (None, pointer, ctypes.POINTER(size), ctypes.POINTER(size)),
+        }
+    )
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int:
-    """Free memory in bytes; half of all memory if the system does not report it."""
-    free = _value(meminfo, "MemAvailable", ":", 1024)
-    limit, used = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
-    if free is None:
-        free = _all_memory() // 2
-    if limit is not None and used is not None:
-        files = _value(cgroup / "memory.stat", "inactive_file", " ") or 0
-        free = min(free, max(0, limit - used + files))
+    """Free memory in bytes; half of all memory if the system does not report it.
+
+    A container may have less than the machine: the limit of its control group counts, too.
+    """
+    kib = _named_number(meminfo, "MemAvailable:")
+    free = _all_memory() // 2 if kib is None else kib * 1024
+    limit, used = _words(cgroup / "memory.max"), _words(cgroup / "memory.current")
+    if limit and used and limit[0].isdigit():  # without a limit it is "max"
+        # Pages of files that nobody used for a while are dropped when memory is needed.
+        files = _named_number(cgroup / "memory.stat", "inactive_file") or 0
+        free = min(free, max(0, int(limit[0]) - int(used[0]) + files))
     return free
 
 
-def _value(path: Path, name: str, divider: str, unit: int = 1) -> int | None:
-    """A number of a file with a name and a value in each line."""
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return None
-    for line in lines:
-        key, _, value = line.partition(divider)
-        if key == name:
-            return int(value.split()[0]) * unit
-    return None
+def _named_number(path: Path, name: str) -> int | None:
+    """The number behind a name in a file such as `MemAvailable:  8123 kB`; None without it."""
+    words = _words(path)
+    return int(words[words.index(name) + 1]) if name in words else None
 
 
-def _number(path: Path) -> int | None:
+def _words(path: Path) -> list[str]:
+    """The words of a file of the system; none if it can't be read."""
     try:
-        text = path.read_text(encoding="ascii").strip()
+        return path.read_text(encoding="ascii").split()
     except (OSError, UnicodeDecodeError):
-        return None
-    return int(text) if text.isdigit() else None
+        return []
 
 
 def _all_memory() -> int:
+    """The machine's memory in bytes; 0 if the system does not tell."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

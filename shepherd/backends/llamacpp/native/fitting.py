@@ -149,8 +149,8 @@ def demand_of(
 ) -> Demand:
     """What a model needs with these settings on so many GPUs; raises ConfigError."""
     sizes = model_sizes(header, settings)
-    layers = gpu_layers(settings, env)
-    most = len(sizes.layers) + 1 if devices else 0
+    layers = gpu_layers(settings, env)  # -1 for all
+    most = len(sizes.layers) + 1 if devices else 0  # the output counts as one
     return Demand(
         sizes=sizes,
         layers=min(most, layers) if layers >= 0 else most,
@@ -172,19 +172,20 @@ def fit(demand: Demand, limit: Memory) -> Fit:
     layers, context = demand.layers, demand.context
     if _fits(demand, layers, context, limit):
         return Fit(demand, layers, context)
-    least = context if demand.context_fixed else min(context, MIN_CONTEXT)
-    if not demand.layers_fixed:
-        layers = next((n for n in range(layers, 0, -1) if _fits(demand, n, least, limit)), 0)
+    least_context = context if demand.context_fixed else min(context, MIN_CONTEXT)
+    if not demand.layers_fixed:  # as many as leave room for the least context
+        fitting = (n for n in range(layers, 0, -1) if _fits(demand, n, least_context, limit))
+        layers = next(fitting, 0)
     if not demand.context_fixed:
         context = _largest_context(demand, layers, limit)
     return Fit(demand, layers, context)
 
 
 def step_below(context: int) -> int:
-    """The next size for a fitted context, at most `context` and in steps of 256 tokens."""
+    """The largest size for a fitted context of at most `context`, as 5,120 for 6,000."""
     if context < MIN_CONTEXT:
         return context
-    step = 2 ** (context.bit_length() - 1) // _STEPS
+    step = 2 ** (context.bit_length() - 1) // _STEPS  # of the power of two below it
     return context // step * step
 
 
@@ -229,7 +230,7 @@ def fit_model(
     demand = demand_of(header, settings, os.environ, devices=len(devices), sequences=sequences)
     if any(device.remote for device in devices):
         demand = replace(demand, place="the RPC workers")
-    if has_gpu() and not devices:  # nothing is known about their memory
+    if has_gpu() and not devices:  # nothing is known about the memory of GPUs
         return Fit(demand, demand.layers, demand.context)
     if limit is None:
         free = free_memory(devices)
@@ -253,6 +254,7 @@ def load_fitted(first: Fit, load: Callable[[Fit], T]) -> tuple[T, Fit]:
 
 
 def _largest_context(demand: Demand, layers: int, limit: Memory) -> int:
+    """The largest context that fits with so many layers on GPUs, but at least MIN_CONTEXT."""
     context = demand.context
     while context > MIN_CONTEXT and not _fits(demand, layers, context, limit):
         context = max(MIN_CONTEXT, step_below(context - 1))
@@ -262,7 +264,7 @@ def _largest_context(demand: Demand, layers: int, limit: Memory) -> int:
 def _fits(demand: Demand, layers: int, context: int, limit: Memory) -> bool:
     """Whether it fits; weights that are larger than the CPU's memory stay on the disk."""
     memory = demand.memory(layers, context)
-    weights = demand.memory(layers, 0).ram
+    weights = demand.memory(layers, 0).ram  # without a context
     if weights > limit.ram:
         memory = replace(memory, ram=memory.ram - weights)
     return memory.fits(limit)

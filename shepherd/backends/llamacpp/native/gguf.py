@@ -69,15 +69,13 @@ def check_model_file(path: Path) -> GgufHeader:
     if part is None:
         return header
     weights = dict(header.weights)
-    stem, number, total = part.groups()
-    if int(number) != 1:
+    stem, number, total = part["stem"], int(part["number"]), int(part["total"])
+    if number != 1:
         raise ModelLoadError(f"{path} is a later part of a split model; name its first part.")
-    for i in range(2, int(total) + 1):
-        other = path.with_name(f"{stem}-{i:05}-of-{total}.gguf")
+    for i in range(2, total + 1):
+        other = path.with_name(f"{stem}-{i:05}-of-{total:05}.gguf")
         if not other.is_file():
-            raise ModelLoadError(
-                f"{path} is split into {int(total)} parts, {other.name} is missing."
-            )
+            raise ModelLoadError(f"{path} is split into {total} parts, {other.name} is missing.")
         weights |= _check_one(other).weights
     return replace(header, weights=weights)
 
@@ -117,8 +115,8 @@ class _Reader:
         self._data = data
         self._at = len(_MAGIC)
         self._order = "<"
-        self._length = 0
-        """The length of the last array."""
+        self._array_length = 0
+        """That of the last array which was skipped."""
 
     def header(self) -> GgufHeader:
         """Read the whole header; raises struct.error or ValueError if it is damaged."""
@@ -134,7 +132,8 @@ class _Reader:
         for _ in range(pairs):
             key = self._string()
             values[key] = self._value(self._scalar("I"))
-            vocabulary = self._length if key == _TOKENS else vocabulary
+            if key == _TOKENS:  # an array that was skipped, and only counted
+                vocabulary = self._array_length
         weights: dict[str, int] = {}
         ends = [self._tensor_end(weights) for _ in range(tensors)]
         alignment = int(values.get("general.alignment") or _DEFAULT_ALIGNMENT)
@@ -143,6 +142,7 @@ class _Reader:
         return GgufHeader(values, tensors, needs, weights, vocabulary)
 
     def _scalar(self, code: str) -> Any:
+        """The next number, by its code in `struct`."""
         (value,) = struct.unpack_from(self._order + code, self._data, self._at)
         self._at += struct.calcsize(self._order + code)
         return value
@@ -155,6 +155,7 @@ class _Reader:
         return count
 
     def _string(self) -> str:
+        """The next text, behind its length; raises ValueError if it has no end."""
         length: int = self._scalar("Q")
         end = self._at + length
         if end > len(self._data):
@@ -164,6 +165,7 @@ class _Reader:
         return text
 
     def _value(self, kind: int) -> Any:
+        """The next value of a type by GGUF's number; None for an array that is skipped."""
         if kind == _STRING:
             return self._string()
         if kind == _ARRAY:
@@ -175,7 +177,7 @@ class _Reader:
         kind = self._scalar("I")
         count = self._count()
         if kind == _STRING:
-            for _ in range(count):
+            for _ in range(count):  # each has 8 bytes with its length
                 self._at += 8 + struct.unpack_from(self._order + "Q", self._data, self._at)[0]
         elif kind == _ARRAY:
             for _ in range(count):
@@ -186,7 +188,7 @@ class _Reader:
             self._at += count * struct.calcsize(self._order + _code(kind))
         if self._at > len(self._data):
             raise ValueError("an array beyond the end")
-        self._length = count
+        self._array_length = count
         return None
 
     def _tensor_end(self, weights: dict[str, int]) -> int:
@@ -196,9 +198,9 @@ class _Reader:
         for _ in range(self._scalar("I")):
             elements *= self._scalar("Q")
         kind: int = self._scalar("I")
-        per_block, size = _BLOCKS.get(kind, (1, 0))
+        elements_per_block, block_bytes = _BLOCKS.get(kind, (1, 0))
         offset: int = self._scalar("Q")
-        weights[name] = elements // per_block * size
+        weights[name] = elements // elements_per_block * block_bytes
         return offset + weights[name]
 
 
@@ -254,18 +256,21 @@ def _cache_bytes(values: dict[str, Any], architecture: str) -> int:
         return _number(values, f"{architecture}.{key}")
 
     heads = number("attention.head_count")
-    # Keys and values have two bytes a number, and the heads of a group share them.
-    width = number("attention.key_length") or (number("embedding_length") // heads if heads else 0)
-    shared = number("attention.head_count_kv") or heads
-    return 4 * number("block_count") * shared * width
+    usual_width = number("embedding_length") // heads if heads else 0
+    width = number("attention.key_length") or usual_width
+    # The heads of a group share keys and values, which have two bytes a number each.
+    key_heads = number("attention.head_count_kv") or heads
+    return 4 * number("block_count") * key_heads * width
 
 
 def _text(values: dict[str, Any], key: str) -> str:
+    """A text of a header; "" without it, or if it is something else."""
     value = values.get(key)
     return value if isinstance(value, str) else ""
 
 
 def _number(values: dict[str, Any], key: str, default: int = 0) -> int:
+    """A whole number of a header; bools, which are numbers in Python, are none here."""
     value = values.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 

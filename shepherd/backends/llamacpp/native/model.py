@@ -138,8 +138,9 @@ class NativeModel:
     def can_generate(self) -> bool:
         """False for encoders and for files without a vocabulary."""
         decodes: bool = self._lib.llama_model_has_decoder(self.handle)
-        encodes = self.metadata("general.architecture") in ENCODERS
-        return decodes and not encodes and self.vocab.size > 0
+        # llama.cpp says of some encoders that they decode, too.
+        is_encoder = self.metadata("general.architecture") in ENCODERS
+        return decodes and not is_encoder and self.vocab.size > 0
 
     @property
     def keeps_state(self) -> bool:
@@ -185,7 +186,9 @@ def last_error() -> str:
 def _reason(errors: Sequence[str]) -> str:
     """The first error that says more than that loading has failed, without its function's name."""
     specific = [e for e in errors if "failed to load model" not in e] or errors
-    return specific[0].split(": ", 1)[-1] if specific else "llama.cpp gives no reason"
+    if not specific:
+        return "llama.cpp gives no reason"
+    return specific[0].split(": ", 1)[-1]  # as in `llama_model_load: error loading model`
 
 
 class Adapter(Struct, frozen=True):
@@ -234,6 +237,7 @@ class NativeAdapters:
             self._lib.llama_set_adapters_lora(context_handle, handles, count, scales)
 
     def _load(self, model: NativeModel, path: Path) -> Any:
+        """llama.cpp's pointer to the adapter in a file; raises ModelLoadError."""
         _check_header(path, model.metadata("general.architecture"))
         native_log.take_errors()
         handle: Any = self._lib.llama_adapter_lora_init(model.handle, str(path).encode())
@@ -251,8 +255,9 @@ def _parsed(text: str, models: Path) -> Adapter:
     try:
         scale = float(number) if colon else 1.0
     except ValueError:
-        scale, name = 1.0, text
-    name = name if colon else text
+        colon, scale = "", 1.0
+    if not colon:
+        name = text
     if not name or not math.isfinite(scale):
         raise ConfigError(f"llamacpp.lora takes PATH or PATH:SCALE, got {text!r}")
     return Adapter(models / Path(name).expanduser(), scale)

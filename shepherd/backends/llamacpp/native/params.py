@@ -81,12 +81,12 @@ def model_params(
         set_model_params(params)
     params.split_mode = _SPLIT_ROW if settings.tensor_parallel > 1 else _SPLIT_LAYER
     gpus = gpu_count(settings)
-    devices: int = lib.llama_max_devices()
+    max_devices: int = lib.llama_max_devices()
     if workers is not None:
-        workers.divide(params, devices)
-    elif 1 < gpus <= devices:
-        shares = [1.0] * gpus + [0.0] * (devices - gpus)
-        params.tensor_split = (ctypes.c_float * devices)(*shares)
+        workers.divide(params, max_devices)
+    elif 1 < gpus <= max_devices:  # equal shares of the first GPUs, and nothing on the others
+        shares = [1.0] * gpus + [0.0] * (max_devices - gpus)
+        params.tensor_split = (ctypes.c_float * max_devices)(*shares)
     return params
 
 
@@ -121,8 +121,9 @@ def set_context_params(params: Any, trained_context: int) -> None:
     A batch is computed at once, because llama.cpp could split it between any two tokens.
     """
     sequences, padding = params.n_seq_max, ROWS[-1]
-    size = (params.n_ctx or trained_context) + padding
-    params.n_ctx = sequences * (size + -size % _PADDING)
+    size = (params.n_ctx or trained_context) + padding  # 0 is the size of the training
+    rounded_up = size + -size % _PADDING
+    params.n_ctx = sequences * rounded_up
     params.kv_unified = False
     params.swa_full = True
     params.n_ubatch = max(params.n_ubatch, 2 * padding * sequences)
@@ -149,7 +150,7 @@ def attention(settings: LlamaCppSection, traits: ModelTraits, ubatch: int = 0) -
         return Attention(_TYPES[settings.flash_attention], whole)
     if has_gpu() or traits.window or not _has_plain_values(settings):
         return Attention(FLASH_AUTO, whole)
-    fitting = _fitting(settings, traits)
+    fitting = _fitting_tokens(settings, traits)
     if fitting >= whole:
         return Attention(FLASH_OFF, whole)
     # Smaller batches would do without it, unless their size is set or they would be slow.
@@ -165,11 +166,11 @@ def _deterministic(settings: LlamaCppSection, traits: ModelTraits, whole: int) -
     """
     if not _has_plain_values(settings):
         return Attention(FLASH_ON, whole)
-    fitting = _fitting(settings, traits) // MIN_UBATCH * MIN_UBATCH
+    fitting = _fitting_tokens(settings, traits) // MIN_UBATCH * MIN_UBATCH
     return Attention(FLASH_OFF, min(whole, max(MIN_UBATCH, fitting)))
 
 
-def _fitting(settings: LlamaCppSection, traits: ModelTraits) -> int:
+def _fitting_tokens(settings: LlamaCppSection, traits: ModelTraits) -> int:
     """The tokens whose scores are small enough to be computed at once."""
     limit = max(MAX_SCORES, traits.weights // WEIGHTS_PER_SCORES)
     context = settings.context_size or traits.trained_context
@@ -189,7 +190,7 @@ def gpu_count(settings: LlamaCppSection) -> int:
 def gpu_notice(settings: LlamaCppSection) -> str | None:
     """A notice if the settings ask for GPUs that llama.cpp can't use."""
     gpus = gpu_count(settings)
-    if gpus == 1 or has_gpu():
+    if gpus == 1 or has_gpu():  # one is what the settings have by default
         return None
     return (
         f"The settings share the model among {gpus} GPUs (llamacpp.pipeline_parallel, "

@@ -68,9 +68,10 @@ class ModelSizes(Struct, frozen=True):
     def compute(self, context: int, ubatch: int, *, flash: bool) -> int:
         """The buffer that computing a batch needs on each device."""
         tokens = min(ubatch, context)
+        # Buffers of one step are used again by the next, so that the largest step decides.
         logits = self.vocabulary + 2 * self.width
         inside = _EMBEDDINGS * self.width + self.inner
-        if not any(self.cells):
+        if not any(self.cells):  # a recurrent model has no attention
             return _FLOAT * tokens * max(logits, inside)
         if flash:
             return _FLOAT * tokens * max(logits, inside + context // 2)
@@ -83,13 +84,13 @@ def model_sizes(header: GgufHeader, settings: LlamaCppSection) -> ModelSizes:
     values = _Values(header.values)
     count = values.number("block_count")
     layers = [0] * count
-    others = 0
+    outside_layers = 0
     for name, size in header.weights.items():
         layer = _LAYER.match(name)
         if layer is not None and int(layer["number"]) < count:
             layers[int(layer["number"])] += size
         else:
-            others += size
+            outside_layers += size
     embedding = header.weights.get("token_embd.weight", 0)
     tied = "output.weight" not in header.weights
     key, value = values.head_widths()
@@ -102,13 +103,13 @@ def model_sizes(header: GgufHeader, settings: LlamaCppSection) -> ModelSizes:
     return ModelSizes(
         layers=tuple(layers),
         embedding=embedding,
-        output=others if tied else others - embedding,
+        output=outside_layers if tied else outside_layers - embedding,
         tied=tied,
         cells=tuple(
-            0 if own else round(n * (key_bytes + value_bytes))
-            for n, own in zip(heads, recurrent, strict=True)
+            0 if has_state else round(layer_heads * (key_bytes + value_bytes))
+            for layer_heads, has_state in zip(heads, recurrent, strict=True)
         ),
-        states=tuple(values.state() if own else 0 for own in recurrent),
+        states=tuple(values.state() if has_state else 0 for has_state in recurrent),
         trained_context=values.number("context_length"),
         vocabulary=header.vocabulary,
         width=values.number("embedding_length"),
@@ -131,12 +132,15 @@ class _Values(Struct, frozen=True):
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
     def each(self, key: str, count: int) -> list[int]:
-        """The number of each layer."""
+        """The number of each of `count` layers; 0 are as many as the header has."""
         value = self._value(key)
         if not isinstance(value, list):
             return [self.number(key)] * count
         numbers = [*cast(list[int], value)]
-        return numbers if not count else (numbers + [max(numbers, default=0)] * count)[:count]
+        if not count:
+            return numbers
+        largest = max(numbers, default=0)  # for layers that the header does not mention
+        return [*numbers, *[largest] * count][:count]
 
     def head_widths(self) -> tuple[int, int]:
         """The widths of a head's keys and values."""
@@ -153,12 +157,13 @@ class _Values(Struct, frozen=True):
         every = self.number("full_attention_interval")
         if every and all(heads):  # where all layers have heads, the interval tells
             return [(layer + 1) % every != 0 for layer in range(count)]
-        return [not own for own in heads]
+        return [not layer_heads for layer_heads in heads]
 
     def state(self) -> int:
         """The state of one layer for one sequence, in full width as llama.cpp keeps it."""
         inner, state = self.number("ssm.inner_size"), self.number("ssm.state_size")
         groups = self.number("ssm.group_count")
+        # Inputs of the last tokens, which the convolution needs again, and the state itself.
         behind = max(0, self.number("ssm.conv_kernel") - 1)
         return _FLOAT * (behind * (inner + 2 * groups * state) + inner * state)
 
@@ -170,4 +175,5 @@ class _Values(Struct, frozen=True):
         return max(_GATED * wide, _STATE_WIDTHS * self.number("ssm.inner_size"))
 
     def _value(self, key: str) -> Any:
+        """A value by its name without the architecture; None without it."""
         return self.values.get(f"{self.values.get('general.architecture')}.{key}")
