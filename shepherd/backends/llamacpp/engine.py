@@ -89,12 +89,12 @@ class Engine(Struct, eq=False):
             devices=None if workers is None else workers.devices,
         )
 
-        def load(fit: fitting.Fit) -> "Engine":
+        def load_as(fit: fitting.Fit) -> "Engine":
             return cls._load(
                 _Order(path, fit.applied(settings), parallel, post, cache, wake, workers, choice)
             )
 
-        engine, engine_fit = fitting.load_fitted(fit, load)
+        engine, engine_fit = fitting.load_fitted(fit, load_as)
         engine.fit_notice = engine_fit.notice
         return engine
 
@@ -103,6 +103,7 @@ class Engine(Struct, eq=False):
         """As `load`, exactly with these settings."""
         path, settings, workers = order.path, order.settings, order.workers
         parallel = order.parallel
+        # An error on the way frees what was made before it.
         adapters = configured_adapters(settings)
         with ExitStack() as resources:
             params = model_params(settings, os.environ, workers)
@@ -122,7 +123,7 @@ class Engine(Struct, eq=False):
             resources.callback(context.close)
             loaded.apply(context.handle)
             disk = open_disk_cache(order.cache, settings, path, params)
-            if settings.deterministic:
+            if settings.deterministic:  # before anything reads the limits of the context
                 make_deterministic(model, context)
             pool = _sequence_pool(model, context, settings, disk)
             pool.set_initial_count(parallel.initial)
@@ -210,7 +211,10 @@ class _Order(Struct, frozen=True):
 
 def _import_what_answers_need(path: Path) -> None:
     """Import what grammars and large vocabularies need, while llama.cpp loads the model."""
-    for name in ("llguidance", "numpy") if path.stat().st_size >= TINY_MODEL else ("llguidance",):
+    names = ["llguidance"]
+    if path.stat().st_size >= TINY_MODEL:  # its vocabulary is large enough for samplers with numpy
+        names.append("numpy")
+    for name in names:
         in_daemon_thread(partial(import_module, name))
 
 
@@ -287,9 +291,8 @@ def make_deterministic(model: NativeModel, context: NativeContext) -> None:
         context.pad_to(rows)
         tokens = [place % vocabulary for place in range(1, count + 1)]
         parts = [tokens[:rows], tokens[rows:-rows], tokens[-rows:]]
-        return _last_logits(context, [tokens], vocabulary) == _last_logits(
-            context, parts, vocabulary
-        )
+        at_once = _last_logits(context, [tokens], vocabulary)
+        return at_once == _last_logits(context, parts, vocabulary)
 
     choose_rows(agree)
 
@@ -317,7 +320,7 @@ def _last_logits(context: NativeContext, parts: Sequence[Sequence[int]], vocabul
     start = 0
     for part in parts:
         spans = [Span(0, start, part, wants_logits=True)]
-        if context.sequences > 1:
+        if context.sequences > 1:  # other tokens, which must not change the result
             spans.append(Span(1, start, part[::-1], wants_logits=start > 0))
         context.decode(spans)
         start += len(part)

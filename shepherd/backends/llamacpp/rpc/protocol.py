@@ -51,7 +51,7 @@ class Command(IntEnum):
     DEVICE_COUNT = 15
 
 
-_ANSWER_SIZES = {
+_ANSWER_SIZES: dict[int, int] = {
     Command.ALLOC_BUFFER: 16,
     Command.GET_ALIGNMENT: 8,
     Command.GET_MAX_SIZE: 8,
@@ -82,9 +82,9 @@ class Request(Struct, frozen=True):
     @property
     def answer_size(self) -> int | None:
         """The size of the answer's payload in bytes; None if there is no answer."""
-        if self.command == Command.GET_TENSOR:
+        if self.command == Command.GET_TENSOR:  # the request ends with the size that it asks for
             return SIZE.unpack(self.payload[-SIZE.size :])[0] if self.payload else 0
-        return next((size for name, size in _ANSWER_SIZES.items() if name == self.command), None)
+        return _ANSWER_SIZES.get(self.command)
 
 
 class RequestReader:
@@ -92,31 +92,34 @@ class RequestReader:
 
     def __init__(self) -> None:
         self._head = b""
-        self._missing = 0
+        self._missing_payload = 0
+        """Bytes of the payload that have not come yet."""
         self._command = 0
-        self._kept: bytearray | None = None
+        self._payload: bytearray | None = None
+        """What has come of the payload; None for one that is too large to be kept."""
 
     def feed(self, data: bytes) -> Iterator[Request]:
         """Yields the requests that end in `data`."""
         view, at = memoryview(data), 0
         # A request without a payload ends with its head, also at the end of `data`.
-        while at < len(view) or (len(self._head) == _HEAD.size and not self._missing):
+        while at < len(view) or (len(self._head) == _HEAD.size and not self._missing_payload):
             if len(self._head) < _HEAD.size:
                 part = view[at : at + _HEAD.size - len(self._head)]
                 at += len(part)
                 self._head += part
                 if len(self._head) == _HEAD.size:
-                    self._command, self._missing = _HEAD.unpack(self._head)
-                    self._kept = bytearray() if self._missing <= _KEPT_PAYLOAD else None
+                    self._command, size = _HEAD.unpack(self._head)
+                    self._missing_payload = size
+                    self._payload = bytearray() if size <= _KEPT_PAYLOAD else None
                 continue
-            part = view[at : at + self._missing]
+            part = view[at : at + self._missing_payload]
             at += len(part)
-            self._missing -= len(part)
-            if self._kept is not None:
-                self._kept += part
-            if not self._missing:
+            self._missing_payload -= len(part)
+            if self._payload is not None:
+                self._payload += part
+            if not self._missing_payload:
                 self._head = b""
-                yield Request(self._command, bytes(self._kept or b""))
+                yield Request(self._command, bytes(self._payload or b""))
 
 
 def request(command: Command, payload: bytes = b"") -> bytes:
@@ -193,13 +196,15 @@ class Address(Struct, frozen=True):
 def parse_address(text: str) -> Address:
     """The address of a worker, by default with llama.cpp's port; raises ConfigError."""
     match = _ADDRESS.fullmatch(text.strip())
-    port = DEFAULT_PORT if match is None or match["port"] is None else int(match["port"])
+    port = DEFAULT_PORT
+    if match is not None and match["port"] is not None:
+        port = int(match["port"])
     if match is None or not 0 < port < 65536:
         raise ConfigError(
             f"llamacpp.rpc_servers: {text!r} is not an address. Write HOST:PORT, "
             f"such as 192.168.1.20:{DEFAULT_PORT}."
         )
-    return Address(match["host"].strip("[]").lower(), port)
+    return Address(match["host"].strip("[]").lower(), port)  # an IPv6 address has brackets
 
 
 def parse_addresses(texts: list[str]) -> tuple[Address, ...]:
@@ -288,7 +293,7 @@ def _described_device(connection: socket.socket, index: int) -> WorkerDevice:
     free, total = numbers(Command.GET_DEVICE_MEMORY, 2)
     [alignment] = numbers(Command.GET_ALIGNMENT, 1)
     [max_size] = numbers(Command.GET_MAX_SIZE, 1)
-    if alignment.bit_count() != 1:
+    if alignment.bit_count() != 1:  # it is no power of two
         raise ConnectionError(f"it names an alignment of {alignment}")
     return WorkerDevice(free, total, alignment, max_size)
 

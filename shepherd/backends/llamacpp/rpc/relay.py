@@ -75,13 +75,13 @@ class Relay:
             self._reason = f"The RPC worker at {self.address} was lost: {reason}."
             listeners = [*self._listeners]
         logger.info("%s", self._reason)
-        for listener in listeners:
+        for listener in listeners:  # without the lock, which a listener may need
             listener()
 
     def can_serve(self, info: protocol.WorkerInfo) -> bool:
         """Whether llama.cpp's memory of this relay is still right for the worker."""
-        is_same = len(info.devices) == len(self.info.devices)
-        return is_same and self.reusable and not self.connected
+        has_same_devices = len(info.devices) == len(self.info.devices)
+        return has_same_devices and self.reusable and not self.connected
 
     def restore(self, info: protocol.WorkerInfo) -> None:
         """Forget the loss, after the worker has answered again; only without a connection."""
@@ -111,6 +111,7 @@ class Relay:
                 self.connected = False
 
     def _serve(self, client: socket.socket) -> None:
+        """Relay a connection of llama.cpp until it ends; others are refused."""
         if not _is_own(client):
             logger.warning("Another program's connection to %s was refused.", self.endpoint)
             return
@@ -135,14 +136,15 @@ class _Connection:
         self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         protocol.receive_exactly(self._client, len(protocol.HELLO_REQUEST))
         self._worker = self._connect()
+        # Also without a worker: llama.cpp would end the process if it got no answer.
         self._client.sendall(protocol.hello_answer())
         answers = threading.Thread(target=self._answer_all, name="RPC answers", daemon=True)
         answers.start()
         try:
             self._pass_requests()
         finally:
-            self._unanswered.put(None)
-            self._close(socket.SHUT_RDWR)
+            self._unanswered.put(None)  # ends the thread for answers
+            self._shut_down()
             answers.join()
             if self._worker is not None:
                 self._worker.close()
@@ -164,16 +166,16 @@ class _Connection:
                 worker.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         return worker
 
-    def _close(self, how: int) -> None:
+    def _shut_down(self) -> None:
         """End the connection to the worker, also for a thread that waits for it."""
         if self._worker is not None:
-            with contextlib.suppress(OSError):
-                self._worker.shutdown(how)
+            with contextlib.suppress(OSError):  # it has ended already
+                self._worker.shutdown(socket.SHUT_RDWR)
 
     def _lose(self, reason: str) -> None:
         """Note the loss, and wake a thread that waits for the worker."""
         self._relay.lose(reason)
-        self._close(socket.SHUT_RDWR)
+        self._shut_down()
 
     def _pass_requests(self) -> None:
         """Send llama.cpp's bytes on, and note which answers they need."""
@@ -200,6 +202,7 @@ class _Connection:
                 self._send(data)
 
     def _send(self, data: bytes) -> None:
+        """Send llama.cpp's bytes to the worker, unless it is lost."""
         if self._worker is None or self._relay.lost:
             return
         try:
@@ -221,8 +224,8 @@ class _Connection:
     def _answer(self, request: protocol.Request, size: int) -> None:
         """Pass an answer on, or a substitute once the worker is lost."""
         head = protocol.SIZE.pack(size)
-        short = size <= _CHUNK  # it is read whole, and so never replaced in its middle
-        answer = self._receive(len(head) + size if short else len(head))
+        is_short = size <= _CHUNK  # it is read whole, and so never replaced in its middle
+        answer = self._receive(len(head) + size if is_short else len(head))
         if answer is not None and answer[: len(head)] != head:
             self._lose("it sent an answer of the wrong size")
             answer = None
@@ -230,9 +233,11 @@ class _Connection:
             self._client.sendall(head + self._substitute(request))
             return
         self._client.sendall(answer)
-        for start in () if short else range(0, size, _CHUNK):
+        if is_short:
+            return
+        for start in range(0, size, _CHUNK):
             count = min(_CHUNK, size - start)
-            self._client.sendall(self._receive(count) or bytes(count))
+            self._client.sendall(self._receive(count) or bytes(count))  # zeros after a loss
 
     def _substitute(self, request: protocol.Request) -> bytes:
         """An answer instead of the worker's; llama.cpp keeps some answers for the next models."""
@@ -246,12 +251,12 @@ class _Connection:
         while self._worker is not None and not self._relay.lost:
             if len(data) == count:
                 return data
-            left = self._last_progress + self._relay.timeout - self._relay.clock()
-            if left <= 0:
+            seconds_left = self._last_progress + self._relay.timeout - self._relay.clock()
+            if seconds_left <= 0:
                 self._lose(self._silence)
                 break
-            if not self._readable.poll(left * 1000):
-                continue
+            if not self._readable.poll(seconds_left * 1000):
+                continue  # a request that was sent meanwhile may have given it more time
             try:
                 part = self._worker.recv(count - len(data))
             except OSError as error:
@@ -265,6 +270,7 @@ class _Connection:
 
     @property
     def _silence(self) -> str:
+        """The reason of a loss, for a worker that hangs."""
         return f"it did not answer for {self._relay.timeout:g} seconds (llamacpp.rpc_timeout)"
 
 

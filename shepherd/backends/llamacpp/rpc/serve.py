@@ -66,6 +66,7 @@ def check_service(service: Service) -> None:
     rpc_library()
     try:
         with socket.socket() as test:
+            # As llama.cpp does it: an address is free at once after its last server has ended.
             test.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             test.bind((service.host, service.port))
     except OSError as error:
@@ -103,10 +104,12 @@ def limited_memory(devices: Sequence[tuple[Device, int]], limit: int) -> Generat
     """
     changes = list[tuple[Any, int, Any]]()
     for device, handle in devices:
+        # A device begins with its functions, of which those up to `get_memory` matter here.
         table = (ctypes.c_void_p * (_GET_MEMORY + 1)).from_address(handle)
         if _NameFunction(table[_GET_NAME])(handle) != device.name.encode():
             raise ConfigError("This version of llama.cpp describes devices in an unknown way.")
         meter = MemoryMeter(_MemoryFunction(table[_GET_MEMORY]), device, limit // len(devices))
+        # The list keeps the new function alive, of which llama.cpp has only the address.
         changes.append((table, table[_GET_MEMORY], _MemoryFunction(meter.report)))
     for table, _, function in changes:
         table[_GET_MEMORY] = ctypes.cast(function, ctypes.c_void_p).value
@@ -127,22 +130,23 @@ class MemoryMeter:
         self._original = original
         self._is_cpu = device.kind is DeviceKind.CPU
         self._limit = limit
-        self._unused = resident_memory() if self._is_cpu else device.free
+        self._at_start = resident_memory() if self._is_cpu else device.free
+        """What this process used of the CPU's memory, or what was free of a GPU's."""
 
     def report(self, handle: int, free: Any, total: Any) -> None:
         """As ggml's `get_memory` of a device."""
         self._original(handle, free, total)
         if self._is_cpu:
             return_freed_memory()
-            free[0], used = available_memory(), resident_memory() - self._unused
+            free[0], used = available_memory(), resident_memory() - self._at_start
         else:
-            used = self._unused - free[0]
+            used = self._at_start - free[0]
         reserve = RAM_RESERVE if self._is_cpu else GPU_RESERVE
         free[0], total[0] = self.offer(free[0] - reserve, total[0], max(0, used))
 
     def offer(self, free: int, total: int, used: int) -> tuple[int, int]:
         """The free and the whole memory to report, of which this process uses `used`."""
-        limit = self._limit or total
+        limit = self._limit or total  # 0 is no limit
         return max(0, min(free, limit - used)), min(total, limit)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from shepherd.backends.llamacpp.native.bindings import bindings
+from shepherd.backends.llamacpp.native.bindings import bindings, ggml_library
 from shepherd.backends.llamacpp.native.devices import Device, describe_device, gpu_handles
 from shepherd.backends.llamacpp.rpc.protocol import Address, WorkerError, parse_addresses, probe
 from shepherd.backends.llamacpp.rpc.relay import Relay
@@ -62,7 +62,7 @@ class Workers(Struct, eq=False):
             raise ConfigError(
                 f"The RPC workers have {count} devices, and llama.cpp takes {max_devices}."
             )
-        devices = (ctypes.c_void_p * (count + 1))(*self.handles, None)
+        devices = (ctypes.c_void_p * (count + 1))(*self.handles, None)  # which ends the list
         params.devices = ctypes.cast(devices, ctypes.c_void_p)
         params.kept_devices = devices  # the pointer alone would not keep them alive
         shares = memory_shares(self.devices)
@@ -99,16 +99,17 @@ def open_workers(settings: LlamaCppSection) -> Workers | None:
             "and llamacpp.pipeline_parallel."
         )
     library = rpc_library()
-    relays = tuple(_registry.open(address, settings.rpc_timeout) for address in addresses)
+    relays = tuple(_open_relay(address, settings.rpc_timeout) for address in addresses)
     devices, handles = list[Device](), list[int]()
     for relay in relays:
         for handle in _handles(library, relay):
             device = describe_device(ctypes.c_void_p(handle))
+            # llama.cpp knows the address of the relay only.
             name, place = f"RPC{len(devices)}", str(relay.address)
             devices.append(replace(device, name=name, description=place, remote=True))
             handles.append(handle)
     for relay in relays:
-        if relay.lost:
+        if relay.lost:  # then its devices are described by substitutes
             raise WorkerError(relay.lost)
     local = gpu_handles()
     return Workers(
@@ -121,10 +122,13 @@ def open_workers(settings: LlamaCppSection) -> Workers | None:
 def memory_shares(devices: Sequence[Device]) -> list[float]:
     """The share of the layers that each device computes: its part of all free memory."""
     total = sum(device.free for device in devices)
-    return [device.free / total if total else 1 / len(devices) for device in devices]
+    if not total:  # none of them reports its memory
+        return [1 / len(devices)] * len(devices)
+    return [device.free / total for device in devices]
 
 
 def _handles(library: Any, relay: Relay) -> Sequence[int]:
+    """llama.cpp's pointers to the devices of a worker; raises WorkerError if it has none."""
     register = library.ggml_backend_rpc_add_server(relay.endpoint.encode())
     if not register:
         raise WorkerError(relay.lost or f"The RPC worker at {relay.address} has no devices.")
@@ -142,42 +146,32 @@ def rpc_library() -> Any:
     """llama.cpp's library with the types of its RPC functions; raises ConfigError without them."""
     if not has_rpc():
         raise ConfigError(NO_RPC)
-    library: Any = bindings()._lib  # noqa: SLF001 - the bindings have no names for ggml's own
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    signatures: dict[str, tuple[Any, ...]] = {
-        "rpc_add_server": (pointer, ctypes.c_char_p),
-        "rpc_start_server": (
-            *(None, ctypes.c_char_p, ctypes.c_char_p, size, size),
-            ctypes.POINTER(pointer),
-        ),
-        "reg_dev_count": (size, pointer),
-        "reg_dev_get": (pointer, pointer, size),
-    }
-    for name, (result, *arguments) in signatures.items():
-        function = getattr(library, f"ggml_backend_{name}")
-        function.restype, function.argtypes = result, arguments
-    return library
+    pointer, size, text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
+    return ggml_library(
+        {
+            "rpc_add_server": (pointer, text),
+            "rpc_start_server": (None, text, text, size, size, ctypes.POINTER(pointer)),
+            "reg_dev_count": (size, pointer),
+            "reg_dev_get": (pointer, pointer, size),
+        }
+    )
 
 
-class _Registry:
-    """The relays of this process: llama.cpp keeps the devices of an endpoint for ever."""
+_relays: dict[Address, Relay] = {}
+"""Those of this process: llama.cpp keeps the devices of a relay's endpoint for ever."""
 
-    def __init__(self) -> None:
-        self._relays: dict[Address, Relay] = {}
-        self._lock = threading.Lock()
-
-    def open(self, address: Address, timeout: float) -> Relay:
-        """A relay to a worker that answers; raises WorkerError."""
-        with self._lock:
-            relay = self._relays.get(address)
-            if relay is not None and relay.connected and not relay.lost:
-                return relay  # another model uses it
-            info = probe(address)
-            if relay is None or not relay.can_serve(info):
-                relay = self._relays[address] = Relay(info, timeout)
-            relay.timeout = timeout
-            relay.restore(info)
-            return relay
+_opening = threading.Lock()
 
 
-_registry = _Registry()
+def _open_relay(address: Address, timeout: float) -> Relay:
+    """A relay to a worker that answers; raises WorkerError."""
+    with _opening:
+        relay = _relays.get(address)
+        if relay is not None and relay.connected and not relay.lost:
+            return relay  # another model uses it, and the worker answers nobody else
+        info = probe(address)
+        if relay is None or not relay.can_serve(info):
+            relay = _relays[address] = Relay(info, timeout)
+        relay.timeout = timeout
+        relay.restore(info)
+        return relay

@@ -141,7 +141,7 @@ def image_span(
 
 def _positions(part: PicturePart, base: int, first: int, last: int) -> "array[int]":
     """The positions of some tokens of a part; the fourth section of M-RoPE is not relative."""
-    if not part.offsets:
+    if not part.offsets:  # without M-RoPE an image has positions as a text
         return array("i", range(base + first, base + last))
     count = part.count
     positions = array("i")
@@ -166,7 +166,7 @@ class NativeProjector:
         self._handle: Any = lib.mtmd_init_from_file(str(path).encode(), model.handle, params)
         if not self._handle:
             raise load_error(f"The projector {path} can't be loaded")
-        if not lib.mtmd_support_vision(self._handle):
+        if not lib.mtmd_support_vision(self._handle):  # it may be for sounds
             self.close()
             raise load_error(f"The projector {path} is not for images")
         self._width: int = bindings().llama_model_n_embd_inp(model.handle)
@@ -235,6 +235,7 @@ class NativeProjector:
         return kind == self._lib.MTMD_INPUT_CHUNK_TYPE_IMAGE
 
     def _part(self, chunk: Any) -> Part:
+        """What the engine needs to know of a native part, which is freed soon."""
         lib = self._lib
         if not self._is_picture(chunk):
             size = ctypes.c_size_t()
@@ -287,4 +288,5 @@ def _check(image: Image) -> None:
 
 
 def _name(image: Image) -> str:
+    """What an error calls an image."""
     return image.name or "The image"

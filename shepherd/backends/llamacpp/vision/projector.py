@@ -103,17 +103,19 @@ def projectors_beside(model: Path) -> list[Path]:
     files = sorted(model.parent.glob(f"*{SUFFIX}"))
     projectors = [path for path in files if is_projector_name(path.name)]
     models = {model_name(path.name) for path in files if path not in projectors}
-    fitting = {path: _fit(path, model) for path in projectors}
-    if len(projectors) == 1 and len(models) == 1:
+    fits = {path: _common_words(path, model) for path in projectors}
+    if len(projectors) == 1 and len(models) == 1:  # whatever their names are
         return projectors
-    best = max(fitting.values(), default=-1)
+    best = max(fits.values(), default=-1)
     if best < 0 and projectors and len(models) == 1:
         names = ", ".join(path.name for path in projectors)
         raise ModelLoadError(
             f"Several projectors are beside {model.name}, and none has its name: {names}. "
             'Set llamacpp.projector to one of them, or to "none".'
         )
-    return sorted((path for path in projectors if fitting[path] == best >= 0), key=_precision)
+    if best < 0:
+        return []
+    return sorted((path for path in projectors if fits[path] == best), key=_precision)
 
 
 def _beside(model: Path, header: GgufHeader, build_reads: Callable[[], bool]) -> ProjectorChoice:
@@ -126,7 +128,7 @@ def _beside(model: Path, header: GgufHeader, build_reads: Callable[[], bool]) ->
         _check_build(projector.path, build_reads)
     except ModelLoadError as error:
         return ProjectorChoice(notice=f"The model can't see images: {error}")
-    except OSError:
+    except OSError:  # nobody asked for a projector, so that a folder that can't be read is no error
         return ProjectorChoice()
     return ProjectorChoice(projector)
 
@@ -137,23 +139,25 @@ def _checked(path: Path, model: GgufHeader) -> Projector:
     values = header.values
     if values.get("general.architecture") != "clip" or not values.get("clip.has_vision_encoder"):
         raise ModelLoadError(f"{path} is not a projector for images.")
-    width, own = _model_width(model), values.get("clip.vision.projection_dim")
+    width, projected = _model_width(model), values.get("clip.vision.projection_dim")
     kind = values.get("clip.projector_type") or values.get("clip.vision.projector_type")
-    if kind not in _OWN_WIDTH and own and width and own != width:
+    if kind not in _OWN_WIDTH and projected and width and projected != width:
         raise ModelLoadError(
-            f"The projector {path} is for another model: its embeddings have {own} numbers, "
+            f"The projector {path} is for another model: its embeddings have {projected} numbers, "
             f"those of the model {width}."
         )
     return Projector(path, _digest(path), path.stat().st_size)
 
 
 def _model_width(header: GgufHeader) -> int | None:
+    """The numbers of a token's embedding; None if the header does not say it."""
     architecture = header.values.get("general.architecture")
     width: Any = header.values.get(f"{architecture}.embedding_length")
     return width if isinstance(width, int) else None
 
 
 def _check_build(path: Path, build_reads: Callable[[], bool]) -> None:
+    """Raise ModelLoadError, with the command that builds it, without the library for images."""
     if not build_reads():
         raise ModelLoadError(
             f"The projector {path.name} needs llama.cpp's library for images, which this build "
@@ -172,7 +176,7 @@ def _digest(path: Path) -> bytes:
     return digest.digest()
 
 
-def _fit(projector: Path, model: Path) -> int:
+def _common_words(projector: Path, model: Path) -> int:
     """How many words of the names agree; -1 if the projector's name is that of another model."""
     own, words = _words(projector.name), _words(model_name(model.name))
     return len(own) if words[: len(own)] == own else -1
@@ -188,6 +192,7 @@ def _words(name: str) -> Sequence[str]:
 
 
 def _precision(path: Path) -> tuple[int, str]:
+    """Sorts files of one projector: by the preferred precision, then by name."""
     words = _WORD.split(path.name.lower())
     place = next((i for i, word in enumerate(_PREFERRED) if word in words), len(_PREFERRED))
     return place, path.name
