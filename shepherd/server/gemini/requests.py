@@ -136,7 +136,7 @@ def as_content(value: object) -> object:
     """A string, a list of parts or a part alone as a content; null stays null."""
     sent = cast(JsonObject, value) if isinstance(value, dict) else {}
     is_content = "parts" in sent or "role" in sent
-    return value if is_content or value is None else {"parts": value}
+    return cast(object, value) if is_content or value is None else {"parts": cast(object, value)}
 
 
 class Instructions(GeminiModel):

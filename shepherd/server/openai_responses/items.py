@@ -247,8 +247,9 @@ class HistoryReader(Struct, frozen=True):
 
     async def read(self, owner: str, request: ResponsesRequest) -> History:
         """The conversation of a request; raises ApiError."""
-        sent: Sequence[object] = request.input if isinstance(request.input, list) else ()
-        own = await self.bodies.translate(sent, input_items, request.input)
+        sent: object = request.input
+        parts = cast(list[object], sent) if isinstance(sent, list) else ()
+        own = await self.bodies.translate(parts, input_items, cast(object, sent))
         own = await self._resolved(owner, own)
         previous = request.previous_response_id
         earlier = [] if previous is None else await self.earlier(owner, previous)

@@ -84,11 +84,10 @@ def _biases(value: object) -> object:
 
 def _pair(item: object) -> tuple[object, object]:
     """A token and its bias; raises ValueError for anything else."""
-    match item:
-        case [token, bias]:
-            return cast(object, token), cast(object, bias)
-        case _:
-            raise ValueError(_BIAS_FORM)
+    pair = cast(list[object], item) if isinstance(item, list) else []
+    if len(pair) != 2:
+        raise ValueError(_BIAS_FORM)
+    return pair[0], pair[1]
 
 
 def _token(token: object) -> int | str:
