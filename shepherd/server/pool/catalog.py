@@ -40,8 +40,8 @@ _MIB = 1024**2
 HEADER_SECONDS = 1.0
 """The time for headers of new files in one look; the others follow in the next ones."""
 
-_Header: TypeAlias = tuple[ModelFile, float]
-"""A file and when it changed, as a Unix time."""
+_Header: TypeAlias = tuple[str, ModelFile, float]
+"""A model's name, its file, and when that changed, as a Unix time."""
 
 
 class ServedFile(Struct, frozen=True):
@@ -57,7 +57,8 @@ class ModelFolder:
 
     def __init__(self, settings: LlamaCppSection) -> None:
         self._settings = settings
-        self._facts: dict[_Header, _Facts | None] = {}
+        self._infos: dict[_Header, ModelInfo | None] = {}
+        """What the headers tell; None for a damaged file."""
 
     def look(self) -> Mapping[str, ServedFile]:
         """The models by their paths in the directory, without suffix; reads new headers."""
@@ -66,29 +67,24 @@ class ModelFolder:
         files = {BUILTIN_NAME: ModelFile(builtin, builtin.stat().st_size)}
         for file in models_in(directory):
             relative = file.path.relative_to(directory)
-            files.setdefault(str(relative.with_name(model_name(relative.name))), file)
-        headers = {name: (file, _changed(file.path)) for name, file in files.items()}
+            name = str(relative.with_name(model_name(relative.name)))
+            files.setdefault(name, file)  # the built-in model keeps its name
+        headers = [(name, file, _change_time(file.path)) for name, file in files.items()]
         until = time.monotonic() + HEADER_SECONDS
-        for header in headers.values():
-            if header not in self._facts and time.monotonic() < until:
-                self._facts[header] = _facts(header[0].path, self._settings)
-        current = set(headers.values())
-        self._facts = {header: self._facts[header] for header in current & self._facts.keys()}
+        for header in headers:
+            name, file, _ = header
+            if header not in self._infos and time.monotonic() < until:
+                self._infos[header] = _described(name, file.path, self._settings)
+        # files that have changed or left are forgotten
+        self._infos = {header: self._infos[header] for header in headers if header in self._infos}
         served: dict[str, ServedFile] = {}
-        for name, header in headers.items():
-            facts = self._facts.get(header, _UNKNOWN)  # its header is read in a later look
-            if facts is not None:  # None: damaged
-                file, _ = header
-                served[name] = ServedFile(file.path, file.size, self._info(name, facts))
+        for header in headers:
+            name, file, _ = header
+            is_read = header in self._infos  # the others are read in a later look
+            info = self._infos[header] if is_read else _undescribed(name, self._settings)
+            if info is not None:
+                served[name] = ServedFile(file.path, file.size, info)
         return served
-
-    def _info(self, name: str, facts: "_Facts") -> ModelInfo:
-        size = self._settings.context_size or facts.context
-        writes = facts.kind is ModelKind.TEXT
-        info = ModelInfo(
-            name, "llamacpp", size, vision=facts.sees, raw_prompts=writes, kind=facts.kind
-        )
-        return replace(info, trained_tools=BUILTIN_TOOLS) if name == BUILTIN_NAME else info
 
 
 class MachineMemory:
@@ -131,48 +127,58 @@ class MachineMemory:
         return fit.memory + (Memory(vram=size) if fit.demand.gpus else Memory(ram=size))
 
 
-class _Facts(Struct, frozen=True):
-    """The context that a model was trained with, in tokens, what it makes, and if it sees."""
+def _undescribed(name: str, settings: LlamaCppSection) -> ModelInfo:
+    """A local model whose header was not read: it counts as one that writes text."""
+    trained_tools = BUILTIN_TOOLS if name == BUILTIN_NAME else None
+    return ModelInfo(
+        name,
+        "llamacpp",
+        settings.context_size,
+        trained_tools=trained_tools,
+        vision=False,
+        raw_prompts=True,
+    )
 
-    context: int = 0
-    kind: ModelKind = ModelKind.TEXT
-    sees: bool = False
 
-
-_UNKNOWN = _Facts()
-
-
-def _facts(path: Path, settings: LlamaCppSection) -> _Facts | None:
-    """What the header of a file tells; None if the file is damaged."""
+def _described(name: str, path: Path, settings: LlamaCppSection) -> ModelInfo | None:
+    """The model of a file, as its header tells; None if the file is damaged."""
     from shepherd.backends.llamacpp.embedding_engine import kind_of, pooling_of
     from shepherd.backends.llamacpp.native.gguf import check_model_file, summarise
     from shepherd.backends.llamacpp.vision.projector import choose_projector
 
-    own = settings.model_copy(update=settings_of_others(settings))
+    others = settings.model_copy(update=settings_of_others(settings))
     try:
         kind = kind_of(pooling_of(path))
-        choice = choose_projector(path, check_model_file(path), own)
-        return _Facts(summarise(path).context, kind, choice.projector is not None)
+        choice = choose_projector(path, check_model_file(path), others)
+        trained_context = summarise(path).context
     except ModelLoadError:
         return None
+    return replace(
+        _undescribed(name, settings),
+        context_size=settings.context_size or trained_context,
+        vision=choice.projector is not None,
+        raw_prompts=kind is ModelKind.TEXT,
+        kind=kind,
+    )
 
 
 def settings_of_others(settings: LlamaCppSection) -> dict[str, object]:
     """Changes for models besides the default one: files of the settings are not for them."""
     changes: dict[str, object] = {"lora": [], "draft_model": ""}
-    if settings.projector != "none":
-        changes["projector"] = ""
+    if settings.projector != "none":  # "none" is no file: no model sees images
+        changes["projector"] = ""  # one beside the model's own file
     return changes
 
 
-def _changed(path: Path) -> float:
+def _change_time(path: Path) -> float:
+    """When the file changed, as a Unix time."""
     try:
         return path.stat().st_mtime
     except OSError:  # removed in the meantime
         return 0.0
 
 
-class Entry(Struct, frozen=True):
+class CatalogEntry(Struct, frozen=True):
     """A model that can be opened, and what is known of it without loading it."""
 
     info: ModelInfo
@@ -192,24 +198,24 @@ class Catalog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, CatalogEntry] = {}
         self._config = config
         self._providers = providers
         self._opener = opener
         self.memory = memory
         self._keep_alive = parse_duration(config.server.keep_alive)
-        self._provided: dict[str, Entry] = {}
+        self._by_provider: dict[str, CatalogEntry] = {}
         self._folder = ModelFolder(config.llamacpp)
         self._refreshing: asyncio.Task[None] | None = None
-        self._refreshed = float("-inf")
+        self._refreshed_at = float("-inf")
 
     async def refresh(self) -> None:
         """Look for models, unless that was done in the last seconds."""
-        if self._clock() - self._refreshed < SCAN_SECONDS:
+        if self._clock() - self._refreshed_at < SCAN_SECONDS:
             return
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh())
-        await asyncio.shield(self._refreshing)
+        await asyncio.shield(self._refreshing)  # others may wait for the same look
 
     async def find(self, name: str) -> OpenableModel | None:
         """The model of that name: `NAME`, `NAME/MODEL`, or a file with or without its suffix."""
@@ -219,10 +225,10 @@ class Catalog:
             model = self._find(name)
         return model
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> CatalogEntry | None:
         """The model of that name or provider, as of the last `refresh`."""
         entry = self.entries.get(name) or self.entries.get(name.removesuffix(SUFFIX))
-        return entry or self._provided.get(name)
+        return entry or self._by_provider.get(name)
 
     def default(self) -> OpenableModel:
         """The model of the settings; blocks to read them. Raises ConfigError."""
@@ -231,6 +237,7 @@ class Catalog:
         if not model.provider:
             return OpenableModel(*self._local_key(), opening, essential=True)
         provider = self._providers.pick(model.provider)
+        # with a fallback it is not the model that a request names by the provider's label
         key = "" if model.fallback else provider.label
         return OpenableModel(key, self._measure(provider), opening, essential=True)
 
@@ -241,46 +248,50 @@ class Catalog:
         return ModelInfo(model.provider or Path(model.label).stem, "", 0)
 
     async def _refresh(self) -> None:
-        files, self._provided = await asyncio.to_thread(self._look)
-        by_label = {entry.info.id: entry for entry in self._provided.values()}
+        files, self._by_provider = await asyncio.to_thread(self._look)
+        by_label = {entry.info.id: entry for entry in self._by_provider.values()}
         self.entries = files | by_label
-        self._refreshed = self._clock()
+        self._refreshed_at = self._clock()
 
     def _find(self, name: str) -> OpenableModel | None:
+        """The model of that name as of the last look, also one that no list of a provider has."""
         entry = self.entry(name)
         if entry is not None:
             return entry.model
         provider, _, model = name.partition("/")
-        entry = self._provided.get(provider)
+        entry = self._by_provider.get(provider)
         if entry is None:
             return None
         is_local = entry.model.measure is not None  # only the settings choose its file
         if is_local or not _MODEL.fullmatch(model) or len(model) > _MAX_NAME:
             return None
-        return self._openable(name, None, with_provider(self._config, name))
+        return self._openable(name, measure=None, config=with_provider(self._config, name))
 
-    def _look(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
+    def _look(self) -> tuple[dict[str, CatalogEntry], dict[str, CatalogEntry]]:
         """The models of files by name, and the providers by theirs."""
         files = {name: self._file_entry(file) for name, file in self._folder.look().items()}
         return files, self._provider_entries()
 
-    def _file_entry(self, file: ServedFile) -> Entry:
+    def _file_entry(self, file: ServedFile) -> CatalogEntry:
+        """The entry of a local model, which the settings of its own choose by its path."""
         name = BUILTIN_NAME if file.info.id == BUILTIN_NAME else str(file.path)
         config = with_provider(self._config, "", name)
         measure = partial(self.memory.needs, file.path, config.llamacpp)
-        return Entry(
-            file.info, self._openable(str(file.path.resolve()), measure, config), file.size
-        )
+        model = self._openable(str(file.path.resolve()), measure, config)
+        return CatalogEntry(file.info, model, file.size)
 
-    def _provider_entries(self) -> dict[str, Entry]:
+    def _provider_entries(self) -> dict[str, CatalogEntry]:
+        """The providers by name; a file that can't be read leaves the models of files."""
         try:
-            providers = [p for p in self._providers.all() if not missing_type(p)]
+            providers = self._providers.all()
         except ConfigError as error:
             logger.warning("The providers can't be read: %s", error)
             return {}
-        return {provider.name: self._provider_entry(provider) for provider in providers}
+        usable = [provider for provider in providers if not missing_type(provider)]
+        return {provider.name: self._provider_entry(provider) for provider in usable}
 
-    def _provider_entry(self, provider: Provider) -> Entry:
+    def _provider_entry(self, provider: Provider) -> CatalogEntry:
+        """The entry of a provider's own model; a local one needs no label beside its name."""
         try:
             facts = self._providers.facts(provider)
             context, vision = facts.context, facts.vision
@@ -289,16 +300,19 @@ class Catalog:
         name = provider.name if provider.is_local else provider.label
         info = ModelInfo(name, provider.type, context, provider.name, vision=vision)
         config = with_provider(self._config, provider.name)
-        return Entry(info, self._openable(provider.label, self._measure(provider), config))
+        return CatalogEntry(info, self._openable(provider.label, self._measure(provider), config))
 
     def _measure(self, provider: Provider) -> Callable[[], Memory] | None:
+        """What tells the memory of a provider's model, None for one elsewhere."""
         if not provider.is_local:
             return None
         path = Path(provider.model).expanduser()
+        if not path.is_absolute():  # a name, whose file is found when it is opened
+            return Memory
         settings = self._config.llamacpp
-        size = provider.context_size or settings.context_size
-        settings = settings.model_copy(update={"context_size": size})
-        return partial(self.memory.needs, path, settings) if path.is_absolute() else Memory
+        context_size = provider.context_size or settings.context_size
+        settings = settings.model_copy(update={"context_size": context_size})
+        return partial(self.memory.needs, path, settings)
 
     def _openable(
         self, key: str, measure: Callable[[], Memory] | None, config: Config
@@ -310,6 +324,7 @@ class Catalog:
         return OpenableModel(key, measure, partial(self._open, config), self._keep_alive)
 
     async def _open(self, config: Config) -> Backend:
+        """The backend of these settings; a request gets a mistake in them as a failure to load."""
         try:
             return await self._opener(config)
         except ConfigError as error:

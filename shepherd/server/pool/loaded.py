@@ -42,7 +42,7 @@ class OpenableModel(Struct, frozen=True):
 class Slot:
     """A model that is loading or loaded; `leases` counts the requests that wait for it or use it.
 
-    `used` orders the slots by their last use. `needs` is the memory. `expires` is the
+    `last_use` orders the slots by their last use. `needs` is the memory. `expires` is the
     loop's time at which an idle one is unloaded. A `retired` one gets no new leases.
     """
 
@@ -50,7 +50,7 @@ class Slot:
         self.model = model
         self.keep_alive = model.keep_alive
         self.leases = 0
-        self.used = 0
+        self.last_use = 0
         self.needs = Memory()
         self.backend: Backend | None = None
         self.loading: asyncio.Task[Backend] | None = None
@@ -116,14 +116,14 @@ class LoadedModels:
         self.limits = limits
         self._memory = Memory()
         self._slots: dict[str, Slot] = {}
-        self._held: set[Slot] = set()
+        self._in_memory: set[Slot] = set()
         """All slots with a backend that is not closed yet, also retired and closing ones."""
-        self._turn = asyncio.Lock()
-        self._changed = asyncio.Event()
+        self._one_loads = asyncio.Lock()
+        self._room_changed = asyncio.Event()
         """Something has become idle or closed since `_unload_for` last looked."""
         self._uses = count(1)
-        self._waiting = 0
-        self._closed = False
+        self._waiting_requests = 0
+        self._is_closed = False
 
     @asynccontextmanager
     async def lease(
@@ -151,7 +151,7 @@ class LoadedModels:
 
     def loaded(self) -> list[tuple[str, Backend, Memory]]:
         """The keys, backends and memory of all loaded models, also of those that will leave."""
-        slots = sorted(self._held, key=lambda slot: slot.model.key)
+        slots = sorted(self._in_memory, key=lambda slot: slot.model.key)
         return [(s.model.key, s.backend, s.needs) for s in slots if s.backend is not None]
 
     async def unload(self, key: str) -> None:
@@ -165,10 +165,10 @@ class LoadedModels:
 
     async def aclose(self) -> None:
         """Close all models; no model can be leased any more."""
-        self._closed = True
+        self._is_closed = True
         loading = [slot.loading for slot in self._slots.values() if slot.loading is not None]
         await end_tasks(*loading)
-        await asyncio.gather(*[slot.closing or self._close(slot) for slot in [*self._held]])
+        await asyncio.gather(*[slot.closing or self._close(slot) for slot in [*self._in_memory]])
 
     def retire(self, leaves: Callable[[Slot], bool] | None = None) -> None:
         """Give these models, or all, no new leases; each is unloaded when it has none."""
@@ -177,50 +177,52 @@ class LoadedModels:
 
     def _slot(self, model: OpenableModel) -> Slot:
         """The slot of a model, which begins to load if it is new."""
-        if self._closed:
+        if self._is_closed:
             raise BusyError("The server is stopping.")
         slot = self._slots.get(model.key)
         if slot is not None and slot.backend is not None and not slot.backend.alive:
-            self._retire(slot)
+            self._retire(slot)  # its backend can't answer any more, so it is loaded again
             slot = None
-        if (slot is None or slot.backend is None) and self._waiting >= self.limits.waiting:
+        must_wait = slot is None or slot.backend is None
+        if must_wait and self._waiting_requests >= self.limits.waiting:
             raise BusyError("Too many requests wait for models that are not loaded yet.")
         if slot is None:
             slot = self._slots[model.key] = Slot(model)
             slot.loading = asyncio.create_task(self._load(slot))
-            slot.loading.add_done_callback(_retrieve)
+            slot.loading.add_done_callback(_note_failure_retrieved)
         return slot
 
     async def _loaded(self, slot: Slot) -> Backend:
         """The backend, once it is loaded; a request that leaves does not stop the loading."""
         task = slot.loading
         assert task is not None  # every slot begins with it
-        self._waiting += 1
+        self._waiting_requests += 1
         try:
             await asyncio.wait([task])
         finally:
-            self._waiting -= 1
+            self._waiting_requests -= 1
         if task.cancelled():
             raise BusyError("The server is stopping.")
         return task.result()
 
     async def _load(self, slot: Slot) -> Backend:
+        """The task that opens a model, whose requests wait for it; its failure is theirs."""
         try:
             backend = await self._open(slot)
-        except BaseException:
-            if self._slots.get(slot.model.key) is slot:
-                del self._slots[slot.model.key]
+        except BaseException:  # the next request tries again
+            self._forget(slot)
             raise
         slot.backend = backend
-        self._held.add(slot)
+        self._in_memory.add(slot)
         self._settle(slot)
         return backend
 
     async def _open(self, slot: Slot) -> Backend:
+        """The backend; local models open one after the other, each once it has room."""
         model = slot.model
         if model.measure is None:
             return await model.open()
-        async with self._turn:
+        async with self._one_loads:
             self._memory = await asyncio.to_thread(self.limits.memory)
             slot.needs = await asyncio.to_thread(model.measure)
             await self._make_room(slot)
@@ -232,9 +234,9 @@ class LoadedModels:
             _check_size(slot.needs, self._memory)
         try:
             async with asyncio.timeout(self.limits.patience):
-                while not self._fits(slot, self._held):
+                while not self._fits(slot, self._in_memory):
                     if not self._unload_for(slot):  # it clears the event before it looks
-                        await self._changed.wait()
+                        await self._room_changed.wait()
         except TimeoutError:
             raise BusyError(
                 "The models in memory are all in use, and there is no room for another one."
@@ -246,17 +248,17 @@ class LoadedModels:
         Models that are closing need no other to leave. `_changed` then tells what happens after
         this look.
         """
-        remaining = {other for other in self._held if other.closing is None}
-        self._changed.clear()
+        remaining = {other for other in self._in_memory if other.closing is None}
+        self._room_changed.clear()
         if self._fits(slot, remaining):
             return False
-        short = self._shortage(slot, remaining)
+        shortage = self._shortage(slot, remaining)
         idle = [other for other in remaining if other.is_idle and other.is_local]
-        if short != _NONE:  # else it is the number of models that is too high
-            idle = [other for other in idle if _share_memory(other.needs, short)]
+        if shortage != _NONE:  # else it is the number of models that is too high
+            idle = [other for other in idle if _share_memory(other.needs, shortage)]
         if not idle:
             return False
-        self._close(min(idle, key=lambda other: other.used))
+        self._close(min(idle, key=lambda other: other.last_use))
         return True
 
     def _fits(self, slot: Slot, held: set[Slot]) -> bool:
@@ -278,46 +280,53 @@ class LoadedModels:
 
     def _settle(self, slot: Slot) -> None:
         """Close or keep a model that may have become idle."""
-        self._changed.set()
+        self._room_changed.set()
         if not slot.is_idle:
             return
-        slot.used = next(self._uses)
+        slot.last_use = next(self._uses)
         if slot.retired or slot.keep_alive <= 0:
             self._close(slot)
             return
         slot.start_timer(self._expire)
-        idle = [other for other in self._held if other.is_idle and not other.is_local]
+        # local models leave when others need their room; connections have only this limit
+        idle = [other for other in self._in_memory if other.is_idle and not other.is_local]
         if len(idle) > MAX_IDLE_CONNECTIONS:
-            self._close(min(idle, key=lambda other: other.used))
+            self._close(min(idle, key=lambda other: other.last_use))
 
     def _expire(self, slot: Slot) -> None:
+        """Close a model at the end of its time, unless it is in use again."""
         if slot.is_idle:
             self._close(slot)
 
     def _retire(self, slot: Slot) -> None:
         """Give the slot no new leases, and close it once it has none."""
         slot.retired = True
-        del self._slots[slot.model.key]
+        self._forget(slot)
         if slot.is_idle:
             self._close(slot)
 
     def _close(self, slot: Slot) -> asyncio.Task[None]:
-        """Begin to close a model."""
+        """Begin to close a model; the next request for it loads it anew."""
         slot.stop_timer()
-        if self._slots.get(slot.model.key) is slot:
-            del self._slots[slot.model.key]
+        self._forget(slot)
         slot.closing = asyncio.create_task(self._close_backend(slot))
         return slot.closing
 
+    def _forget(self, slot: Slot) -> None:
+        """Give no new leases of the slot; another one may have its key already."""
+        if self._slots.get(slot.model.key) is slot:
+            del self._slots[slot.model.key]
+
     async def _close_backend(self, slot: Slot) -> None:
+        """The task that closes a model, after which there is room for others."""
         assert slot.backend is not None  # only loaded ones are closed
         try:
             await slot.backend.aclose()
         except Exception:  # a defect: the other models go on
             logger.exception("A model could not be closed")
         finally:
-            self._held.discard(slot)
-            self._changed.set()
+            self._in_memory.discard(slot)
+            self._room_changed.set()
 
 
 def _check_size(needs: Memory, limit: Memory) -> None:
@@ -326,11 +335,11 @@ def _check_size(needs: Memory, limit: Memory) -> None:
         (needs.ram, limit.ram, "for models (server.models_mib)"),
         (needs.vram, limit.vram, "on the GPUs; set fewer llamacpp.gpu_layers"),
     )
-    for size, most, place in pairs:
-        if 0 < most < size:
+    for needed, available, place in pairs:
+        if 0 < available < needed:  # 0: no limit is known
             raise ModelLoadError(
-                f"The model takes about {size / _GIB:.1f} GiB, and there are "
-                f"{most / _GIB:.1f} GiB {place}."
+                f"The model takes about {needed / _GIB:.1f} GiB, and there are "
+                f"{available / _GIB:.1f} GiB {place}."
             )
 
 
@@ -344,7 +353,7 @@ def _share_memory(one: Memory, other: Memory) -> bool:
     return bool((one.ram and other.ram) or (one.vram and other.vram))
 
 
-def _retrieve(task: asyncio.Task[Backend]) -> None:
-    """Mark a failure as retrieved: every request that waits gets it."""
+def _note_failure_retrieved(task: asyncio.Task[Backend]) -> None:
+    """Keep asyncio from logging a failure as lost: every request that waits gets it."""
     if not task.cancelled():
         task.exception()

@@ -28,7 +28,7 @@ from shepherd.server.models import (
     ServedModel,
     unknown_model,
 )
-from shepherd.server.pool.catalog import Catalog, Entry, MachineMemory
+from shepherd.server.pool.catalog import Catalog, CatalogEntry, MachineMemory
 from shepherd.server.pool.loaded import LoadedModels, OpenableModel, PoolLimits, Slot
 from shepherd.session import Session
 
@@ -44,11 +44,11 @@ class Aliases:
     """The models behind each alias."""
 
     def __init__(
-        self, table: Mapping[str, AliasTargets], source: random.Random | None = None
+        self, table: Mapping[str, AliasTargets], random_source: random.Random | None = None
     ) -> None:
-        """`source` decides between models with weights."""
+        """`random_source` decides between models with weights."""
         self._table = table
-        self._source = source or secrets.SystemRandom()
+        self._random_source = random_source or secrets.SystemRandom()
 
     def __contains__(self, name: object) -> bool:
         return name in self._table
@@ -67,7 +67,8 @@ class Aliases:
         if not isinstance(targets, dict):
             return self.targets(alias)
         # the largest of such draws wins as often as its weight says (Efraimidis and Spirakis)
-        draws = {name: self._source.random() ** (1 / weight) for name, weight in targets.items()}
+        draw = self._random_source.random
+        draws = {name: draw() ** (1 / weight) for name, weight in targets.items()}
         return sorted(targets, key=lambda name: draws[name], reverse=True)
 
 
@@ -119,7 +120,8 @@ class ModelPool(Models):
         self._aliases = aliases
         self._any_model = any_model
         self._logged: set[str] = set()
-        self._failed: dict[str, float] = {}
+        self._failure_times: dict[str, float] = {}
+        """When a model of an alias failed last, by its key."""
         self._model = default
         self._info = catalog.default_info
 
@@ -149,12 +151,12 @@ class ModelPool(Models):
             self._loaded.retire()
         async with self._loaded.lease(model) as backend:
             info = backend.info
-        old = self._model.key
+        old_key = self._model.key
 
         def leaves(slot: Slot) -> bool:
             """The earlier default model, and connections, which may have other settings now."""
             key = slot.model.key
-            return key != model.key and (key == old or not slot.is_local)
+            return key != model.key and (key == old_key or not slot.is_local)
 
         self._loaded.retire(leaves)
         self._loaded.limits = replace(
@@ -182,10 +184,12 @@ class ModelPool(Models):
             async with self._loaded.lease(models[0], keep_alive) as backend:
                 yield backend
             return
-        async with AsyncExitStack() as leases:
+        async with AsyncExitStack() as leases:  # of all models that are tried
             models = sorted(models, key=lambda model: self._has_failed(model.key))
             opening = partial(self._open_next, leases, models, keep_alive)
-            candidates = [Candidate(m.key, partial(opening, i)) for i, m in enumerate(models)]
+            candidates = [
+                Candidate(model.key, partial(opening, index)) for index, model in enumerate(models)
+            ]
             yield await FallbackBackend.open(candidates, _is_failure)
 
     async def identify(self, name: str | None) -> str:
@@ -195,8 +199,10 @@ class ModelPool(Models):
         model = await self._find(name)
         if model is self._model:
             return self.default.info.id
-        entries = self._catalog.entries.values()
-        return next((e.info.id for e in entries if e.model.key == model.key), model.key)
+        for entry in self._catalog.entries.values():
+            if entry.model.key == model.key:
+                return entry.info.id
+        return model.key
 
     async def refresh(self) -> None:
         """Look for new files and providers."""
@@ -204,19 +210,21 @@ class ModelPool(Models):
 
     def every(self) -> Sequence[ServedModel]:
         """The default model, those of the catalog, and the aliases."""
-        default = self.default.info
-        own = [e for e in self._catalog.entries.values() if e.model.key != self._model.key]
-        size = next((e.size for e in self._catalog.entries.values() if e not in own), 0)
-        first = Entry(default, self._model, size)
-        entries = {default.id: first}
-        for entry in own:
-            entries.setdefault(entry.info.id, entry)
+        default = CatalogEntry(self.default.info, self._model)
+        entries = {default.info.id: default}
+        for entry in self._catalog.entries.values():
+            if entry.model.key != self._model.key:
+                entries.setdefault(entry.info.id, entry)
+            else:  # the default model under the name of its file, whose size is known
+                default = replace(default, size=default.size or entry.size)
+                entries[default.info.id] = default
         for alias in self._aliases:
             names = self._aliases.targets(alias)
-            targets = (first if self._is_default(n) else self._catalog.entry(n) for n in names)
-            target = next(filter(None, targets), None)
-            if target is not None:
-                entries[alias] = replace(target, info=replace(target.info, id=alias))
+            targets = [default if self._is_default(n) else self._catalog.entry(n) for n in names]
+            first_known = next((target for target in targets if target is not None), None)
+            if first_known is not None:  # what it tells of itself is that of its first model
+                info = replace(first_known.info, id=alias)
+                entries[alias] = replace(first_known, info=info)
         return [self._served(entry) for entry in entries.values()]
 
     def loaded(self) -> Sequence[LoadedModel]:
@@ -240,7 +248,8 @@ class ModelPool(Models):
         """Close all models."""
         await self._loaded.aclose()
 
-    def _served(self, entry: Entry) -> ServedModel:
+    def _served(self, entry: CatalogEntry) -> ServedModel:
+        """The model of an entry with its state; a loaded one knows more of itself."""
         slot = self._loaded.slot(entry.model.key)
         if slot is None:
             return ServedModel(entry.info, ModelState.UNLOADED, entry.size)
@@ -248,7 +257,7 @@ class ModelPool(Models):
         if slot.backend is not None:
             info = replace(slot.backend.info, id=info.id, owned_by=info.owned_by)
         expires = slot.expires
-        if expires is not None:
+        if expires is not None:  # from the loop's time to a Unix time
             expires += time.time() - asyncio.get_running_loop().time()
         return ServedModel(info, slot.state, entry.size, expires, slot.needs)
 
@@ -256,19 +265,20 @@ class ModelPool(Models):
         self,
         leases: AsyncExitStack,
         models: Sequence[OpenableModel],
-        keep: float | None,
+        keep_alive: float | None,
         index: int,
     ) -> Backend:
         """Lease one of the models of an alias; those before it have failed."""
         for failed in models[:index]:
-            self._failed[failed.key] = time.monotonic()
+            self._failure_times[failed.key] = time.monotonic()
         try:
-            return await leases.enter_async_context(self._loaded.lease(models[index], keep))
+            return await leases.enter_async_context(self._loaded.lease(models[index], keep_alive))
         except errors.InvalidRequestError as error:  # the provider lacks the model
             raise errors.ModelLoadError(str(error)) from error
 
     def _has_failed(self, key: str) -> bool:
-        return time.monotonic() - self._failed.get(key, float("-inf")) < RETRY_SECONDS
+        """Whether a model has failed so recently that others are tried before it."""
+        return time.monotonic() - self._failure_times.get(key, float("-inf")) < RETRY_SECONDS
 
     async def _find(self, name: str | None) -> OpenableModel:
         """The model of a name; raises ApiError if there is none."""
@@ -281,30 +291,32 @@ class ModelPool(Models):
         targets = self._aliases.order(name) if name in self._aliases else [name]
         models: list[OpenableModel] = []
         for target in targets:
-            if model := await self._find_one(target):
+            model = await self._find_one(target)
+            if model is not None:
                 models.append(model)
             elif name in self._aliases:
                 text = f"The alias {name!r} names {target!r}, which is not a model of this server"
-                self._log(text, logging.WARNING)
+                self._log_once(text, logging.WARNING)
         if models:
             return models
         if not self._any_model:
             raise unknown_model(name, self.listed())
-        self._log(f"The default model answers requests for the model {name[:200]!r}")
+        self._log_once(f"The default model answers requests for the model {name[:200]!r}")
         return [self._model]
 
     async def _find_one(self, name: str) -> OpenableModel | None:
-        """The model of a name that is not an alias."""
+        """The model of a name that is not an alias, None if there is none."""
         if self._is_default(name):
             return self._model
         model = await self._catalog.find(name)
+        # the default model has settings that the catalog's entry of its file lacks
         return self._model if model is not None and model.key == self._model.key else model
 
     def _is_default(self, name: str) -> bool:
         return name in (DEFAULT, self._info.id, self.default.info.id)
 
-    def _log(self, text: str, level: int = logging.INFO) -> None:
-        """Log a text about an unknown name once."""
+    def _log_once(self, text: str, level: int = logging.INFO) -> None:
+        """Log a text about an unknown name once; clients can't fill the log with names."""
         if text not in self._logged and len(self._logged) < MAX_LOGGED_NAMES:
             self._logged.add(text)
             logger.log(level, "%s", text)
