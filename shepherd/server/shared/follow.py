@@ -42,15 +42,15 @@ async def watch_log(
 ) -> AsyncGenerator[str]:
     """The updates of a log as in `watch`; `hello` is the data of `connected`."""
     start = log.number_of(after) if after else log.last
-    if start is not None and log.since(start) is None:
-        start = None
-    resumed = log.last if start is None else start
-    hello = {**hello, "update_id": log.id_of(resumed)}
-    yield frame(hello, UpdateKind.CONNECTED, log.id_of(resumed) if start is not None else "")
-    if start is None:
+    can_resume = start is not None and log.since(start) is not None
+    first = log.last if start is None or not can_resume else start
+    hello = {**hello, "update_id": log.id_of(first)}
+    # no id if updates are missing: a client that reconnects then names its old one again
+    yield frame(hello, UpdateKind.CONNECTED, log.id_of(first) if can_resume else "")
+    if not can_resume:
         yield _missed(log)
-    async for updates, missed in _batches(log, resumed):
-        text = missed + "".join(u.frame for u in updates if u.concerns(client))
+    async for updates, missed in _batches(log, first):
+        text = missed + "".join(update.frame for update in updates if update.concerns(client))
         if text:
             yield text
 
@@ -58,24 +58,34 @@ async def watch_log(
 async def watch_request(log: UpdateLog, request: PromptRequest, start: int) -> Frames:
     """The updates of one request after `start`, up to its `response_complete`."""
     async for updates, missed in _batches(log, start):
-        own = [u for u in updates if u.request == request.id and u.concerns(request.client)]
-        text = missed + "".join(u.frame for u in own)
+        own = [
+            update
+            for update in updates
+            if update.request == request.id and update.concerns(request.client)
+        ]
+        text = missed + "".join(update.frame for update in own)
         if text:
             yield text
-        ended = any(u.kind is UpdateKind.RESPONSE_COMPLETE for u in own)
-        if ended or (missed and request.state is State.DONE):
+        is_complete = any(update.kind is UpdateKind.RESPONSE_COMPLETE for update in own)
+        may_have_missed_end = bool(missed) and request.state is State.DONE
+        if is_complete or may_have_missed_end:
             return
 
 
-async def _batches(log: UpdateLog, at: int) -> AsyncIterator[tuple[list[Update], str]]:
-    """Yield the updates after `at` in batches, with a frame if some are lost."""
-    while await log.beyond(at):
-        updates = log.since(at, BATCH)
-        at = log.last if updates is None else updates[-1].number
-        yield (updates, "") if updates is not None else ([], _missed(log))
+async def _batches(log: UpdateLog, last: int) -> AsyncIterator[tuple[list[Update], str]]:
+    """Yield the updates after the number `last` in batches, with a frame if some are lost."""
+    while await log.beyond(last):
+        updates = log.since(last, BATCH)
+        if updates is None:  # the watcher is so slow that they are not kept any more
+            last = log.last
+            yield [], _missed(log)
+        else:
+            last = updates[-1].number
+            yield updates, ""
 
 
 def _missed(log: UpdateLog) -> str:
+    """The frame that tells a client to fetch the state again."""
     last = log.id_of(log.last)
     return frame({"update_id": last, "message": MISSED}, UpdateKind.SNAPSHOT, last)
 

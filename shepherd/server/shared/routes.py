@@ -1,10 +1,15 @@
-"""The routes of a shared session: requests, updates, the session itself, approvals."""
+"""The routes of a shared session: its page, requests, updates, the session itself, approvals."""
 
 import asyncio
+import hashlib
 import re
 import secrets
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import cache
+from http import HTTPStatus
+from importlib.resources import files
 from typing import Annotated, cast
 
 from fastapi import APIRouter
@@ -32,7 +37,6 @@ from shepherd.server.responses import (
 )
 from shepherd.server.settings import ServerContext
 from shepherd.server.shared.follow import DecisionBody, watch, watch_request
-from shepherd.server.shared.page.document import page
 from shepherd.server.wire.errors import OpenAiErrors, error_body
 from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.transcript import SessionSummary
@@ -42,6 +46,17 @@ MAX_TITLE = 100
 
 NO_KEY = "-"
 """Stands for the name of a key where none is needed."""
+
+SCRIPTS = ("text.js", "markdown.js", "client.js", "messages.js", "main.js")
+_PAGE_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -132,11 +147,11 @@ def _add_requests(router: APIRouter, conversation: SharedSession, context: Serve
         the answer. 503 with `Retry-After` if too many requests wait.
         """
         named = _named_client(request)
-        client = named or f"client_{secrets.token_hex(12)}"
+        client = named or _new_client()
         identity = _identity(request, client)
-        if named or body.stream:
+        if named or body.stream:  # an unnamed client without a stream can't be asked for approvals
             conversation.presence.seen(identity)
-        start = conversation.log.last
+        start = conversation.log.last  # before the request, whose first updates are followed too
         check_count(body.images)
         images = tuple(decode_image(image.data, image.name) for image in body.images)
         submit = conversation.steer if body.steer else conversation.submit
@@ -150,12 +165,12 @@ def _add_requests(router: APIRouter, conversation: SharedSession, context: Serve
             return _events(open_frames, context, headers)
         if body.in_background:
             position = conversation.queue.position(prompt_request)
-            data = {**prompt_request.to_json(), "position": position, "client": client}
-            return JsonResponse(data, 202, headers)
+            answer = {**prompt_request.to_json(), "position": position, "client": client}
+            return JsonResponse(answer, HTTPStatus.ACCEPTED, headers)
         await while_connected(request.receive, _ended(prompt_request))
         if prompt_request.error is not None:
             raise prompt_request.error
-        return JsonResponse(prompt_request.to_json(), 200, headers)
+        return JsonResponse(prompt_request.to_json(), headers=headers)
 
     @router.get("/request/{id}")
     async def read_request(id: str) -> JsonResponse:
@@ -174,7 +189,9 @@ def _add_requests(router: APIRouter, conversation: SharedSession, context: Serve
         202: the running one ends as soon as its work stops; then `response_complete` is sent.
         """
         prompt_request = conversation.cancel(id)
-        return JsonResponse(prompt_request.to_json(), 200 if prompt_request.done.is_set() else 202)
+        is_over = prompt_request.done.is_set()
+        status = HTTPStatus.OK if is_over else HTTPStatus.ACCEPTED
+        return JsonResponse(prompt_request.to_json(), status)
 
 
 def _add_updates(router: APIRouter, conversation: SharedSession, context: ServerContext) -> None:
@@ -185,8 +202,7 @@ def _add_updates(router: APIRouter, conversation: SharedSession, context: Server
         With `X-Client-ID` (or `?client=`), the client's own prompts are left out and its own
         approvals are included.
         """
-        named = _named_client(request)
-        client = named or f"client_{secrets.token_hex(12)}"
+        client = _named_client(request) or _new_client()
         identity = _identity(request, client)
         after = request.headers.get(updates.RESUME_HEADER) or request.query_params.get("after", "")
         open_frames = _listened(
@@ -218,7 +234,8 @@ def _add_saved_sessions(router: APIRouter, conversation: SharedSession) -> None:
     async def list_sessions() -> JsonResponse:
         """The newest saved sessions of the directory; `current` marks the one that is served."""
         summaries = await asyncio.to_thread(conversation.saved_sessions, MAX_SESSIONS)
-        return JsonResponse({"sessions": [_session_to_json(s, conversation) for s in summaries]})
+        sessions = [_session_to_json(summary, conversation) for summary in summaries]
+        return JsonResponse({"sessions": sessions})
 
     @router.post("/sessions/{id}")
     async def resume_session(id: str) -> JsonResponse:
@@ -249,8 +266,9 @@ def _add_commands(
                 message = "The API key does not have the scope that this command needs: approve"
                 raise ApiError(403, message, "insufficient_scope")
             work = conversation.command(body.command)
-            is_own = command.name in OWN_COMMANDS
-            output = await (while_connected(request.receive, work) if is_own else work)
+            # one that changes the conversation goes on when its client hangs up
+            ends_with_client = command.name in OWN_COMMANDS
+            output = await (while_connected(request.receive, work) if ends_with_client else work)
         return JsonResponse({"command": command.name, "content": output})
 
     @router.post("/clear")
@@ -278,6 +296,7 @@ def _add_approvals(router: APIRouter, conversation: SharedSession, context: Serv
 
 
 def _session_to_json(summary: SessionSummary, conversation: SharedSession) -> JsonObject:
+    """A saved session in a list; `current` tells whether it is the one that is served."""
     return {
         "id": summary.id,
         "title": summary.title[:MAX_TITLE],
@@ -288,7 +307,7 @@ def _session_to_json(summary: SessionSummary, conversation: SharedSession) -> Js
 
 
 def _named_client(request: Request) -> str:
-    """The client's own name, or ""."""
+    """The client's own name, "" if it has none; raises ApiError for one that can't be a header."""
     name = request.headers.get(updates.CLIENT_HEADER) or request.query_params.get("client", "")
     if name and not _CLIENT_ID.fullmatch(name):
         message = (
@@ -296,6 +315,11 @@ def _named_client(request: Request) -> str:
         )
         raise ApiError(400, message, "invalid_value", updates.CLIENT_HEADER)
     return name
+
+
+def _new_client() -> str:
+    """A name for a client that has none."""
+    return f"client_{secrets.token_hex(12)}"
 
 
 def _identity(request: Request, client: str) -> str:
@@ -323,10 +347,43 @@ def _events(
     context: ServerContext,
     headers: dict[str, str],
 ) -> Response:
+    """The response with the frames as events."""
     response = EventStreamResponse(open_frames, to_api_error, context.settings.keepalive)
     response.headers.update(headers)
     return response
 
 
 async def _ended(request: requests.PromptRequest) -> None:
+    """Wait for the end of a request, as a coroutine that can be cancelled."""
     await request.done.wait()
+
+
+@cache
+def page() -> tuple[str, dict[str, str]]:
+    """The document and its headers; the policy allows its own style and script by their hashes."""
+    style = _page_part("page.css")
+    script = '"use strict";\n' + "\n".join(_page_part(name) for name in SCRIPTS)
+    text = _page_part("page.html").replace("/*STYLE*/", style).replace("/*SCRIPT*/", script)
+    directives = [
+        "default-src 'none'",
+        f"script-src {_hash_source(script)}",
+        f"style-src {_hash_source(style)}",
+        "connect-src 'self'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    ]
+    return text, {"Content-Security-Policy": "; ".join(directives), **_PAGE_HEADERS}
+
+
+def _page_part(name: str) -> str:
+    """The text of a file of the page, which is put together without a build step."""
+    return files("shepherd.server.shared").joinpath("page", name).read_text("utf-8")
+
+
+def _hash_source(text: str) -> str:
+    """The hash by which the policy allows an inline element."""
+    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -9,7 +9,7 @@ import pytest
 
 from shepherd.conversation.commands.table import COMMANDS
 from shepherd.server.access.keys import KeyStore
-from shepherd.server.shared.page.document import SCRIPTS, page
+from shepherd.server.shared.routes import SCRIPTS, page
 from shepherd.session import Session
 from tests.server.conversation.harness import serving
 
