@@ -117,6 +117,7 @@ _PLACES["open"] = ("sdk.opening", "open_chat")
 
 
 def __getattr__(name: str) -> "Any":
+    """A public name at its first use, which imports its module and keeps it here."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -4,7 +4,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Generic, TypeVar, cast
 
 from msgspec import Struct
@@ -20,7 +20,7 @@ _OPENING_SNAKE = "system_instruction"
 _MESSAGES = ("messages", "input", "contents", "prompt")
 _SYSTEM_ROLES = ("system", "developer")
 _PREVIOUS = "previous_response_id"
-_MOVING = "cache_control"
+_CACHE_MARK = "cache_control"
 """A mark of Anthropic's API that clients move to the newest message; the text stays the same."""
 
 
@@ -48,12 +48,12 @@ def prefix_of(
     """
     chain = _Chain(block_characters)
     chain.extend(opening)
-    shared = len(chain.hashes)
-    rest = iter(messages)
-    chain.extend(islice(rest, 1))
+    opening_blocks = len(chain.hashes)
+    remaining = iter(messages)
+    chain.extend(islice(remaining, 1))  # the first message, up to which the key stands
     key = chain.hashes[-1] if chain.hashes else 0
-    chain.extend(rest)
-    return Prefix(tuple(chain.hashes), tuple(chain.ends), shared, key)
+    chain.extend(remaining)
+    return Prefix(tuple(chain.hashes), tuple(chain.ends), opening_blocks, key)
 
 
 class _Chain:
@@ -62,25 +62,28 @@ class _Chain:
     def __init__(self, block_characters: int) -> None:
         self.hashes: list[int] = []
         self.ends: list[int] = []
-        self._size = block_characters
+        self._block_characters = block_characters
         self._digest = b""
-        self._end = 0
+        self._characters = 0
 
     def extend(self, texts: Iterable[str]) -> None:
         """Append the blocks of texts; an empty text has one, too."""
         for text in texts:
-            for block in self._blocks(text):
-                self._append(block)
+            for piece in self._pieces(text):
+                self._append(piece)
 
-    def _blocks(self, text: str) -> Iterator[str]:
-        return (text[i : i + self._size] for i in range(0, max(len(text), 1), self._size))
+    def _pieces(self, text: str) -> Iterator[str]:
+        """The text in pieces of the size of a block."""
+        for start in range(0, max(len(text), 1), self._block_characters):
+            yield text[start : start + self._block_characters]
 
-    def _append(self, block: str) -> None:
-        data = block.encode("utf-8", "surrogatepass")
+    def _append(self, piece: str) -> None:
+        """Add a block, whose hash goes on from the one before: so it stands for all up to it."""
+        data = piece.encode("utf-8", "surrogatepass")
         self._digest = blake2b(self._digest + data, digest_size=_HASH_BYTES).digest()
-        self._end += len(block)
+        self._characters += len(piece)
         self.hashes.append(int.from_bytes(self._digest))
-        self.ends.append(self._end)
+        self.ends.append(self._characters)
 
 
 def body_prefix(body: object) -> Prefix:
@@ -95,15 +98,14 @@ def body_prefix(body: object) -> Prefix:
     values = cast(Mapping[str, object], body)
     messages = [message for name in _MESSAGES for message in _items(values.get(name))]
     previous = values.get(_PREVIOUS)
+    # only the Responses API continues responses, and its field of messages is `input`
     if isinstance(previous, str) and previous and "messages" not in values:
         return _chain([], [_response_text(previous)], messages)
-    shared = 0
-    while shared < len(messages) and _role(messages[shared]) in _SYSTEM_ROLES:
-        shared += 1
     if not messages:
         return Prefix()
     fields = [values[name] for name in (*_OPENING, _OPENING_SNAKE) if values.get(name)]
-    return _chain([*fields, *messages[:shared]], [], messages[shared:])
+    of_system = list(takewhile(lambda message: _role(message) in _SYSTEM_ROLES, messages))
+    return _chain([*fields, *of_system], [], messages[len(of_system) :])
 
 
 def with_response(prefix: Prefix, id: str) -> Prefix:
@@ -122,6 +124,7 @@ def _response_text(id: str) -> str:
 
 
 def _chain(opening: list[object], texts: list[str], messages: list[object]) -> Prefix:
+    """The prefix of values of JSON; `texts` stand between the opening and the messages."""
     try:
         beginning = [canonical(value) for value in opening]
         return prefix_of(beginning, [*texts, *map(canonical, messages)])
@@ -130,9 +133,12 @@ def _chain(opening: list[object], texts: list[str], messages: list[object]) -> P
 
 
 def canonical(value: object) -> str:
-    """The JSON text of a value: the same for the same content, whatever the order of its keys."""
+    """The JSON text of a value: the same for the same content, whatever the order of its keys.
+
+    Marks for Anthropic's cache are left out, because clients move them to the newest message.
+    """
     text = _dump(value)
-    return _dump(_without_marks(value)) if _MOVING in text else text
+    return _dump(_without_marks(value)) if _CACHE_MARK in text else text
 
 
 def _dump(value: object) -> str:
@@ -140,6 +146,7 @@ def _dump(value: object) -> str:
 
 
 def _items(value: object) -> Iterator[object]:
+    """The items of a list, the one item if it is none, or nothing."""
     if isinstance(value, list):
         yield from cast(list[object], value)
     elif value:
@@ -153,7 +160,7 @@ def _role(message: object) -> object:
 def _without_marks(value: object) -> object:
     if isinstance(value, dict):
         pairs = cast(Mapping[str, object], value).items()
-        return {name: _without_marks(part) for name, part in pairs if name != _MOVING}
+        return {name: _without_marks(part) for name, part in pairs if name != _CACHE_MARK}
     if isinstance(value, list):
         return [_without_marks(part) for part in cast(list[object], value)]
     return value
@@ -183,16 +190,17 @@ class PrefixIndex(Generic[R]):
     def __init__(self, max_bytes: int = DEFAULT_BYTES, replica_bytes: int = 0) -> None:
         self._max_blocks = max_bytes // ENTRY_BYTES
         self._min_share = max(1, replica_bytes // ENTRY_BYTES)
-        # Each replica has one bit of a number, so the holders of a block are one number too, and a
-        # search costs the same however many replicas there are.
-        self._bits: dict[R, int] = {}
-        self._replicas: dict[int, R] = {}
-        self._blocks: dict[R, OrderedDict[int, None]] = {}
-        self._holders: dict[int, int] = {}
+        # each replica has one bit of a number, so the holders of a block are one number too, and a
+        # search costs the same however many replicas there are
+        self._bit_of: dict[R, int] = {}
+        self._replica_of_bit: dict[int, R] = {}
+        self._blocks_of: dict[R, OrderedDict[int, None]] = {}
+        """The blocks of each replica, the least recently used first."""
+        self._holder_bits: dict[int, int] = {}
         """The bits of the replicas that have read each block."""
 
     def __len__(self) -> int:
-        return sum(len(blocks) for blocks in self._blocks.values())
+        return sum(len(blocks) for blocks in self._blocks_of.values())
 
     @property
     def bytes(self) -> int:
@@ -201,19 +209,19 @@ class PrefixIndex(Generic[R]):
 
     def blocks(self, replica: R) -> int:
         """The number of blocks that are recorded for a replica."""
-        return len(self._blocks.get(replica, ()))
+        return len(self._blocks_of.get(replica, ()))
 
     def record(self, prefix: Prefix, replica: R) -> None:
         """Note that a replica reads this prompt."""
         blocks = self._join(replica)
-        bit = self._bits[replica]
+        bit = self._bit_of[replica]
         share = self._share()
         for block in reversed(prefix.hashes[:share]):  # the beginning becomes the newest
             if block in blocks:
                 blocks.move_to_end(block)
             else:
                 blocks[block] = None
-                self._holders[block] = self._holders.get(block, 0) | bit
+                self._holder_bits[block] = self._holder_bits.get(block, 0) | bit
         self._trim(replica, share)
 
     def longest(self, prefix: Prefix, excluded: Collection[R] = ()) -> tuple[int, list[R]]:
@@ -221,30 +229,35 @@ class PrefixIndex(Generic[R]):
 
         (0, []) if no replica besides the `excluded` ones has the first block.
         """
-        mask = -1  # all replicas
+        allowed_bits = -1  # those of all replicas
         for replica in excluded:
-            mask &= ~self._bits.get(replica, 0)
-        length = self._longest(prefix, mask)
+            allowed_bits &= ~self._bit_of.get(replica, 0)
+        length = self._longest(prefix, allowed_bits)
         if not length:
             return 0, []
-        return length, list(self._of_bits(self._holders[prefix.hashes[length - 1]] & mask))
+        last_block = prefix.hashes[length - 1]
+        return length, list(self._of_bits(self._holder_bits[last_block] & allowed_bits))
 
     def common(self, prefix: Prefix, replica: R) -> int:
         """The number of the prompt's first blocks that this replica has read."""
-        return self._longest(prefix, self._bits.get(replica, 0))
+        return self._longest(prefix, self._bit_of.get(replica, 0))
 
     def forget(self, replica: R) -> None:
         """Drop all of a replica: it has died, or its cache is empty."""
-        for block in self._blocks.pop(replica, ()):
+        for block in self._blocks_of.pop(replica, ()):
             self._drop(block, replica)
-        bit = self._bits.pop(replica, 0)
-        self._replicas.pop(bit, None)
+        bit = self._bit_of.pop(replica, 0)
+        self._replica_of_bit.pop(bit, None)
 
-    def _longest(self, prefix: Prefix, mask: int) -> int:
+    def _longest(self, prefix: Prefix, allowed_bits: int) -> int:
+        """The number of blocks that one of these replicas has read, by halving the interval.
+
+        That is possible because a replica that knows a block knows those before it.
+        """
         low, high = 0, len(prefix.hashes)
-        while low < high:  # a replica that knows a block knows those before it
+        while low < high:
             middle = (low + high + 1) // 2
-            if self._holders.get(prefix.hashes[middle - 1], 0) & mask:
+            if self._holder_bits.get(prefix.hashes[middle - 1], 0) & allowed_bits:
                 low = middle
             else:
                 high = middle - 1
@@ -252,39 +265,41 @@ class PrefixIndex(Generic[R]):
 
     def _join(self, replica: R) -> OrderedDict[int, None]:
         """The blocks of a replica; a new one gets a free bit, and the others a smaller share."""
-        blocks = self._blocks.get(replica)
+        blocks = self._blocks_of.get(replica)
         if blocks is not None:
             return blocks
-        number = 0
-        while 1 << number in self._replicas:
-            number += 1
-        self._bits[replica] = 1 << number
-        self._replicas[1 << number] = replica
-        blocks = self._blocks[replica] = OrderedDict()
-        for other in self._blocks:
+        bit = 1
+        while bit in self._replica_of_bit:
+            bit <<= 1
+        self._bit_of[replica] = bit
+        self._replica_of_bit[bit] = replica
+        blocks = self._blocks_of[replica] = OrderedDict()
+        for other in self._blocks_of:
             self._trim(other, self._share())
         return blocks
 
     def _share(self) -> int:
-        return max(self._min_share, self._max_blocks // len(self._blocks))
+        """The maximum of blocks of each replica."""
+        return max(self._min_share, self._max_blocks // len(self._blocks_of))
 
     def _trim(self, replica: R, share: int) -> None:
-        blocks = self._blocks[replica]
+        blocks = self._blocks_of[replica]
         while len(blocks) > share:
             self._drop(blocks.popitem(last=False)[0], replica)
 
     def _drop(self, block: int, replica: R) -> None:
-        rest = self._holders[block] & ~self._bits[replica]
-        if rest:
-            self._holders[block] = rest
+        """Note that a replica does not hold a block any more."""
+        others = self._holder_bits[block] & ~self._bit_of[replica]
+        if others:
+            self._holder_bits[block] = others
         else:
-            del self._holders[block]
+            del self._holder_bits[block]
 
     def _of_bits(self, bits: int) -> Iterator[R]:
         """The replicas of the bits that are set."""
         while bits:
             lowest = bits & -bits
-            yield self._replicas[lowest]
+            yield self._replica_of_bit[lowest]
             bits ^= lowest
 
 
@@ -341,21 +356,21 @@ class AffinityRouter(Generic[R]):
 
         Records nothing, because the request may go elsewhere. Raises ValueError without replicas.
         """
-        limit = self.balance.limit(min(loads.values()))
+        max_load = self.balance.limit(min(loads.values()))
         excluded: set[R] = set()
         while True:
             blocks, holders = self.index.longest(prefix, excluded)
-            fits = [r for r in holders if loads.get(r, limit + 1) <= limit]
-            if blocks <= prefix.opening:
+            fits = [holder for holder in holders if holder in loads and loads[holder] <= max_load]
+            if blocks <= prefix.opening:  # a new conversation, which any replica can begin
                 fits = self._not_crowded(fits, loads, prefix.opening)
             if fits:
                 return self._choice(self._least_busy(prefix, fits, loads), blocks, prefix)
             if not holders:
                 break
-            excluded.update(holders)
-        equal = _with_least_load(loads, loads)
-        equal = self._not_crowded(equal, loads, prefix.opening) or equal
-        replica = self._least_busy(prefix, equal, loads)
+            excluded.update(holders)  # the next longest beginning counts
+        least_busy = _with_least_load(loads, loads)
+        candidates = self._not_crowded(least_busy, loads, prefix.opening) or least_busy
+        replica = self._least_busy(prefix, candidates, loads)
         return self._choice(replica, self.index.common(prefix, replica), prefix)
 
     def record(self, prefix: Prefix, replica: R) -> None:

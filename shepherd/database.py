@@ -61,7 +61,7 @@ class DatabaseFile:
                 if not _is_damage(error):
                     raise
                 self._set_aside(error)
-                return self._attempt(work, write=write)
+                return self._attempt(work, write=write)  # in a new file
         except (sqlite3.Error, OSError) as error:
             self.close()
             raise self._failure(f"{self.path}: {error}") from error
@@ -74,7 +74,9 @@ class DatabaseFile:
                 connection.close()
 
     def _attempt(self, work: Callable[[sqlite3.Connection], T], *, write: bool) -> T:
+        """Do `work` in one transaction."""
         connection = self._opened()
+        # a transaction that writes waits here for others; later it could only fail
         connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
             result = work(connection)
@@ -86,10 +88,11 @@ class DatabaseFile:
         return result
 
     def _opened(self) -> sqlite3.Connection:
+        """The connection to the file that is at the path now."""
         if self._connection is not None and self._identity != _identity(self.path):
             self.close()  # the file was deleted, or another process has moved it aside
         if self._connection is None:
-            with exclusive(self.path):
+            with exclusive(self.path):  # only one process makes the tables
                 self._connection = self._open()
         return self._connection
 
@@ -111,6 +114,7 @@ class DatabaseFile:
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Bring the tables to the present version; raises `failure` for a later one."""
         version = _version(connection)
         if version > len(self._migrations):
             raise self._failure(f"{self.path}: written by a newer Shepherd (format {version})")
@@ -126,7 +130,7 @@ class DatabaseFile:
         self.close()
         with exclusive(self.path):
             if self._identity != _identity(self.path):
-                return
+                return  # there is a new file already
             stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
             aside = self.path.with_name(f"{self.path.name}.damaged-{stamp}")
             self.path.rename(aside)
@@ -143,11 +147,12 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the details of extended codes
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one at the same path; None without a file."""
     try:
         result = path.stat()
     except FileNotFoundError:

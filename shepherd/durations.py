@@ -20,7 +20,7 @@ def parse_duration(value: object) -> float:
         return _parse_text(value.strip())
     try:
         seconds = float(value)
-    except OverflowError:
+    except OverflowError:  # a whole number beyond the range of floats
         seconds = FOREVER if value > 0 else -1.0
     if math.isnan(seconds):
         raise ValueError("must be a number of seconds")
@@ -28,13 +28,16 @@ def parse_duration(value: object) -> float:
 
 
 def _parse_text(text: str) -> float:
+    """The seconds of `90`, `-1`, `1h30m` or `.5s`; raises ValueError."""
     if len(text) > _MAX_CHARACTERS:
         raise ValueError("is too long for a length of time")
     if _SECONDS.fullmatch(text):
         return parse_duration(float(text))
-    is_negative, rest = text.startswith("-"), text.lstrip("+-")
-    if len(text) - len(rest) > 1 or not rest or _PART.sub("", rest):
+    unsigned = text.lstrip("+-")
+    signs = len(text) - len(unsigned)
+    has_other_parts = bool(_PART.sub("", unsigned))
+    if signs > 1 or not unsigned or has_other_parts:
         raise ValueError("must be seconds, or a text such as 5m, 1h30m, 0 or -1")
-    if is_negative:
+    if text.startswith("-"):
         return FOREVER
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(rest))
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(unsigned))

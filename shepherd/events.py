@@ -345,6 +345,7 @@ def event_from_json(data: JsonObject) -> Event:
 
 
 def _notice(data: JsonObject) -> Event:
+    """The notice, or what stands in it: the progress of a prompt, or a plan."""
     notice = Notice(str(data["text"]), str(data["topic"]), str(data.get("id", "")))
     if notice.topic == Topic.PREFILL:
         return PrefillProgress.parse(notice)
@@ -352,6 +353,7 @@ def _notice(data: JsonObject) -> Event:
 
 
 def _stats(data: JsonObject) -> Stats:
+    """The measures, without speeds, which follow from them; what is missing has its default."""
     measures = cast(JsonObject, data["stats"])
     known = {name: measures[name] for name in MEASURES if name in measures}
     return Stats(**known, provider=str(data.get("provider", "")), id=str(data.get("id", "")))

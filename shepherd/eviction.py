@@ -17,6 +17,7 @@ def message_groups(messages: Sequence[Message]) -> list[range]:
     head_end = len(messages) if last_user is None else last_user
     groups = _split(messages, 0, head_end, Role.USER)
     if last_user is not None:
+        # without the newest group, which the model needs to go on
         groups += _split(messages, last_user + 1, len(messages), Role.ASSISTANT)[:-1]
     elif groups:
         groups.pop()
@@ -38,8 +39,10 @@ def plan_eviction(
     plan: list[range] = []
     freed = 0
     for group, size in zip(groups, sizes, strict=True):
-        spare = freed - tokens_over
-        if spare >= 0 and (not plan or spare >= slack or freed + size > max_freed):
+        fits_now = freed >= tokens_over
+        has_slack = freed - tokens_over >= slack
+        # the slack begins no eviction, and takes not more than half of what could go
+        if fits_now and (not plan or has_slack or freed + size > max_freed):
             break
         plan.append(group)
         freed += size
@@ -47,16 +50,15 @@ def plan_eviction(
 
 
 def _last_user(messages: Sequence[Message]) -> int | None:
-    return next(
-        (i for i in range(len(messages) - 1, -1, -1) if _opens(messages[i], Role.USER)), None
-    )
+    """The index of the last message that a user wrote, None without one."""
+    return next((i for i, m in reversed([*enumerate(messages)]) if _opens(m, Role.USER)), None)
 
 
 def _split(messages: Sequence[Message], start: int, end: int, opener: Role) -> list[range]:
     """Split `start..end` before every message of role `opener`."""
     cuts = [i for i in range(start + 1, end) if _opens(messages[i], opener)]
     bounds = [start, *cuts, end]
-    return [range(a, b) for a, b in pairwise(bounds) if a < b]
+    return [range(first, after) for first, after in pairwise(bounds) if first < after]
 
 
 def _opens(message: Message, opener: Role) -> bool:
@@ -64,11 +66,12 @@ def _opens(message: Message, opener: Role) -> bool:
     return message.role is opener and not message.is_hint
 
 
-def _merged(ranges: Sequence[range]) -> list[range]:
+def _merged(groups: Sequence[range]) -> list[range]:
+    """The groups, of which neighbours are one range."""
     merged: list[range] = []
-    for r in ranges:
-        if merged and merged[-1].stop == r.start:
-            merged[-1] = range(merged[-1].start, r.stop)
+    for group in groups:
+        if merged and merged[-1].stop == group.start:
+            merged[-1] = range(merged[-1].start, group.stop)
         else:
-            merged.append(r)
+            merged.append(group)
     return merged

@@ -62,7 +62,7 @@ class HookCommand(Struct, frozen=True):
     async def run(self, payload: messages.JsonObject) -> Outcome:
         """The hook's answer; raises HookError."""
         out, err = _Output(), _Output()
-        with tempfile.TemporaryFile() as file:
+        with tempfile.TemporaryFile() as file:  # a pipe would block for a hook that reads nothing
             file.write(to_json(payload).encode("utf-8", "replace"))
             file.seek(0)
             argv = ["/bin/sh", "-c", self.hook.command]
@@ -105,6 +105,7 @@ class _Output:
         self.is_full = False
 
     def feed(self, data: bytes) -> bool:
+        """Keep a part; False, which ends the hook, once there is too much."""
         self._data += data
         self.is_full = len(self._data) > MAX_OUTPUT
         return not self.is_full
@@ -138,15 +139,15 @@ class Hooks(Struct):
     cwd: Path
     tell: Callable[[str], None]
     session: Callable[[], str]
-    _started: str | None = None
-    _contexts: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+    _started_session: str | None = None
+    _contexts_by_call: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
 
     async def session_start(self) -> str:
         """The context for the first prompt of a session; "" for later prompts."""
-        if self._started == self.session():
+        if self._started_session == self.session():
             return ""
-        self._started = self.session()
-        outcomes = await self._all(self.section.session_start, self._payload("session_start"))
+        self._started_session = self.session()
+        outcomes = await self._outcomes(self.section.session_start, self._payload("session_start"))
         return "\n".join(outcome.context for outcome in outcomes if outcome.context)
 
     async def turn_end(self, answer: str, continued: int) -> str:
@@ -155,7 +156,7 @@ class Hooks(Struct):
             return ""
         payload = self._payload("turn_end", answer=answer[:MAX_RESULT], continued=continued)
         texts: list[str] = []
-        for outcome in await self._all(self.section.turn_end, payload):
+        for outcome in await self._outcomes(self.section.turn_end, payload):
             # a hook that denies the end continues the turn with its reason
             reason = outcome.reason if outcome.decision is Decision.DENY else ""
             texts.append(outcome.context or reason)
@@ -163,42 +164,44 @@ class Hooks(Struct):
 
     async def before(self, prepared: PreparedCall) -> None:
         """Let the hooks decide on an allowed call; raises ToolError for a denial or a failure."""
-        self._contexts.pop(id(prepared), None)  # of an earlier call that had no `after`
+        # of an earlier call that had no `after`, and whose memory this one has now
+        self._contexts_by_call.pop(id(prepared), None)
         for command in self._matching(self.section.before_tool, prepared):
             try:
-                outcome = await command.run(self._call("before_tool", prepared))
+                outcome = await command.run(self._call_payload("before_tool", prepared))
             except HookError as error:
                 raise errors.ToolError(f"denied: {error}") from error
             if outcome.decision is Decision.DENY:
                 raise errors.ToolError(f"denied by the hook `{command.name}`: {outcome.reason}")
-            if outcome.decision is Decision.ASK:
+            if outcome.decision is Decision.ASK:  # raises ToolError if the user denies it
                 purpose = f"{outcome.reason}\n{await _described(prepared)}".strip()
                 await prepared.context.authorize(Access(AccessKind.HOOK, command.name), purpose)
             if outcome.context:
-                self._contexts.setdefault(id(prepared), []).append(outcome.context)
+                self._contexts_by_call.setdefault(id(prepared), []).append(outcome.context)
 
     async def after(self, prepared: PreparedCall, result: ToolResult) -> ToolResult:
         """The result with the hooks' contexts, or an error if a hook holds it back."""
-        texts = self._contexts.pop(id(prepared), [])
-        payload = self._call(
+        texts = self._contexts_by_call.pop(id(prepared), [])
+        payload = self._call_payload(
             "after_tool", prepared, ok=result.ok, result=result.content[:MAX_RESULT]
         )
         for command in self._matching(self.section.after_tool, prepared):
             try:
                 outcome = await command.run(payload)
-            except HookError as error:
+            except HookError as error:  # the call has run, so denying it would come too late
                 prepared.context.on_event(events.Notice(str(error), events.Topic.WARNING))
                 continue
             if outcome.decision is Decision.DENY:
                 held = f"Error: the hook `{command.name}` holds the result back: {outcome.reason}"
                 return ToolResult(held, ok=False)
-            texts += [outcome.context] if outcome.context else []
+            if outcome.context:
+                texts.append(outcome.context)
         if not texts:
             return result
         content = "\n".join([result.content, *(f"[hook: {text}]" for text in texts)])
         return ToolResult(content, result.ok, result.display, result.images, result.refusal)
 
-    async def _all(self, hooks: Sequence[Hook], payload: messages.JsonObject) -> list[Outcome]:
+    async def _outcomes(self, hooks: Sequence[Hook], payload: messages.JsonObject) -> list[Outcome]:
         """The outcomes of those hooks that work; the user reads about the others."""
         outcomes: list[Outcome] = []
         for hook in hooks:
@@ -217,7 +220,10 @@ class Hooks(Struct):
             if any(fnmatchcase(name, hook.match) for name in names)
         ]
 
-    def _call(self, event: str, prepared: PreparedCall, **more: object) -> messages.JsonObject:
+    def _call_payload(
+        self, event: str, prepared: PreparedCall, **more: object
+    ) -> messages.JsonObject:
+        """What a hook reads about a call, as docs/hooks.md describes it."""
         accesses = [
             {"kind": access.kind.value, "target": access.target, "claim": access.claim.value}
             for access in prepared.accesses
@@ -236,7 +242,7 @@ class Hooks(Struct):
 
 
 async def _described(prepared: PreparedCall) -> str:
-    """The call as a user reads it before approving."""
+    """The call as a user reads it before approving; its arguments if there is no better text."""
     try:
         text = await asyncio.to_thread(prepared.tool.preview, prepared.arguments, prepared.context)
     except errors.ToolError:
@@ -262,7 +268,10 @@ class ProjectHooks(Struct, frozen=True):
 
 
 def load_project_hooks(cwd: Path) -> ProjectHooks | None:
-    """The hooks of the project of `cwd`, accepted or not; raises ConfigError for a broken file."""
+    """The hooks of the project of `cwd`, accepted or not; None without a file.
+
+    Raises ConfigError for a broken file.
+    """
     file = project_hooks_file(cwd)
     if file is None:
         return None
@@ -291,7 +300,7 @@ def accepted_hooks(cwd: Path, store: AcceptanceStore) -> tuple[HooksSection, str
 
 
 def joined(own: HooksSection, more: HooksSection) -> HooksSection:
-    """All hooks of both, those of `own` first."""
+    """All hooks of both, those of `own` first; a section has a list for each event."""
     names = HooksSection.model_fields
     return HooksSection(**{name: [*getattr(own, name), *getattr(more, name)] for name in names})
 

@@ -109,11 +109,11 @@ def _decoded(text: str) -> bytes:
         carry += text[start : start + _SLICE].encode("ascii").translate(None, _WHITESPACE)
         if ended and carry:
             raise ValueError("there is text after its end")
-        whole = carry[: len(carry) // 4 * 4]
+        whole = carry[: len(carry) // 4 * 4]  # four characters are three bytes
         data += b64decode(whole, validate=True)
         carry, ended = carry[len(whole) :], ended or whole.endswith(b"=")
         is_other = len(data) >= _HEAD_BYTES and not _sniffed(bytes(data[:_HEAD_BYTES]))
-        if is_other or len(data) > MAX_IMAGE_BYTES:
+        if is_other or len(data) > MAX_IMAGE_BYTES:  # `read_image` will refuse it
             return bytes(data)
     return bytes(data + b64decode(carry, validate=True))
 
@@ -147,15 +147,18 @@ def _gif_size(data: bytes) -> tuple[int, int]:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """The size from the frame's header, which follows other segments."""
-    at = 2
+    """The size from the frame's header, which follows other segments; (0, 0) without one.
+
+    A segment is 0xFF, its kind, mostly a length of two bytes, and its content.
+    """
+    at = 2  # behind the mark that all files begin with
     for _ in range(_JPEG_SEGMENTS):
         if data[at] != 0xFF:
             break
         kind = data[at + 1]
         if kind == 0xFF:  # padding
             at += 1
-        elif 0xC0 <= kind <= 0xCF and kind not in _JPEG_TABLES:
+        elif 0xC0 <= kind <= 0xCF and kind not in _JPEG_TABLES:  # the frame's header
             height, width = struct.unpack_from(">HH", data, at + 5)
             return width, height
         elif kind in _JPEG_BARE:

@@ -58,8 +58,8 @@ def json_bytes(value: object) -> bytes:
 def strict_json(value: object) -> str:
     """The value as JSON, without spaces; raises ValueError for a value that JSON does not allow."""
     text = pydantic_core.to_json(value, inf_nan_mode="constants").decode()
-    if "NaN" in text or "Infinity" in text:
-        json.dumps(value, allow_nan=False)
+    if "NaN" in text or "Infinity" in text:  # a number, or only a word in a text
+        json.dumps(value, allow_nan=False)  # raises ValueError for a number
     return text
 
 
@@ -85,6 +85,7 @@ def is_finite(value: object) -> bool:
 
 def too_deep(text: str | bytes, value: Any) -> bool:
     """Whether the value, whose JSON is `text`, is nested deeper than `MAX_DEPTH`."""
+    # cheap tests first: nesting takes brackets, and each is closed
     if len(text) <= 2 * MAX_DEPTH or _openings(text) <= MAX_DEPTH:
         return False
     level: list[Any] = [value]
@@ -96,6 +97,7 @@ def too_deep(text: str | bytes, value: Any) -> bool:
 
 
 def _openings(text: str | bytes) -> int:
+    """How many brackets open, those in strings included."""
     if isinstance(text, bytes):
         return text.count(b"{") + text.count(b"[")
     return text.count("{") + text.count("[")
@@ -107,7 +109,7 @@ def _inside(value: Any) -> list[Any]:
         inner = list(cast(dict[str, Any], value).values())
     else:
         inner = cast(list[Any], value) if isinstance(value, list) else []
-    return [one for one in inner if isinstance(one, dict | list)]
+    return [item for item in inner if isinstance(item, dict | list)]
 
 
 def as_flag(value: object) -> bool | None:

@@ -125,7 +125,7 @@ def with_notes(message: Message, notes: Sequence[str]) -> Message:
 
 def message_to_json(message: Message) -> JsonObject:
     """The message as a JSON object without empty fields; `message_from_json` is the inverse."""
-    data = _without_empty(msgspec.to_builtins(message), "role", "content")
+    data = _without_empty(msgspec.to_builtins(message), "role", "content")  # bytes as base64
     if message.tool_calls:
         calls = data["tool_calls"]
         data["tool_calls"] = [_without_empty(call, "id", "name", "arguments") for call in calls]

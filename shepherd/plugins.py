@@ -109,12 +109,15 @@ def installed_plugins() -> list[Plugin]:
     Packages in the working directory are ignored, because a cloned repository could contain one.
     """
     cwd = os.path.realpath(".")
-    folders = [f for f in dict.fromkeys(sys.path) if f.startswith(os.sep)]
-    places = tuple((f, _changed(f)) for f in folders if os.path.realpath(f) != cwd)
-    return list(_plugins_in(places))
+    folders = [
+        folder
+        for folder in dict.fromkeys(sys.path)  # without repeats
+        if folder.startswith(os.sep) and os.path.realpath(folder) != cwd
+    ]
+    return list(_plugins_in(tuple((folder, _changed_at(folder)) for folder in folders)))
 
 
-def _changed(folder: str) -> int:
+def _changed_at(folder: str) -> int:
     """When an entry of a folder was added or removed, as the installation of a package does."""
     try:
         return Path(folder).stat().st_mtime_ns
@@ -124,10 +127,11 @@ def _changed(folder: str) -> int:
 
 @lru_cache(1)
 def _plugins_in(folders: tuple[tuple[str, int], ...]) -> tuple[Plugin, ...]:
+    """The plugins in folders, each with the time of its last change: then they are read again."""
     by_package: dict[str, list[Plugin]] = {}
-    for package in distributions(path=[folder for folder, _changed in folders]):
+    for package in distributions(path=[folder for folder, _changed_at in folders]):
         plugins = _plugins_of(package)
-        if plugins:
+        if plugins:  # of two versions of a package, the first one is imported
             by_package.setdefault(_normalized(plugins[0].package), plugins)
     plugins = (plugin for plugins in by_package.values() for plugin in plugins)
     return tuple(sorted(plugins, key=lambda p: (p.package, p.group, p.name)))
@@ -142,7 +146,7 @@ def _plugins_of(package: Distribution) -> list[Plugin]:
             return []
         name, version = str(package.metadata["Name"]), package.version
         return [Plugin(groups[p.group], p.name, name, version, p.value) for p in points]
-    except (KeyError, ValueError, TypeError, OSError, AttributeError):
+    except (KeyError, ValueError, TypeError, OSError, AttributeError):  # broken metadata
         return []
 
 

@@ -169,15 +169,13 @@ class Sampling(Struct, frozen=True):
 
     def over(self, defaults: "Sampling") -> "Sampling":
         """These parameters, with `defaults` where one is None."""
-        parameters = {
-            name: value
-            for name in self.__struct_fields__
-            if (value := getattr(self, name)) is not None
-        }
-        return replace(defaults, **parameters)
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        own = {name: value for name, value in values.items() if value is not None}
+        return replace(defaults, **own)
 
 
 def _parameters() -> Iterator[tuple[str, Parameter]]:
+    """The parameters that stand in the annotations of `Sampling`, with their names filled in."""
     for name, hint in get_type_hints(Sampling, include_extras=True).items():
         for parameter in getattr(hint, "__metadata__", ()):
             names = parameter.names or (name,)
@@ -230,16 +228,18 @@ def check_sampling(sampling: Sampling) -> Sampling:
 
 
 def _check_range(name: str, value: float | None, low: float, high: float, of: str = "") -> None:
+    """Raise InvalidRequestError for a number out of its range; `of` says what it belongs to."""
     if value is not None and not (math.isfinite(value) and low <= value <= high):
         message = f"{name}{of} must be between {low} and {high}, got {value}"
         raise InvalidRequestError(message, name)
 
 
 def _check_breakers(breakers: Sequence[str]) -> None:
+    """Raise InvalidRequestError for texts that llama.cpp would cut off."""
     name = "dry_sequence_breakers"
-    lengths = [len(b.encode("utf-8", "replace")) for b in breakers]
-    fits = all(0 < n <= MAX_BREAKER_BYTES for n in lengths) and "\0" not in "".join(breakers)
-    if len(breakers) > MAX_BREAKERS or not fits:
+    lengths = [len(breaker.encode("utf-8", "replace")) for breaker in breakers]
+    fit = all(0 < length <= MAX_BREAKER_BYTES for length in lengths)
+    if len(breakers) > MAX_BREAKERS or not fit or "\0" in "".join(breakers):
         message = (
             f"{name} takes at most {MAX_BREAKERS} texts of 1 to {MAX_BREAKER_BYTES} bytes, none "
             "with a zero byte"
@@ -248,6 +248,7 @@ def _check_breakers(breakers: Sequence[str]) -> None:
 
 
 def _check_samplers(samplers: Sequence[str]) -> None:
+    """Raise InvalidRequestError for an unknown sampler, and for one that stands there twice."""
     unknown = [name for name in samplers if name not in (*SAMPLERS, *EXTRA_SAMPLERS)]
     if unknown:
         known = ", ".join((*SAMPLERS, *EXTRA_SAMPLERS))

@@ -200,18 +200,19 @@ class Session(Struct):
     branches: list[Branch] = field(default_factory=list[Branch])
 
     def __post_init__(self) -> None:
-        number = len(self.messages)
-        if len(self.ledger.counts) < number:
-            self.ledger = replace(self.ledger, counts=_padded(self.ledger.counts, number))
-        self.times = _padded(self.times, number)
-        if len(self.numbers) < number:
-            self.numbers = list(range(number))
-            self.next_number = max(self.next_number, number)
+        """Fill the lists that run parallel to `messages`, of which a caller may have set none."""
+        length = len(self.messages)
+        if len(self.ledger.counts) < length:
+            self.ledger = replace(self.ledger, counts=_padded(self.ledger.counts, length))
+        self.times = _padded(self.times, length)
+        if len(self.numbers) < length:
+            self.numbers = list(range(length))
+            self.next_number = max(self.next_number, length)
 
     @property
     def callable_tools(self) -> list[ToolSpec]:
         """The tools that a call may name: those of the prompt, and those that a search found."""
-        if self.deferred is None or not self.tools:
+        if self.deferred is None or not self.tools:  # without tools there is no search either
             return self.tools
         names = {tool.name for tool in self.tools}
         results = self.deferred.specs_in(self.messages)
@@ -222,7 +223,7 @@ class Session(Struct):
         self.messages.append(message)
         self.ledger.counts.append(None)
         self.times.append(datetime.now(UTC))
-        self.numbers.append(self._number())
+        self.numbers.append(self._take_number())
         if self.journal is not None:
             self.journal.message_added(message)
 
@@ -254,15 +255,14 @@ class Session(Struct):
 
     def branch_off(self, index: int) -> None:
         """Leave the messages from `index` on as a branch, and continue before them."""
-        kept = self.present_branch()
-        self._continue(
-            Branch(0, kept.numbers[:index], kept.messages[:index], kept.times[:index]), None
-        )
+        now = self.present_branch()
+        kept = Branch(0, now.numbers[:index], now.messages[:index], now.times[:index])
+        self._continue(kept, resumed=None)  # which is new, so its `end` is not known yet
 
     def resume_branch(self, branch: Branch) -> None:
         """Continue a branch that was left, and leave the present one."""
         self.branches.remove(branch)
-        self._continue(branch, branch.end)
+        self._continue(branch, resumed=branch.end)
 
     def compact(self, ranges: Sequence[range], summary: Message) -> list[Message]:
         """Put `summary` in the place of the messages at `ranges`, and return those.
@@ -275,15 +275,15 @@ class Session(Struct):
         self.messages.insert(place, summary)
         self.ledger.counts.insert(place, None)
         self.times.insert(place, datetime.now(UTC))
-        self.numbers.insert(place, self._number())
-        self.ledger.context_used = 0
+        self.numbers.insert(place, self._take_number())
+        self.ledger.context_used = 0  # unknown until the next generation
         if self.journal is not None:
             self.journal.compacted(ranges, summary)
         if self.archive is not None:
             self.archive.keep(removed, times)
         return removed
 
-    def _number(self) -> int:
+    def _take_number(self) -> int:
         self.next_number += 1
         return self.next_number - 1
 
@@ -292,9 +292,10 @@ class Session(Struct):
         numbers, messages = tuple(self.numbers), tuple(self.messages)
         return Branch(self.next_number, numbers, messages, tuple(self.times))
 
-    def _continue(self, branch: Branch, resumed: int | None) -> None:
+    def _continue(self, branch: Branch, *, resumed: int | None) -> None:
+        """Leave the present branch for another, which ended at `resumed`; None for a new one."""
         self.branches.append(self.present_branch())
-        end = self._number()
+        end = self._take_number()
         self.messages[:] = branch.messages
         self.numbers[:] = branch.numbers
         self.times[:] = branch.times
@@ -304,17 +305,19 @@ class Session(Struct):
             self.journal.branched(end, branch.numbers, resumed)
 
     def _remove(self, ranges: Sequence[range]) -> list[Message]:
+        """Remove and return messages, which the journal calls evicted."""
         removed = self._drop(ranges)
         if self.journal is not None and removed:
             self.journal.messages_evicted(ranges)
         return removed
 
     def _drop(self, ranges: Sequence[range]) -> list[Message]:
-        to_remove = {i for r in ranges for i in r}
-        removed = [self.messages[i] for i in sorted(to_remove)]
+        """Remove and return messages, with what runs parallel to them."""
+        indexes = {index for span in ranges for index in span}
+        removed = [self.messages[index] for index in sorted(indexes)]
         columns: list[list[Any]] = [self.messages, self.ledger.counts, self.times, self.numbers]
         for column in columns:
-            column[:] = [value for i, value in enumerate(column) if i not in to_remove]
+            column[:] = [value for index, value in enumerate(column) if index not in indexes]
         return removed
 
 

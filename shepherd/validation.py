@@ -45,6 +45,7 @@ def describe_problem(
         return f"{key} is missing"
     if problem["type"] in _LENGTHS and not expected:
         return f"{key} must {_length_of(message)}"
+    # a validator's own sentence says more than `expected`
     own_words = problem["type"] in ("value_error", "string_pattern_mismatch")
     if own_words or not (expected or message.startswith(_EXPECTATION)):
         return f"{key}: {message}" if key else message
@@ -83,8 +84,9 @@ def check_database_url(url: str) -> None:
         raise ValueError("the URL can't be read") from None
     user = parts.netloc.rpartition("@")[0]
     names = {unquote(name).strip().lower() for name, _ in parameters}
-    odd = "@" in f"{user}{parts.path}{parts.query}"  # a password with one of / ? @
-    if ":" in user or odd or names & _SECRET_PARAMETERS:
+    # a password with / ? or @ in it ends the host early, and its @ is left over
+    has_other_at = "@" in f"{user}{parts.path}{parts.query}"
+    if ":" in user or has_other_at or names & _SECRET_PARAMETERS:
         raise ValueError(_NO_PASSWORD)
     if parts.scheme not in _SCHEMES:
         raise ValueError("write postgresql://USER@HOST:PORT/DATABASE")
@@ -104,6 +106,7 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def _json_text(value: object) -> str:
+    """A value as JSON, or as Python writes what JSON has no form for."""
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):

@@ -75,6 +75,7 @@ def _reason(error: OSError) -> str:
 
 
 def _end_output() -> int:
+    """The exit code after an error of the system; what was printed before it is written."""
     try:
         sys.stdout.flush()
     except OSError:

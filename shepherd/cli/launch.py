@@ -30,19 +30,19 @@ def launch(request: Launch) -> int:
         return model_of_flags(load_settings(directory, os.environ, request.overrides))
 
     config = read()
-    if request.acp:
-        from shepherd.cli.acp.serve import serve_editor
-
-        providers = ProviderBook.from_env(os.environ, request.provider)
-        return asyncio.run(ended_by_signals(serve_editor(config, read, providers)))
     if request.connect:
         from shepherd.cli.connect.start import run_connected
 
         return asyncio.run(ended_by_signals(run_connected(config, cwd, request)))
+    providers = ProviderBook.from_env(os.environ, request.provider)
+    if request.acp:
+        from shepherd.cli.acp.serve import serve_editor
+
+        return asyncio.run(ended_by_signals(serve_editor(config, read, providers)))
     if request.cliserver:
         from shepherd.cli.serve.shared import serve_conversation
 
-        providers = ProviderBook.from_env(os.environ, request.provider)
+        # servers handle signals themselves: running requests may end first
         serving = serve_conversation(
             config, cwd, request.start, providers, insecure=request.insecure
         )
@@ -50,10 +50,9 @@ def launch(request: Launch) -> int:
     if request.server:
         from shepherd.cli.serve.http import serve_config
 
-        providers = ProviderBook.from_env(os.environ, request.provider)
         serving = serve_config(config, cwd, providers, read, insecure=request.insecure)
         return asyncio.run(serving)
-    return asyncio.run(_converse(config, cwd, request))
+    return asyncio.run(_converse(config, cwd, request, providers))
 
 
 def _working_directory() -> Path:
@@ -63,8 +62,8 @@ def _working_directory() -> Path:
         raise ConfigError("The working directory was removed; change to another one.") from error
 
 
-async def _converse(config: Config, cwd: Path, request: Launch) -> int:
-    providers = ProviderBook.from_env(os.environ, request.provider)
+async def _converse(config: Config, cwd: Path, request: Launch, providers: ProviderBook) -> int:
+    """Run the frontend of one conversation; a signal ends only the frontend, then it is closed."""
     opened = open_conversation(config, os.environ, cwd, request.start, providers)
     async with opened as conversation:
         return await ended_by_signals(_frontend(conversation, request))
@@ -78,10 +77,11 @@ async def ended_by_signals(frontend: Coroutine[Any, Any, int]) -> int:
         except asyncio.CancelledError:
             if not received:
                 raise
-            return 128 + received[0]
+            return 128 + received[0]  # as a shell reports a program that a signal has ended
 
 
 async def _frontend(conversation: Conversation, request: Launch) -> int:
+    """Run JSON lines, one answer, or the prompt if there is a terminal to talk in."""
     if request.json_lines:
         from shepherd.cli.batch.jsonlines import run_json_lines
 
@@ -94,10 +94,11 @@ async def _frontend(conversation: Conversation, request: Launch) -> int:
 
 
 async def _answer(conversation: Conversation, request: Launch) -> int:
+    """Answer one question, or run a command such as `/usage`; piped text belongs to a question."""
     images = load_images(request.images)
     if request.prompt is not None and request.prompt.lstrip().startswith("/") and not images:
         command = oneshot.question_command(conversation, request.prompt)
-        if command is not None:
+        if command is not None:  # a question may begin with a slash too
             return await oneshot.print_command(conversation, *command)
     prompt = oneshot.with_context(request.prompt or "", oneshot.read_piped())
     if not prompt and not images:
@@ -108,7 +109,7 @@ async def _answer(conversation: Conversation, request: Launch) -> int:
 @contextmanager
 def _signals_cancel() -> Generator[list[int]]:
     """SIGTERM and SIGHUP cancel the task, so that tools and session end in order."""
-    received: list[int] = []
+    received: list[int] = []  # signals
     task = asyncio.current_task()
     loop = asyncio.get_running_loop()
 

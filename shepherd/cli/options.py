@@ -74,6 +74,7 @@ class AllCommands(PlainErrors):
 
 @cache
 def _build(name: str) -> Any:
+    """Import a command; Typer makes one only as a member of a group, which is then left out."""
     place = _PLACES[name]
     module = import_module(f"shepherd.cli.commands.{place.module}")
     definition: typer.Typer | Callable[..., None] = getattr(module, place.name)
@@ -122,7 +123,7 @@ def _main(
     provider = _provider_of_run(model, conversation)
     context.obj = overrides = _overrides(provider, model, conversation, server, run)
     context.meta[PROVIDER] = provider
-    if context.invoked_subcommand is None:
+    if context.invoked_subcommand is None:  # else they are for a command, which runs next
         check_not_blank("--resume", conversation.resume, "`shepherd sessions list` shows the ids")
         check_not_blank("--execute", conversation.execute, EXECUTE_ADVICE)
         check_not_blank("--connect", conversation.connect, "write the server's URL behind it")
@@ -140,7 +141,7 @@ def _main(
             images=conversation.images or (),
         )
         _check(request)
-        raise typer.Exit(_launch(request))
+        raise typer.Exit(launch(request))
 
 
 def ephemeral_provider(
@@ -178,6 +179,7 @@ def model_overrides(
 
 
 def _provider_of_run(model: ModelOptions, conversation: ConversationOptions) -> Ephemeral | None:
+    """The provider of `--backend`, None without it; with `--connect`, `--api-key` is not its."""
     key = None if conversation.connect else model.api_key
     name = _local_name(model) if model.backend == "llamacpp" else model.model
     return ephemeral_provider(model.backend, model.api_base, key, name)
@@ -205,10 +207,6 @@ def _overrides(
 
 def _local_name(model: ModelOptions) -> str | None:
     return None if model.model is None else model_from_user(model.model, Path.cwd())
-
-
-def _launch(request: Launch) -> int:
-    return launch(request)
 
 
 def _check(request: Launch) -> None:

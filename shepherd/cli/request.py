@@ -53,6 +53,7 @@ def settings_of(texts: Sequence[str]) -> dict[str, object]:
 
 
 def _setting(text: str) -> tuple[str, object]:
+    """The key and the value of `SECTION.KEY=VALUE`; raises UsageError."""
     name, equals, value = text.partition("=")
     key = first_name(name)
     if not equals:
@@ -86,7 +87,7 @@ def load_settings(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, obj
         return load_config(cwd, env, overrides)
     except ConfigError as error:
         if overrides:
-            load_config(cwd, env)
+            load_config(cwd, env)  # raises ConfigError if it fails without them too
             raise UsageError(str(error)) from error
         raise
 

@@ -179,6 +179,11 @@ class ServerSection(DoorSettings):
     models_mib: int = Field(default=0, ge=0, le=16_777_216)
     """MiB of memory for models; 0 = all that is free when the server starts."""
 
+    def url(self, port: int, *, encrypted: bool) -> str:
+        """The URL of the server on a port, without a path; an IPv6 address is in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if encrypted else 'http'}://{host}:{port}"
+
 
 def _are_targets(value: object) -> bool:
     """Whether a value names models as `AliasTargets` does."""

@@ -47,6 +47,7 @@ def routes_with(header: str) -> type[APIRoute]:
 
     class RouteWithHeader(APIRoute):
         def matches(self, scope: Scope) -> tuple[Match, Scope]:
+            """As the base, but never without the header."""
             if any(name == key for key, _ in scope["headers"]):
                 return super().matches(scope)
             return Match.NONE, {}
@@ -60,7 +61,7 @@ class ErrorShapes:
     def __init__(self, default: ErrorShape, apis: Sequence[Api] = ()) -> None:
         self.default = default
         pairs = [(path.rstrip("/"), api) for api in apis for path in api.paths]
-        self._pairs = sorted(pairs, key=lambda pair: len(pair[0]), reverse=True)
+        self._longest_first = sorted(pairs, key=lambda pair: len(pair[0]), reverse=True)
         self._apis = apis
 
     def of(self, path: str, headers: RawHeaders = ()) -> ErrorShape:
@@ -76,10 +77,11 @@ class ErrorShapes:
         return RequestRecord(id, api.errors, path, api.name or SERVER)
 
     def _api(self, path: str, headers: RawHeaders) -> Api | None:
+        """The API of a request, None for a path that belongs to none."""
         for api in self._apis:
             if api.claims(path, headers):
                 return api
-        for prefix, api in self._pairs:
+        for prefix, api in self._longest_first:
             if path == prefix or path.startswith(f"{prefix}/"):
                 return api
         return None

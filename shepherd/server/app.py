@@ -156,6 +156,7 @@ def create_conversation_app(
 
 
 def _context(models: Models, settings: ServerSettings, lifecycle: Lifecycle) -> ServerContext:
+    """The parts that all requests need, without an agent and without a meter of keys."""
     metrics = Metrics(lambda: [model.info.id for model in models.every()], models.loaded)
     return ServerContext(
         models=models,
@@ -169,6 +170,10 @@ def _context(models: Models, settings: ServerSettings, lifecycle: Lifecycle) -> 
 
 
 def _meter(settings: ServerSettings) -> Meter:
+    """The meter of keys: across a database's servers, across those with one file, or of this one.
+
+    Without a file, nothing is kept.
+    """
     if settings.postgres is not None:
         return meter_in(settings.postgres, settings.usage_days)
     if settings.usage_file is None:
@@ -226,6 +231,8 @@ def _include_plugins(api: FastAPI, context: ServerContext) -> list[str]:
 
 
 def _handle_errors(api: FastAPI, context: ServerContext) -> None:
+    """Answer with what went wrong; a client that has left gets nothing."""
+
     async def answer(_request: Request, error: Exception) -> Response:
         reported = to_api_error(error, context.backend.info.context_size)
         if isinstance(error, ShepherdError):  # uvicorn logs defects

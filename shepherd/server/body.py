@@ -83,8 +83,8 @@ class BodyReader:
     def __init__(self, settings: ServerSection, limit: int = 0) -> None:
         """`limit` replaces that of the settings."""
         self._settings = settings
-        self._limit = limit or settings.max_body_bytes
-        self._buffered = 0
+        self._max_bytes = limit or settings.max_body_bytes
+        self._buffered_bytes = 0  # of all bodies that are read now
         self._parsers = asyncio.Semaphore(_PARSERS)
 
     async def read(self, request: Request, model: type[M], *, any_type: bool = False) -> M:
@@ -100,7 +100,7 @@ class BodyReader:
                 return _parse(bytes(body), model)
             return await self.run(_parse, bytes(body), model)
         finally:
-            self._buffered -= len(body)
+            self._buffered_bytes -= len(body)
 
     def of(self, model: type[BaseModel], *, any_type: bool = False) -> Any:
         """The dependency of a route that takes a `model` (see `read`)."""
@@ -125,39 +125,40 @@ class BodyReader:
         A body that is slightly too long is read to its end: clients write before they read. The
         others do not begin, or say in a header that they are much too long.
         """
-        size = int(request.headers.get("content-length") or 0)  # 0: it comes in chunks
-        waits = request.headers.get("expect", "").lower() == "100-continue"
-        if size > self._limit * (1 if waits else _DRAIN_FACTOR):
+        length = int(request.headers.get("content-length") or 0)  # 0: it comes in chunks
+        waits_to_send = request.headers.get("expect", "").lower() == "100-continue"
+        if length > self._max_bytes * (1 if waits_to_send else _DRAIN_FACTOR):
             raise self._too_large()
-        size, start = 0, asyncio.get_running_loop().time() + self._settings.read_timeout
+        size, deadline = 0, asyncio.get_running_loop().time() + self._settings.read_timeout
         try:
-            async with asyncio.timeout_at(start) as limit:
+            async with asyncio.timeout_at(deadline) as timeout:
                 async for chunk in request.stream():
                     size += len(chunk)
-                    limit.reschedule(start + size / MIN_RATE)
-                    if size <= self._limit:
+                    timeout.reschedule(deadline + size / MIN_RATE)
+                    if size <= self._max_bytes:
                         self._take(chunk, body)
-                    elif size > _DRAIN_FACTOR * self._limit:
+                    elif size > _DRAIN_FACTOR * self._max_bytes:
                         break
         except TimeoutError as error:
             message = "The request's body took longer than this server waits."
             headers = {"Connection": "close"}
             raise ApiError(408, message, "request_timeout", headers=headers) from error
-        if size > self._limit:
+        if size > self._max_bytes:
             raise self._too_large()
 
     def _too_large(self) -> ApiError:
         message = (
-            f"The request is larger than the {self._limit:,} bytes that this server takes: "
+            f"The request is larger than the {self._max_bytes:,} bytes that this server takes: "
             "send less at once, or smaller images, or raise server.max_body_bytes there."
         )
         return ApiError(413, message, "request_too_large", headers={"Connection": "close"})
 
     def _take(self, chunk: bytes, body: bytearray) -> None:
-        if self._buffered + len(chunk) > _BUFFER_FACTOR * self._limit:
+        """Add a part to a body; raises BusyError if all bodies together have too many bytes."""
+        if self._buffered_bytes + len(chunk) > _BUFFER_FACTOR * self._max_bytes:
             raise BusyError("Too many large requests are being read; try again later.")
         body += chunk
-        self._buffered += len(chunk)
+        self._buffered_bytes += len(chunk)
 
 
 def _check_headers(request: Request, *, any_type: bool) -> None:
@@ -172,8 +173,8 @@ def _check_headers(request: Request, *, any_type: bool) -> None:
         message = f"The content encoding {encoding[:40]!r} is not supported; send plain JSON."
         raise ApiError(415, message, "unsupported_media_type", headers={"Connection": "close"})
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    free = (any_type or not media_type) and "origin" not in headers
-    if free or media_type == "application/json" or _JSON_TYPE.fullmatch(media_type):
+    needs_no_type = (any_type or not media_type) and "origin" not in headers
+    if needs_no_type or media_type == "application/json" or _JSON_TYPE.fullmatch(media_type):
         return
     received = repr(media_type[:80]) if media_type else "none"
     message = f"The content type must be application/json, got {received}."
@@ -181,6 +182,7 @@ def _check_headers(request: Request, *, any_type: bool) -> None:
 
 
 def _parse(body: bytes, model: type[M]) -> M:
+    """The body as a `model`; raises ApiError. A large one is parsed in a thread."""
     check_shape(body)
     try:
         data: object = from_json(_without_lone_surrogates(body), allow_inf_nan=False)
@@ -203,23 +205,25 @@ def _without_lone_surrogates(body: bytes) -> bytes:
 
 
 def _repaired(escape: re.Match[bytes]) -> bytes:
+    """Only a lone surrogate is a group: pairs and other escapes are matched to be skipped."""
     return rb"\ufffd" if escape[1] else escape[0]
 
 
 def check_shape(body: bytes) -> None:
     """Raise ApiError for a body that takes too long to parse.
 
-    It works in slices, so that other threads can run in between.
+    Values are estimated by what stands before them: a comma or an opening bracket outside of
+    strings. It works in slices, so that other threads can run in between.
     """
     if body.count(b"\\") > MAX_ESCAPES:
         raise _too_much(f"more than {MAX_ESCAPES:,} backslashes")
     values, carry, in_string = 1, b"", False
     for start in range(0, len(body), _SLICE):
         piece = _ESCAPED.sub(b"", carry + body[start : start + _SLICE])
-        carry = piece[-1:] if piece.endswith(b"\\") else b""
-        parts = piece.split(b'"')
+        carry = piece[-1:] if piece.endswith(b"\\") else b""  # the rest is in the next slice
+        parts = piece.split(b'"')  # by turns outside of strings and within them
         outside = b"".join(parts[in_string::2])
-        in_string ^= len(parts) % 2 == 0
+        in_string ^= len(parts) % 2 == 0  # an odd number of quotes
         values += sum(map(outside.count, (b",", b"{", b"[")))
         if values > MAX_VALUES:
             raise _too_much(f"more than {MAX_VALUES:,} values")

@@ -63,6 +63,7 @@ class EmbeddingBody(CheckedRequest):
     @model_validator(mode="before")
     @classmethod
     def _only_of_length_one(cls, value: object) -> object:
+        """Refuse another norm of vectors than the Euclidean one, which llama.cpp calls 2."""
         fields = cast(JsonObject, value) if isinstance(value, dict) else {}
         if fields.get("embd_normalize") not in (None, EUCLIDEAN):
             raise ValueError("embd_normalize must be 2: vectors always have length 1")
@@ -120,14 +121,14 @@ def rerank_json(
 ) -> JsonObject | list[JsonObject]:
     """The documents by their scores, the best first, in the shape that the request has."""
     scores = result.scores
-    order = sorted(range(len(scores)), key=lambda index: scores[index], reverse=True)
-    order = order[: body.top_n]
-    if body.documents is None:
-        texts: list[JsonObject] = [{"index": i, "score": scores[i]} for i in order]
+    best_first = sorted(range(len(scores)), key=lambda index: scores[index], reverse=True)
+    best_first = best_first[: body.top_n]
+    if body.documents is None:  # a request with `texts`, for Hugging Face's server
+        texts: list[JsonObject] = [{"index": i, "score": scores[i]} for i in best_first]
         for item in texts if body.return_text else ():
             item["text"] = documents[item["index"]]
         return texts
-    results: list[JsonObject] = [{"index": i, "relevance_score": scores[i]} for i in order]
+    results: list[JsonObject] = [{"index": i, "relevance_score": scores[i]} for i in best_first]
     for item in results if body.return_documents else ():
         item["document"] = {"text": documents[item["index"]]}
     return {
@@ -139,14 +140,16 @@ def rerank_json(
 
 
 def _items(vectors: Sequence[Sequence[float]], body: EmbeddingBody) -> Iterable[JsonObject]:
+    """The vectors as OpenAI's API writes them, in the encoding that the request wants."""
     for index, vector in enumerate(vectors):
         numbers = _base64(vector) if body.encoding_format == "base64" else list(vector)
         yield {"object": "embedding", "index": index, "embedding": numbers}
 
 
 def _base64(vector: Sequence[float]) -> str:
+    """A vector as base64 of floats of 32 bits."""
     numbers = array("f", vector)
-    if sys.byteorder == "big":
+    if sys.byteorder == "big":  # the API has them in little endian
         numbers.byteswap()
     return b64encode(numbers.tobytes()).decode()
 
@@ -217,6 +220,7 @@ def rerank_router(context: ServerContext) -> APIRouter:
 async def _embeddings(
     context: ServerContext, request: Request, body: EmbeddingBody, *, in_llamacpp_shape: bool
 ) -> Response:
+    """Make vectors; a request with `content` wants llama.cpp's shape whatever its path is."""
     field = "content" if body.input is None else "input"
     value: object = body.content if body.input is None else body.input
     if value is None:
@@ -242,6 +246,7 @@ def _joined_texts(value: object, where: str) -> object:
 
 
 def _text_of(item: object, where: str) -> object:
+    """The joined texts of `{"content": [{"type": "text", …}, …]}`; other inputs are unchanged."""
     if not isinstance(item, dict) or "content" not in item:
         return cast(object, item)
     parts: object = cast(JsonObject, item)["content"]

@@ -120,6 +120,7 @@ def to_api_error(error: BaseException, context_size: int = 0) -> ApiError:
 
 
 def _shepherd_error(error: errors.ShepherdError) -> ApiError:
+    """The error for a failure with a message for the user; that of a provider keeps its code."""
     code = relay_code(error) if isinstance(error, errors.BackendError) else ""
     match error:
         case errors.InvalidRequestError():
@@ -139,15 +140,15 @@ def _shepherd_error(error: errors.ShepherdError) -> ApiError:
             )
             return ApiError(503, message, STORE_UNAVAILABLE)
         case _:
-            status = 502 if code else 500
+            status = 502 if code else 500  # the failure of a provider, or our own
             code = code or FAILED
             return ApiError(status, str(error), code, headers=dict(_NO_RETRY))
 
 
 def log_failure(error: BaseException, reported: ApiError) -> None:
     """Log a failure of the server; a defect with its traceback."""
-    failed = reported.status in (500, 502) or reported.code == STORE_UNAVAILABLE
-    if failed and isinstance(error, errors.ShepherdError):
+    is_ours = reported.status in (500, 502) or reported.code == STORE_UNAVAILABLE
+    if is_ours and isinstance(error, errors.ShepherdError):
         logger.error("A request failed: %s", error)
     elif reported.code == INTERNAL_ERROR:
         logger.error("A request failed", exc_info=error)
@@ -165,6 +166,7 @@ def invalid_body(error: ValidationError) -> ApiError:
 
 
 def _context_error(error: errors.ContextFullError, context_size: int) -> ApiError:
+    """The error for a prompt that does not fit; in OpenAI's words, which clients search for."""
     prompt = error.prompt_tokens
     if prompt is None and error.tokens_over is not None:
         prompt = context_size + error.tokens_over
@@ -186,5 +188,6 @@ def _context_error(error: errors.ContextFullError, context_size: int) -> ApiErro
 
 
 def _http_error(error: HTTPException) -> ApiError:
+    """The error for one of Starlette's, such as an unknown path."""
     code, message = _HTTP_PROBLEMS.get(error.status_code, (None, error.detail))
     return ApiError(error.status_code, message, code, headers=dict(error.headers or {}))

@@ -20,7 +20,7 @@ from shepherd.server.errors import ApiError
 from shepherd.server.operation.log import REQUEST
 from shepherd.server.operation.metrics import Metrics
 from shepherd.server.operation.traces import NO_SPAN, Span, Traces
-from shepherd.server.record import RequestRecord, recording
+from shepherd.server.record import HUNG_UP, RequestRecord, recording
 from shepherd.server.responses import ErrorResponse
 from shepherd.server.settings import ServerSettings
 
@@ -74,12 +74,13 @@ class Front:
             try:
                 refusal = self._refusal(scope, headers)
                 app = self._app if refusal is None else ErrorResponse(refusal)
+                # a HEAD request is over with the headers, which only our `receive` knows
                 await app(scope, reply.receive if is_head else receive, reply.send)
             finally:
                 self._note_end(record, scope, span)
 
     def _refusal(self, scope: Scope, headers: Headers) -> ApiError | None:
-        """Why a request is not served at all."""
+        """Why a request is not served at all, None if it is."""
         settings, version = self._settings, scope["http_version"]
         hosts = headers.getlist("host")
         if version not in ("1.0", "1.1", "2"):
@@ -97,13 +98,14 @@ class Front:
                 f"{settings.max_header_bytes:,} bytes."
             )
             return ApiError(431, message, "headers_too_large", headers=dict(_CLOSE))
-        if 0 < settings.max_connections < self._metrics.connections:
+        if 0 < settings.max_connections < self._metrics.connections:  # 0: without a limit
             message = "There are too many connections; close some, or try again later."
             busy = {"Retry-After": "1", **_CLOSE}
             return ApiError(503, message, "too_many_connections", headers=busy)
         return None
 
     def _note_end(self, record: RequestRecord, scope: Scope, span: Span) -> None:
+        """Count a request that has ended, and write its line of the log and its span."""
         self._metrics.count_request(record)
         fields = _fields(record, scope)
         logger.info(
@@ -134,9 +136,11 @@ class _Reply:
         self._status = 0
 
     async def receive(self) -> Message:
+        """What the client sends; after the end of the response, that it has left."""
         return {"type": "http.disconnect"} if self._record.has_ended else await self._receive()
 
     async def send(self, message: Message) -> None:
+        """Send a part of the response; what follows its end is dropped, as the body for HEAD."""
         record = self._record
         if record.has_ended:
             return
@@ -149,16 +153,17 @@ class _Reply:
                     headers.setdefault(name, value)  # a refusal has its own
             await self._send(message)
             if not self._is_head:
-                return
+                return  # the body follows
             message = {"type": "http.response.body", "body": b"", "more_body": False}
         await self._send(message)
         if not message.get("more_body", False):
             record.has_ended = True
+            # an answer that broke off has begun with 200
             record.status = record.failure or self._status
 
 
 def _path(path: str) -> str:
-    """The path by which a request is known."""
+    """The path by which a request is known: `/v1/responses` for `/responses/`."""
     if len(path) > 1 and path.endswith("/"):
         path = path[:-1]
     if path == _UNPREFIXED or path.startswith(f"{_UNPREFIXED}/"):
@@ -171,6 +176,7 @@ def _malformed(message: str, status: int = 400) -> ApiError:
 
 
 def _request_id(headers: Headers) -> str:
+    """The id that the client has sent, or a new one."""
     sent = headers.getlist(ID_HEADER)
     if len(sent) == 1 and _CLIENT_ID.fullmatch(sent[0]):
         return sent[0]
@@ -202,6 +208,7 @@ def _fields(record: RequestRecord, scope: Scope) -> dict[str, object]:
 
 
 def _describe(span: Span, record: RequestRecord, path: object) -> None:
+    """Add to its span what a request was, and how it ended."""
     span.note(
         http__response__status_code=record.status,
         url__path=str(path),
@@ -214,5 +221,5 @@ def _describe(span: Span, record: RequestRecord, path: object) -> None:
             gen_ai__usage__input_tokens=record.prompt_tokens,
             gen_ai__usage__output_tokens=record.completion_tokens,
         )
-    if record.status >= 499:
+    if record.status >= HUNG_UP:
         span.fail(str(record.status))

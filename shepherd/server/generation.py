@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Sequence
@@ -80,51 +81,56 @@ class Choices:
         later: Sequence[Session] = (),
     ) -> None:
         """`later` are further prompts, each with one choice; a few of them run at once."""
-        self._queue: asyncio.Queue[ChoicePiece] = asyncio.Queue()
+        self._pieces: asyncio.Queue[ChoicePiece] = asyncio.Queue()
         self._running: set[int] = set()
         self._tasks: list[asyncio.Task[Generation]] = []
-        self._alone: Generation | None = None  # of the only choice, if it needed no task
+        self._only_result: Generation | None = None
+        """That of the only choice, if it needed no task."""
         self._answering = answering
         self._later_slots = asyncio.Semaphore(MAX_PROMPTS_AT_ONCE)
-        self._handles = dict(enumerate(handles))
+        self._prompts = dict(enumerate(handles))
         self._sent_logprobs: defaultdict[int, int] = defaultdict(int)
-        self._characters: defaultdict[int, int] = defaultdict(int)
-        self._begun = asyncio.Event()
+        self._text_lengths: defaultdict[int, int] = defaultdict(int)
+        self._has_begun = asyncio.Event()
         self._wants_pieces = True
         self.count = len(handles) + len(later)
         """How many choices there are."""
         if self.count > 1:
             self.start()
         for index, session in enumerate(later, len(handles)):
-            self._start(index, self._prefill(index, session))
+            self._start(index, self._answer_later(index, session))
 
     def start(self) -> None:
         """Generate in the background from now on."""
-        if not self._tasks and self._alone is None:
-            for index, handle in self._handles.items():
+        if not self._tasks and self._only_result is None:
+            for index, handle in self._prompts.items():
                 self._start(index, self._generate(index, handle))
 
     @property
     def prompt(self) -> events.Stats:
         """The measures of the prompt, before anything was generated."""
-        first = self._handles[0]
+        first = self._prompts[0]
         return events.Stats(first.prompt_tokens, first.cached_tokens)
 
     def handle(self, index: int) -> Prefilled:
         """The prompt of a choice that has begun."""
-        return self._handles[index]
+        return self._prompts[index]
 
     async def __aiter__(self) -> AsyncIterator[ChoicePiece]:
+        """Yields text as it arrives, until all choices have ended; joins what has piled up."""
         self.start()
         running = self.count
         while running:
-            pieces = [await self._queue.get()]
-            while not self._queue.empty():  # the reader is slower than the model, so join more text
-                pieces.append(self._queue.get_nowait())
+            pieces = [await self._pieces.get()]
+            while (
+                not self._pieces.empty()
+            ):  # the reader is slower than the model, so join more text
+                pieces.append(self._pieces.get_nowait())
             pieces.sort(key=lambda piece: piece.choice)  # within a choice the order stays
             for _, run in groupby(pieces, key=lambda piece: (piece.choice, piece.event)):
                 piece = _joined(run)
-                running -= piece.event is None
+                if piece.event is None:
+                    running -= 1
                 yield piece
 
     async def begun(self) -> None:
@@ -133,7 +139,7 @@ class Choices:
         Until then nothing was sent, so the caller can shorten the prompt and begin again.
         """
         self.start()
-        await self._begun.wait()
+        await self._has_begun.wait()
         for task in self._tasks:
             if task.done():
                 await task
@@ -141,7 +147,7 @@ class Choices:
     async def result(self, index: int) -> Generation:
         """The generation; raises the error of the backend."""
         self.start()
-        return self._alone or await self._tasks[index]
+        return self._only_result or await self._tasks[index]
 
     def stats(self) -> list[events.Stats]:
         """The measures of all choices so far; those of a running answer are an estimate."""
@@ -150,10 +156,12 @@ class Choices:
     async def results(self) -> list[Generation]:
         """The results of all choices, whose text need not come before; re-raises a failure."""
         self._wants_pieces = False
-        if self._alone is None and not self._tasks:  # a task takes two more turns of the event loop
-            self._alone = await self._generate(0, self._handles[0])
-        if self._alone is not None:
-            return [self._alone]
+        if (
+            self._only_result is None and not self._tasks
+        ):  # a task takes two more turns of the event loop
+            self._only_result = await self._generate(0, self._prompts[0])
+        if self._only_result is not None:
+            return [self._only_result]
         if len(self._tasks) == 1:  # and so does gathering
             return [await self._tasks[0]]
         return await asyncio.gather(*self._tasks)
@@ -163,14 +171,16 @@ class Choices:
         await end_tasks(*self._tasks)
 
     def _start(self, index: int, work: Coroutine[Any, Any, Generation]) -> None:
+        """Do the work of a choice in a task."""
         self._running.add(index)
         task = asyncio.create_task(work)
         task.add_done_callback(lambda _: self._note_end(index))
         self._tasks.append(task)
 
     async def _generate(self, index: int, handle: Prefilled) -> Generation:
+        """The answer to a prompt that was read; its text goes to the pieces."""
         answering = self._answering
-        if answering.max_tokens == NO_TOKENS:
+        if answering.max_tokens == NO_TOKENS:  # only the reading was wanted
             return Generation(Message.assistant(""), events.FinishReason.LENGTH, handle.stats())
         handle.wants_pieces = self._wants_pieces
         listen = partial(self._listen, index)
@@ -181,52 +191,60 @@ class Choices:
         finally:  # before the task is done, to be read together with the last text
             self._note_end(index)
 
-    async def _prefill(self, index: int, session: Session) -> Generation:
+    async def _answer_later(self, index: int, session: Session) -> Generation:
+        """The answer to a further prompt, once there is a slot for it."""
         backend, observer = self._answering.backend, self._answering.observer
         async with (
             self._later_slots,
             observer.prefilled(backend, session, log_warnings) as (handle,),
         ):
-            self._handles[index] = handle
+            self._prompts[index] = handle
             return await self._generate(index, handle)
 
     def _listen(self, index: int, event: events.Event) -> bool:
+        """The callback of a choice; the calls in an answer come with its result."""
         kind = events.KINDS[type(event)]
         if isinstance(event, events.TextEvent) and event.text:
-            self._characters[index] += len(event.text)
+            self._text_lengths[index] += len(event.text)
             logprobs = () if isinstance(event, events.Thinking) else self._fresh_logprobs(index)
-            self._queue.put_nowait(ChoicePiece(index, kind, event.text, logprobs))
+            self._pieces.put_nowait(ChoicePiece(index, kind, event.text, logprobs))
+        # after a notice or an error nothing was sent, and the prompt can still be shortened
         if kind not in (events.CallbackEvent.SYSTEM, events.CallbackEvent.ERROR):
-            self._begun.set()
+            self._has_begun.set()
         return log_warnings(event)
 
     def _stats(self, index: int) -> events.Stats:
-        handle = self._handles.get(index)
-        if self._alone is not None:
-            return self._alone.stats
+        """The measures of a choice so far, none if its prompt is not read yet."""
+        if self._only_result is not None:
+            return self._only_result.stats
         task = self._tasks[index] if self._tasks else None
         if task and task.done() and not task.cancelled() and task.exception() is None:
             return task.result().stats
+        handle = self._prompts.get(index)
         if handle is None:
             return events.Stats()
-        return stats_so_far(handle, self._characters[index])
+        return stats_so_far(handle, self._text_lengths[index])
 
     def _fresh_logprobs(self, index: int) -> tuple[TokenLogprob, ...]:
-        logprobs = self._handles[index].logprobs or []
+        """The log probabilities of a choice that were not sent yet."""
+        logprobs = self._prompts[index].logprobs or []
         sent, self._sent_logprobs[index] = self._sent_logprobs[index], len(logprobs)
         return tuple(logprobs[sent:])
 
     def _note_end(self, index: int) -> None:
-        """Note once that a choice has ended."""
+        """Note that a choice has ended; of two calls, by its task and in it, the first counts."""
         if index in self._running:
             self._running.remove(index)
-            self._queue.put_nowait(ChoicePiece(index, None))
-            self._begun.set()
+            self._pieces.put_nowait(ChoicePiece(index, None))
+            self._has_begun.set()
 
 
 def stats_so_far(prompt: Prefilled, characters: int) -> events.Stats:
-    """The measures of an answer that has not ended; `characters` is the length of its text."""
-    stats, estimate = prompt.stats(), -(-characters // CHARACTERS_PER_TOKEN)
+    """The measures of an answer that has not ended; `characters` is the length of its text.
+
+    Of its tokens, what is known counts, or the estimate from its text if that is more.
+    """
+    stats, estimate = prompt.stats(), math.ceil(characters / CHARACTERS_PER_TOKEN)
     written = max(stats.completion_tokens, len(prompt.generated), estimate)
     return replace(stats, completion_tokens=written)
 
@@ -285,7 +303,7 @@ class ProgressStream:
         self._frame = frame
         self._started = time.perf_counter()
         self._reports: asyncio.Queue[PromptProgress | None] = asyncio.Queue()
-        self._done = -1
+        self._reported_done = -1  # tokens of the last frame, -1 before the first
 
     def listen(self, event: events.Event) -> bool:
         """The callback for the prompt."""
@@ -301,6 +319,7 @@ class ProgressStream:
         """Yields a frame for each report while `opening` is entered, then those of `answer`."""
         async with AsyncExitStack() as held:
             entering = asyncio.create_task(held.enter_async_context(opening))
+            # None ends the reports, also when the prompt can't be read
             entering.add_done_callback(lambda _: self._reports.put_nowait(None))
             try:
                 while (report := await self._reports.get()) is not None:
@@ -311,6 +330,7 @@ class ProgressStream:
                     await end_tasks(entering)
             choices = await entering
             prompt = choices.prompt
+            # a prompt that was in memory already has had no report
             last = self._report(prompt.prompt_tokens, prompt.cached_tokens, prompt.prompt_tokens)
             for text in self._texts(last):
                 yield text
@@ -320,14 +340,15 @@ class ProgressStream:
     def _texts(self, report: PromptProgress) -> list[str]:
         """The frames of a report; before the first, one with what was in memory."""
         texts: list[str] = []
-        if self._done < 0:
+        if self._reported_done < 0:
             first = PromptProgress(report.total, report.cached, report.cached, report.seconds)
             texts.append(self._frame(first))
-            self._done = report.cached
-        if report.done > self._done:
-            self._done = report.done
+            self._reported_done = report.cached
+        if report.done > self._reported_done:
+            self._reported_done = report.done
             texts.append(self._frame(report))
         return texts
 
     def _report(self, total: int, cached: int, done: int) -> PromptProgress:
+        """The progress at this moment, in tokens."""
         return PromptProgress(total, cached, done, time.perf_counter() - self._started)

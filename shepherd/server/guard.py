@@ -92,6 +92,7 @@ class Guard:
         """Raise ApiError for a request that is not served; count it otherwise."""
         headers, keys = Headers(scope=scope), self._doors.keys
         if keys is None:
+            # web pages of elsewhere are refused; no page reaches a Unix socket
             if not (self._doors.settings.insecure or is_local_socket(scope)):
                 _check_origin(headers, self._doors.settings)
         elif not self._is_open(scope):
@@ -103,13 +104,15 @@ class Guard:
             raise refusal
 
     def _is_open(self, scope: Scope) -> bool:
+        """Whether a path needs no key, although others do."""
         path: str = scope["path"]
         if path == METRICS_PATH:
             return self._doors.settings.metrics_open
         if path in self._doors.pages and scope["method"] == "GET":
             return True
-        steers = path.startswith(f"{ADMIN_PREFIX}/") and is_local_socket(scope)
-        return path in OPEN_PATHS or steers
+        # `shepherd ctl` of the server's own user comes over the Unix socket, without a key
+        is_ctl = path.startswith(f"{ADMIN_PREFIX}/") and is_local_socket(scope)
+        return path in OPEN_PATHS or is_ctl
 
     async def _check_key(self, admission: Admission, scope: Scope) -> None:
         """Raise ApiError for what the key does not open; count the request otherwise."""
@@ -121,6 +124,7 @@ class Guard:
             message = f"The API key {key.name} does not have the scope that this path needs: "
             raise ApiError(403, message + names, "insufficient_scope")
         is_limited = key.limits.counts_tokens or key.models
+        # a path that needs no scope, as a list of models, does not use the model
         if needed and is_limited and not self._doors.counts_tokens:
             message = f"The API key {key.name} has limits that a shared session can't keep."
             raise ApiError(403, message, "insufficient_scope")
@@ -133,14 +137,15 @@ class Guard:
         """Serve the request; if its key is removed, stop it and report that to the client."""
         work = asyncio.ensure_future(self._app(scope, receive, send))
         try:
-            while not (await asyncio.wait({work}, timeout=CHECK_SECONDS))[0]:
-                if not admission.is_valid():
+            while not work.done():
+                await asyncio.wait({work}, timeout=CHECK_SECONDS)
+                if not work.done() and not admission.is_valid():
                     await end_tasks(work)
                     await _report_removed_key(scope, receive, send)
                     return
             await work
         finally:
-            if not work.done():
+            if not work.done():  # this task was cancelled
                 await end_tasks(work)
 
 
@@ -207,12 +212,13 @@ def _check_origin(headers: Headers, settings: ServerSettings) -> None:
 
 
 def _is_ours(parsed: re.Match[str] | None, settings: ServerSettings) -> bool:
+    """Whether a Host or an Origin, as its pattern has matched it, names this machine."""
     if parsed is None:
         return False
     name = parsed["name"].lower()
     if name.startswith("["):
         name = name[1:-1]
-        if ":" not in name:
+        if ":" not in name:  # brackets are for IPv6 addresses only
             return False
     return names_this_machine(name) or name == settings.host.lower()
 
@@ -223,6 +229,7 @@ async def _report_removed_key(scope: Scope, receive: Receive, send: Send) -> Non
     if not record.has_begun:
         await ErrorResponse(error)(scope, receive, send)
     elif not record.has_ended:
+        # a stream has a form for errors; a body of another kind just ends
         last = record.error_event(error).encode() if record.streams else b""
         await send({"type": "http.response.body", "body": last, "more_body": False})
 

@@ -82,6 +82,7 @@ def unix_socket(path: Path) -> Generator[socket.socket]:
             yield sock
         finally:
             with suppress(FileNotFoundError):
+                # another server may have replaced the file
                 if os.path.samestat(own, path.lstat()):
                     path.unlink()
 
@@ -121,12 +122,12 @@ def url_of(settings: ServerSettings, sock: socket.socket, path: str = "/v1") -> 
     """The base URL for clients of the server that listens on `sock`; for a Unix socket its path."""
     if sock.family == socket.AF_UNIX:
         return str(settings.socket_path)
-    scheme = "http" if settings.tls is None else "https"
-    name = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"{scheme}://{name}:{sock.getsockname()[1]}{path}"
+    port = sock.getsockname()[1]  # port 0 of the settings is any free one
+    return settings.url(port, encrypted=settings.tls is not None) + path
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """The kind and the address of a host; raises ConfigError for an unknown one."""
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
@@ -137,6 +138,7 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int
 
 
 def _problem(settings: ServerSettings, error: OSError) -> str:
+    """Why the server can't have its address, with advice."""
     where = f"{settings.host}:{settings.port}"
     if error.errno == errno.EADDRINUSE:
         return f"Port {settings.port} on {settings.host} is in use; choose another with --port."

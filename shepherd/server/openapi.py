@@ -38,6 +38,7 @@ class _Inputs(GenerateJsonSchema):
     """Schemas of what a field takes: a validator before it may take other forms too."""
 
     def function_before_schema(self, schema: BeforeValidatorFunctionSchema) -> JsonSchemaValue:
+        """Anything else too, unless the validator names what it takes, or checks a whole body."""
         usual = super().function_before_schema(schema)
         is_known = "json_schema_input_schema" in schema or schema["schema"]["type"] == "model"
         return usual if is_known else {"anyOf": [usual, {}]}
@@ -69,9 +70,9 @@ def describe(api: FastAPI, errors: ErrorShapes, *, needs_keys: bool) -> JsonObje
     """The description of an application."""
     document = get_openapi(title=api.title, version=api.version, routes=api.routes)
     bodies = list(body_models(api))
-    inputs = [(model, "validation") for _, _, model in bodies]
+    inputs = {(model, "validation") for _, _, model in bodies}  # of pydantic's two kinds of schema
     references, definitions = models_json_schema(
-        cast(Any, sorted({*inputs}, key=lambda pair: pair[0].__name__)),
+        cast(Any, sorted(inputs, key=lambda pair: pair[0].__name__)),  # a stable order
         ref_template=_SCHEMAS,
         schema_generator=_Inputs,
     )
@@ -79,7 +80,7 @@ def describe(api: FastAPI, errors: ErrorShapes, *, needs_keys: bool) -> JsonObje
     components["schemas"] = definitions.get("$defs", {})
     paths: JsonObject = document["paths"]
     for path, method, model in bodies:
-        if path in paths:
+        if path in paths:  # a route may be left out of the description
             schema = references[model, "validation"]
             content = {"application/json": {"schema": schema}}
             paths[path][method]["requestBody"] = {"required": True, "content": content}
@@ -105,6 +106,7 @@ def body_models(api: FastAPI) -> Iterator[tuple[str, str, type[BaseModel]]]:
 
 
 def _models(route: RouteContext) -> Iterator[type[BaseModel]]:
+    """The models of the bodies that a route reads: mostly one, or none."""
     dependant: Dependant | None = getattr(route, "dependant", None)
     for part in () if dependant is None else dependant.dependencies:
         if isinstance(part.call, JsonBody):

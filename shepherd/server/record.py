@@ -189,6 +189,7 @@ def options_of(request: Request) -> RequestOptions:
 
 
 def _switch(request: Request, name: str, values: Mapping[str, bool], default: str) -> bool:
+    """What a header of two values says; raises ApiError for a third one."""
     value = request.headers.get(name, default).strip().lower()
     if value not in values:
         choices = " or ".join(values)

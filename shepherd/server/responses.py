@@ -85,9 +85,9 @@ class EventStreamResponse(Response):
         del self.headers["content-length"]
         self._open_frames = open_frames
         self._to_error = to_error
-        self._silence = stream_format.keepalive
-        self._keepalive = keepalive if self._silence else None
-        self._started = False
+        self._filler = stream_format.keepalive
+        self._filler_seconds = keepalive if self._filler else None
+        self._has_begun = False
         self._late_headers: Mapping[str, str] = {} if late_headers is None else late_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,6 +95,7 @@ class EventStreamResponse(Response):
             await while_connected(receive, self._respond(scope, send))
 
     async def _respond(self, scope: Scope, send: Send) -> None:
+        """Send all frames; the last ones only after `open_frames` was left, which ends the work."""
         last = ""
         async with self._open_frames() as frames:
             pump = _Pump(frames)
@@ -112,17 +113,18 @@ class EventStreamResponse(Response):
     async def _next(self, pump: "_Pump", scope: Scope) -> str:
         """The next frames, a filler for silence, or an error's frame once the headers are sent."""
         try:
-            return await pump.next(self._keepalive)
+            return await pump.next(self._filler_seconds)
         except _SilenceError:
-            return self._silence
+            return self._filler
         except Exception as error:
-            if not self._started:
+            if not self._has_begun:  # an error response can still be sent
                 raise
             return record_of(scope).error_event(self._to_error(error))
 
     async def _write(self, scope: Scope, send: Send, text: str, *, more: bool = True) -> None:
-        if not self._started:
-            self._started = True
+        """Send a part of the body, before the first one the headers."""
+        if not self._has_begun:
+            self._has_begun = True
             self.headers.update(self._late_headers)
             record_of(scope).streams = True
             await send(
@@ -151,42 +153,43 @@ class _Pump:
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
-        self._texts: list[str] = []
-        self._size = 0
-        self._change, self._space = asyncio.Event(), asyncio.Event()
-        self._task = asyncio.create_task(self._run())
+        self._waiting_frames: list[str] = []
+        self._waiting_characters = 0
+        self._news, self._has_room = asyncio.Event(), asyncio.Event()
+        self._task = asyncio.create_task(self._make_frames())
         self._task.add_done_callback(self._note_end)
         self.ended = False
         """Whether all frames, or the error after them, were taken."""
 
     async def next(self, seconds: float | None) -> str:
         """The next frames, "" at the end without any; raises _SilenceError and their error."""
-        if not self._ready:
+        if not self._has_news:
             await self._wait(seconds)
-        texts, self._texts, self._size = self._texts, [], 0
-        self._space.set()
+        frames, self._waiting_frames, self._waiting_characters = self._waiting_frames, [], 0
+        self._has_room.set()
         failed = self._task.done() and self._task.exception() is not None
-        self.ended = self._task.done() and not (failed and texts)
+        # the frames before an error are sent first; the next call then raises it
+        self.ended = self._task.done() and not (failed and frames)
         if self.ended:
-            self._task.result()
-        return "".join(texts)
+            self._task.result()  # raises the error
+        return "".join(frames)
 
     @property
-    def _ready(self) -> bool:
-        return bool(self._texts) or self._task.done()
+    def _has_news(self) -> bool:
+        return bool(self._waiting_frames) or self._task.done()
 
     async def _wait(self, seconds: float | None) -> None:
         """Wait for frames or the end; raises _SilenceError after `seconds`."""
-        self._change.clear()
+        self._news.clear()
         timer = None
         if seconds is not None:  # a plain timer takes a fraction of `asyncio.timeout`
-            timer = asyncio.get_running_loop().call_later(seconds, self._change.set)
+            timer = asyncio.get_running_loop().call_later(seconds, self._news.set)
         try:
-            await self._change.wait()
+            await self._news.wait()
         finally:
             if timer is not None:
                 timer.cancel()
-        if not self._ready:
+        if not self._has_news:
             raise _SilenceError
 
     async def aclose(self) -> None:
@@ -194,17 +197,18 @@ class _Pump:
         if not self._task.done():
             await end_tasks(self._task)
 
-    async def _run(self) -> None:
+    async def _make_frames(self) -> None:
+        """The task: makes frames to their end, and waits while a slow client has too many."""
         async for text in self._frames:
-            self._texts.append(text)
-            self._size += len(text)
-            self._change.set()
-            if self._size > MAX_AHEAD:
-                self._space.clear()
-                await self._space.wait()
+            self._waiting_frames.append(text)
+            self._waiting_characters += len(text)
+            self._news.set()
+            if self._waiting_characters > MAX_AHEAD:
+                self._has_room.clear()
+                await self._has_room.wait()
 
     def _note_end(self, _task: asyncio.Task[None]) -> None:
-        self._change.set()
+        self._news.set()
 
 
 class ClientDisconnectedError(Exception):
@@ -237,7 +241,7 @@ async def while_connected(receive: Receive | None, work: Coroutine[Any, Any, T])
     except TimeoutError:
         if limit.expired():
             raise ClientDisconnectedError from None
-        raise
+        raise  # an error of `work` itself
 
 
 async def _hung_up(receive: Receive) -> None:

@@ -101,17 +101,21 @@ async def models_service(
     models = await open_models()
 
     async def load() -> str:
-        if not isinstance(models, Backend):
-            await models.load_default()
-        return (models if isinstance(models, Backend) else models.default).info.id
+        if isinstance(models, Backend):
+            return models.info.id
+        await models.load_default()
+        return models.default.info.id
 
     try:
         lifecycle = Lifecycle(host.tell, None, settings.postgres, host.stop_advice)
         if reload is not None and not isinstance(models, Backend):
             lifecycle = replace(lifecycle, reload=partial(reload, models, host.tls))
         app = create_app(models, settings, keys, offer, lifecycle, host.traces)
-        service, approvals = Service(app, load), offer.agent and offer.agent.approvals
-        yield service if approvals is None else replace(service, drain=approvals.close)
+        service = Service(app, load)
+        if offer.agent is not None and offer.agent.approvals is not None:
+            # a turn that waits for an answer of the user would never end
+            service = replace(service, drain=offer.agent.approvals.close)
+        yield service
     finally:
         await models.aclose()
 
@@ -128,7 +132,7 @@ async def serve_service(
     # an address that is taken or not allowed is told before anything is loaded, which takes long
     opening = bound_sockets(settings, authenticated=keys is not None)
     with opening as sockets, logging_to_stderr(as_json=settings.json_log), tracing() as traces:
-        _warn_or_refuse(settings, keys, danger)
+        _warn_about_keys(settings, keys, danger)
         async with open_service(Host(notifier.send_state, tls, traces)) as service:
             lifecycle = service.app.context.lifecycle
             lifecycle.addresses = [url_of(settings, sock, "") for sock in sockets]
@@ -157,7 +161,8 @@ def tracing() -> Generator[Traces | None]:
             traces.close()
 
 
-def _warn_or_refuse(settings: ServerSettings, keys: Keys | None, danger: str) -> None:
+def _warn_about_keys(settings: ServerSettings, keys: Keys | None, danger: str) -> None:
+    """Log who may come in, if that is nobody or anybody; raises ConfigError for unusable keys."""
     if keys is not None:
         if not keys.keys():
             logger.warning(

@@ -51,7 +51,7 @@ class Seal:
 
     def unwrap(self, purpose: str, word: str) -> str:
         """The text in a word of `wrap`; raises SealError."""
-        data = _decode(word)
+        data = _decode(word)  # the signature, then the text
         signature, content = data[:_SIGNATURE_BYTES], data[_SIGNATURE_BYTES:]
         text = content.decode("utf-8", "replace")
         if not hmac.compare_digest(self._digest(purpose, text), signature):
@@ -63,6 +63,7 @@ class Seal:
 
     @cached_property
     def _key(self) -> bytes:
+        """The key of this server, the same for all servers that share the file."""
         if self._path is None:
             return secrets.token_bytes(KEY_BYTES)
         try:

@@ -143,7 +143,7 @@ class Serving:
         self._context = context
         self._options = options
         self._receive = receive
-        self._held = AsyncExitStack()
+        self._lease_stack = AsyncExitStack()
 
     async def lease(self, name: str | None, keep_alive: float | None = None) -> Backend:
         """The model of a name, in use until the answer has ended.
@@ -152,7 +152,7 @@ class Serving:
         unknown name, and the errors from loading it.
         """
         leasing = self._context.monitor.leased(self._context.models, name, keep_alive)
-        opening = self._held.enter_async_context(leasing)
+        opening = self._lease_stack.enter_async_context(leasing)
         return await responses.while_connected(self._receive, opening)
 
     async def translate(
@@ -180,7 +180,7 @@ class Serving:
 
     async def whole(self, model: Backend, exchange: Exchange) -> JsonObject | list[JsonObject]:
         """The whole answer."""
-        async with self._held, self._opened(model, exchange, log_warnings) as choices:
+        async with self._lease_stack, self._opened(model, exchange, log_warnings) as choices:
             generations = await choices.results()
         for generation in generations:
             check_whole(generation)
@@ -188,8 +188,8 @@ class Serving:
 
     @asynccontextmanager
     async def frames(self, model: Backend, exchange: Exchange) -> AsyncGenerator[responses.Frames]:
-        """The frames of the answer; leaving the context stops the work."""
-        async with self._held:
+        """The frames of the answer; leaving the context ends the work, and the lease."""
+        async with self._lease_stack:
             if exchange.progress is None:
                 async with self._opened(model, exchange, log_warnings) as choices:
                     choices.start()
@@ -204,6 +204,7 @@ class Serving:
     async def count_tokens(self, model: Backend, exchange: Exchange) -> int:
         """How many tokens the prompt takes."""
         budget = self._context.meter.budget()
+        # an agent's prompt has its system message and tools too
         _, exchange = self._observed(model.info, exchange, budget)
         await self._context.meter.check_tokens()
         counting = model.count_session_tokens(exchange.session)
@@ -214,7 +215,7 @@ class Serving:
 
     async def aclose(self) -> None:
         """Give back the model, unless that was done before."""
-        await self._held.aclose()
+        await self._lease_stack.aclose()
 
     @asynccontextmanager
     async def _opened(
@@ -231,6 +232,7 @@ class Serving:
         )
         try:
             async with budget.measured(model, work):
+                # here `work.max_tokens` is what the key allows
                 answering = Answering(model, work.max_tokens, observer)
                 try:
                     async with _choices(answering, exchange, callback) as choices:
@@ -250,8 +252,8 @@ class Serving:
         """Who observes the answer, or makes it: the agent; raises ApiError."""
         context, exchange = self._context, self._with_truncation(exchange)
         agent, watch = context.agent, context.monitor.watch()
-        uses_tools = self._options.uses_tools and key_has(KeyScope.TOOLS)
-        if agent is None or not (exchange.is_turn and uses_tools):
+        may_use_tools = self._options.uses_tools and key_has(KeyScope.TOOLS)
+        if agent is None or not (exchange.is_turn and may_use_tools):
             return (watch if exchange.limited is None else exchange.limited(watch)), exchange
         if exchange.count > 1:
             message = "With --use-tools the server gives one answer to a request."
@@ -267,6 +269,7 @@ class Serving:
     def _with_truncation(self, exchange: Exchange) -> Exchange:
         """The exchange, whose conversation may be shortened if the request says so."""
         options, on_evicted = self._options, exchange.on_evicted
+        # the header of the request says so, or a field of its body
         if not options.truncates and on_evicted is None:
             return exchange
 
@@ -297,12 +300,12 @@ async def _choices(
 ) -> AsyncGenerator[Choices]:
     """`open_choices`; where the exchange allows it, messages leave until the prompt fits."""
     session, on_evicted = exchange.session, exchange.on_evicted
-    for failures in itertools.count():
+    for failures in itertools.count():  # each attempt has a shorter prompt
         async with AsyncExitStack() as held:
             opening = open_choices(answering, session, exchange.count, callback, exchange.later)
             try:
                 choices = await held.enter_async_context(opening)
-                if on_evicted is not None:
+                if on_evicted is not None:  # the context may be full only while generating
                     await choices.begun()
             except ContextFullError as full:
                 evicted = on_evicted and await make_room(session, answering.backend, full, failures)
@@ -324,6 +327,7 @@ async def _reported(frames: responses.Frames, info: ModelInfo) -> AsyncGenerator
 
 
 def _logged(error: BaseException) -> ApiError:
+    """The error that ends a stream, which the log has too."""
     reported = to_api_error(error)
     log_failure(error, reported)
     return reported

@@ -151,6 +151,7 @@ def openapi_document(tools: Iterable[ToolSpec]) -> JsonObject:
 
 
 def _operation(tool: ToolSpec) -> JsonObject:
+    """The operation that runs a tool."""
     result = {"schema": {"$ref": "#/components/schemas/Result"}}
     return {
         "operationId": tool.name,

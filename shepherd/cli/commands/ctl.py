@@ -87,9 +87,7 @@ class ServerAddress(Struct, frozen=True, kw_only=True):
         section = load_config(Path.cwd(), os.environ).server
         if section.socket:
             return Path(section.socket).expanduser(), ""
-        scheme = "https" if section.tls_cert else "http"
-        host = f"[{section.host}]" if ":" in section.host else section.host
-        return None, f"{scheme}://{host}:{section.port}"
+        return None, section.url(section.port, encrypted=bool(section.tls_cert))
 
 
 @ctl.command("status")

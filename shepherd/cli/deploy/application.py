@@ -228,9 +228,7 @@ def _start(arguments: DeployArguments, config: Config) -> None:
     serve: Any = cluster.ray_module("serve")
     host = config.server.host
     port = config.server.port or cluster.free_port(host)
-    scheme = "https" if config.server.tls_cert else "http"
-    name = f"[{host}]" if ":" in host else host
-    url = f"{scheme}://{name}:{port}"
+    url = config.server.url(port, encrypted=bool(config.server.tls_cert))
     serve.start(proxy_location="HeadOnly", http_options=http_options(config, port))
     try:
         serve.run(build_application(arguments, [url]), name=NAME, route_prefix="/")

@@ -26,6 +26,9 @@ from shepherd.turn import run_turn
 
 ASK = "ask"
 
+ROOTS_SECONDS = 10
+"""The longest wait for the client's list of its directories."""
+
 
 class AskArguments(BaseModel):
     """The arguments of `ask`."""
@@ -70,6 +73,7 @@ class ServedAgent(Struct, eq=False):
     async def _answer(
         self, call: RunningCall, arguments: Mapping[str, Any], approver: Approver
     ) -> ToolResult:
+        """The result of `ask`; one question waits for the end of the other."""
         try:
             request = AskArguments.model_validate(dict(arguments))
         except ValidationError as error:
@@ -87,6 +91,7 @@ class ServedAgent(Struct, eq=False):
     async def _turn_result(
         self, call: RunningCall, request: AskArguments, approver: Approver
     ) -> ToolResult:
+        """The answer of the conversation's model, after a whole turn with tools."""
         conversation = self.conversation
         if request.fresh:
             conversation.clear()
@@ -134,13 +139,17 @@ async def root_of(context: Context, cwd: Path) -> Path:
     """
     session = context.session
     capabilities = session.client_capabilities
-    if capabilities is None or capabilities.roots is None or not session.can_send_request:
+    has_roots = capabilities is not None and capabilities.roots is not None
+    if not has_roots or not session.can_send_request:
         return cwd
     try:
-        listed = await session.send_request(types.ListRootsRequest(), types.ListRootsResult, 10)
-    except (MCPError, ValueError):
+        listed = await session.send_request(
+            types.ListRootsRequest(), types.ListRootsResult, ROOTS_SECONDS
+        )
+    except (MCPError, ValueError):  # a client without roots after all, or a malformed answer
         return cwd
-    roots = [path for root in listed.roots if (path := _directory(str(root.uri))) is not None]
+    directories = [_directory(str(root.uri)) for root in listed.roots]
+    roots = [directory for directory in directories if directory is not None]
     if not roots or any(cwd.is_relative_to(root) for root in roots):
         return cwd
     return roots[0]

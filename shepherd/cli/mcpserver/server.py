@@ -4,8 +4,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -82,8 +82,8 @@ class McpService(Struct, eq=False):
         return result if isinstance(result, types.InputRequiredResult) else _result(result)
 
     async def _agent_of(self, context: Context) -> ServedAgent:
-        """The agent in the client's directory, which the first request of the client tells."""
-        async with self._opening:
+        """The agent in the client's directory; the first request asks the client for that."""
+        async with self._opening:  # of two first requests, one opens it
             root = self.cwd if self._at_roots else await root_of(context, self.cwd)
             if self._agent is None or root != self.cwd:
                 await self._close()
@@ -130,18 +130,19 @@ def without_servers(config: Config) -> Config:
 
 
 def _tool(spec: ToolSpec) -> types.Tool:
+    """A tool as the client lists it, with hints of whether it only reads."""
     reads = traits_of(spec.name).reads_only
     annotations = types.ToolAnnotations(read_only_hint=reads, open_world_hint=not reads)
-    schema: Mapping[str, object] = {"type": "object", **spec.parameters}
     return types.Tool(
         name=spec.name,
         description=spec.description,
-        input_schema=dict(schema),
+        input_schema={"type": "object", **spec.parameters},
         annotations=annotations,
     )
 
 
 def _result(result: ToolResult) -> types.CallToolResult:
+    """A result for the client: its text, then its images."""
     content: list[types.ContentBlock] = [types.TextContent(text=result.content)]
     content += [
         types.ImageContent(data=image.base64, mime_type=image.media_type) for image in result.images
@@ -160,7 +161,7 @@ class OpenRequests(Struct):
     """The ids of the client's requests that have no answer yet."""
 
     ids: set[str] = field(default_factory=set[str])
-    none: asyncio.Event = field(default_factory=asyncio.Event)
+    all_answered: asyncio.Event = field(default_factory=asyncio.Event)
 
     def received(self, line: str) -> None:
         """Note a message of the client: a request, or the end of one by cancelling."""
@@ -168,7 +169,7 @@ class OpenRequests(Struct):
         if message.get("method") == "notifications/cancelled":
             params: object = message.get("params")
             if isinstance(params, dict):
-                self._end(cast(dict[str, Any], params).get("requestId"))
+                self._note_answer(cast(dict[str, Any], params).get("requestId"))
         elif "method" in message and "id" in message:
             self.ids.add(json.dumps(message["id"]))
 
@@ -176,21 +177,19 @@ class OpenRequests(Struct):
         """Note a message to the client, which may be an answer."""
         message = _object(line)
         if "method" not in message:
-            self._end(message.get("id"))
+            self._note_answer(message.get("id"))
 
     async def answered(self) -> None:
         """Wait until no request is open, up to ANSWER_SECONDS."""
         if self.ids:
-            self.none.clear()
-            try:
-                await asyncio.wait_for(self.none.wait(), ANSWER_SECONDS)
-            except TimeoutError:
-                return
+            self.all_answered.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.all_answered.wait(), ANSWER_SECONDS)
 
-    def _end(self, id: object) -> None:
+    def _note_answer(self, id: object) -> None:
         self.ids.discard(json.dumps(id))
         if not self.ids:
-            self.none.set()
+            self.all_answered.set()
 
 
 class Lines:
@@ -204,6 +203,7 @@ class Lines:
         return self
 
     async def __anext__(self) -> str:
+        """The next message; at the end of stdin the SDK would drop the answers under way."""
         data = await self._lines.get()
         if data is None:
             await self._requests.answered()
@@ -219,17 +219,17 @@ class Wire:
     def __init__(self, file: IO[str], requests: OpenRequests) -> None:
         self._file = anyio.wrap_file(file)
         self._requests = requests
-        self._line = ""
+        self._last_message = ""
 
     async def write(self, text: str) -> None:
         """Write one message."""
         await self._file.write(text)
-        self._line = text
+        self._last_message = text
 
     async def flush(self) -> None:
         """Send what was written."""
         await self._file.flush()
-        self._requests.sent(self._line)
+        self._requests.sent(self._last_message)
 
 
 @asynccontextmanager

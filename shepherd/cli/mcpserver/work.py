@@ -57,9 +57,9 @@ class ElicitingApprover:
 
 def can_elicit(capabilities: types.ClientCapabilities | None) -> bool:
     """Whether the client shows forms; one that names no mode shows forms."""
-    elicitation = capabilities.elicitation if capabilities is not None else None
-    if elicitation is None:
+    if capabilities is None or capabilities.elicitation is None:
         return False
+    elicitation = capabilities.elicitation
     # clients of the older protocol name no mode, and show forms
     return elicitation.form is not None or elicitation.url is None
 
@@ -67,15 +67,18 @@ def can_elicit(capabilities: types.ClientCapabilities | None) -> bool:
 def question_text(request: ApprovalRequest) -> str:
     """The whole question as text, with invisible characters made visible."""
     question = approval_question(request)
-    lines = ["".join(text for text, _ in line.fragments()) for line in question.lines]
-    rules = [
-        f"session: {rule}" for e in question.entries if e.answer == "session" for rule in e.rules
-    ]
-    cause = [f"because of {question.cause}"] if question.cause else []
-    return "\n".join([question.title, *cause, *lines, *rules])
+    lines = [question.title]
+    if question.cause:
+        lines.append(f"because of {question.cause}")
+    lines += ["".join(text for text, _style in line.fragments()) for line in question.lines]
+    for entry in question.entries:
+        if entry.answer == "session":  # the user reads which further calls that allows
+            lines += [f"session: {rule}" for rule in entry.rules]
+    return "\n".join(lines)
 
 
 def _form(choices: list[Choice]) -> dict[str, Any]:
+    """The schema of a form with one field, the decision."""
     meanings = "; ".join(f"{choice.value}: {_MEANINGS[choice]}" for choice in choices)
     field = {"type": "string", "title": "Allow it?", "description": meanings}
     return {
@@ -86,6 +89,7 @@ def _form(choices: list[Choice]) -> dict[str, Any]:
 
 
 def _approval(result: types.ElicitResult, choices: list[Choice]) -> Approval:
+    """The user's decision; a form that was closed, or has another value, denies."""
     if result.action == "decline":
         return Approval(Choice.DENY)
     decision = (result.content or {}).get(_FIELD)
@@ -98,6 +102,8 @@ MAX_WAITING = 32
 """Maximum calls that wait for answers; further questions are denied."""
 
 OVERLOADED = ToolResult(f"Error: denied: {MAX_WAITING} calls wait for answers already", ok=False)
+
+MAX_NOTICES = 1000
 
 ANSWER_SECONDS = 3600.0
 """The longest wait for the answer to a question of a call that the client must send again."""
@@ -124,23 +130,24 @@ class RunningCall(Struct, eq=False):
     params: types.CallToolRequestParams
     questions: asyncio.Queue[_Question] = field(default_factory=asyncio.Queue[_Question])
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _steps: int = 0
+    _sent_notices: int = 0
     _notices: asyncio.Queue[str] = field(default_factory=asyncio.Queue[str])
 
     async def ask(self, form: types.ElicitRequestFormParams) -> types.ElicitResult | None:
         """The client's answer to a form; None if it can't show one."""
-        async with self._asking:
+        async with self._asking:  # one question after the other
             session = self.context.session
             if not can_elicit(session.client_capabilities):
                 return None
-            if session.can_send_request:
+            if session.can_send_request:  # the older protocol
                 return await self._request(form)
             answer: asyncio.Future[types.ElicitResult | None]
             answer = asyncio.get_running_loop().create_future()
             self.questions.put_nowait(_Question(form, answer))
-            return await answer
+            return await answer  # the repeated call brings it
 
     async def _request(self, form: types.ElicitRequestFormParams) -> types.ElicitResult | None:
+        """The answer to a question that is sent as a request, None if the client fails at it."""
         try:
             return await self.context.session.elicit_form(
                 form.message, form.requested_schema, self.context.request_id
@@ -150,7 +157,8 @@ class RunningCall(Struct, eq=False):
 
     def on_event(self, event: Event) -> bool:
         """Keep a notice for `report`; the callback of tools."""
-        if isinstance(event, Notice) and event.topic in _SHOWN and self._notices.qsize() < 1000:
+        has_room = self._notices.qsize() < MAX_NOTICES  # else the client reads too slowly
+        if isinstance(event, Notice) and event.topic in _SHOWN and has_room:
             self._notices.put_nowait(event.text)
         return True
 
@@ -165,11 +173,11 @@ class RunningCall(Struct, eq=False):
             await self._send(self._notices.get_nowait())
 
     async def _send(self, text: str) -> None:
-        self._steps += 1
-        await self.context.session.report_progress(self._steps, None, text)
+        self._sent_notices += 1
+        await self.context.session.report_progress(self._sent_notices, None, text)
 
 
-class _Work(Struct, eq=False):
+class _WaitingWork(Struct, eq=False):
     call: RunningCall
     task: asyncio.Task[ToolResult]
     question: _Question
@@ -183,7 +191,7 @@ class Calls(Struct, eq=False):
     """
 
     answer_seconds: float = ANSWER_SECONDS
-    _waiting: dict[str, _Work] = field(default_factory=dict[str, _Work])
+    _waiting_work: dict[str, _WaitingWork] = field(default_factory=dict[str, _WaitingWork])
 
     async def run(
         self, context: Context, params: types.CallToolRequestParams, body: Body
@@ -205,31 +213,36 @@ class Calls(Struct, eq=False):
             if task.done():
                 await call.report_rest()
                 return task.result()
-            waits = len(self._waiting) < MAX_WAITING
+            waits = len(self._waiting_work) < MAX_WAITING
             return self._wait(call, task, question.result()) if waits else OVERLOADED
         finally:
             await end_tasks(report, question, *([] if waits else [task]))
 
     async def aclose(self) -> None:
         """Stop the calls that wait."""
-        for state in list(self._waiting):
+        for state in list(self._waiting_work):
             await end_tasks(self._take(state).task)
 
     def _wait(
         self, call: RunningCall, task: asyncio.Task[ToolResult], question: _Question
     ) -> types.InputRequiredResult:
+        """The question as the answer to a call, which waits under a random name, its state."""
         state = secrets.token_urlsafe(32)
         loop = asyncio.get_running_loop()
         expiry = loop.call_later(self.answer_seconds, self._expire, state)
-        self._waiting[state] = _Work(call, task, question, expiry)
+        self._waiting_work[state] = _WaitingWork(call, task, question, expiry)
         request = types.ElicitRequest(params=question.form)
         return types.InputRequiredResult(input_requests={"approval": request}, request_state=state)
 
     def _resumed(
         self, context: Context, params: types.CallToolRequestParams
     ) -> tuple[RunningCall, asyncio.Task[ToolResult]]:
+        """The waiting call that the client repeats, which goes on with the answer in the request.
+
+        Raises MCPError if there is none, or if it was another call.
+        """
         state = params.request_state or ""
-        waiting = self._waiting.get(state)
+        waiting = self._waiting_work.get(state)
         if waiting is None:
             raise MCPError(types.INVALID_PARAMS, "This call does not wait for an answer.")
         first = waiting.call.params
@@ -239,13 +252,13 @@ class Calls(Struct, eq=False):
         work.call.context = context
         answer = (params.input_responses or {}).get("approval")
         result = answer if isinstance(answer, types.ElicitResult) else None
-        if not work.question.answer.done():
+        if not work.question.answer.done():  # the call may have been stopped meanwhile
             work.question.answer.set_result(result)
         return work.call, work.task
 
-    def _take(self, state: str) -> _Work:
+    def _take(self, state: str) -> _WaitingWork:
         """The work that waits under a state, which does not wait any more."""
-        work = self._waiting.pop(state)
+        work = self._waiting_work.pop(state)
         work.expiry.cancel()
         return work
 

@@ -47,8 +47,9 @@ def configured_database(config: Config, env: Mapping[str, str]) -> PostgresServe
 def prepared_database(config: Config, env: Mapping[str, str]) -> PostgresServer | None:
     """As `configured_database`, with current tables; raises DatabaseError if it can't be used."""
     database = configured_database(config, env)
-    for store in stores_of(database) if database is not None else ():
-        store.migrate()
+    if database is not None:
+        for store in stores_of(database):
+            store.migrate()
     return database
 
 
@@ -102,13 +103,11 @@ def unchecked_keys(config: Config, paths: Paths) -> list[str]:
         has_keys = bool(KeyStore(paths.keys_file).keys())
     except KeyStoreError:  # a file that can't be read may hold some
         has_keys = True
-    if not has_keys:
-        return []
     warning = (
         "The API keys are not checked, so whoever reaches the server can use it. "
         "Start it with --auth-mode json to ask for keys."
     )
-    return [warning]
+    return [warning] if has_keys else []
 
 
 def usage_store(database: PostgresServer | None, paths: Paths, days: int) -> UsageStore | None:
@@ -120,17 +119,21 @@ def usage_store(database: PostgresServer | None, paths: Paths, days: int) -> Usa
 
 
 def _password(place: str, env: Mapping[str, str]) -> str:
-    if not place:
+    """The password in a variable (`env:NAME`), the keyring or a file; "" without a place.
+
+    Raises ConfigError if it is not there.
+    """
+    if not place:  # the database asks for none
         return ""
     if place.startswith(ENVIRONMENT):
-        name = place.removeprefix(ENVIRONMENT)
-        password = env.get(name, "")
+        place = place.removeprefix(ENVIRONMENT)
+        password = env.get(place, "")
     else:
         secrets = Secrets(Paths.from_env(env).credentials_file, os.environ)
-        name, password = place, secrets.read(PASSWORD_NAME, place)
+        password = secrets.read(PASSWORD_NAME, place)
     if not password:
         raise ConfigError(
-            f"The password of server.database is missing ({name}); "
+            f"The password of server.database is missing ({place}); "
             "`shepherd database password` stores it."
         )
     return password
@@ -211,6 +214,7 @@ def copy_sessions(paths: Paths, server: PostgresServer) -> Iterator[str]:
 
 
 def _copy_usage(path: Path, server: PostgresServer) -> int:
+    """Copy what keys used, and what counts against their limits; returns the rows of usage."""
     source, target = open_usage(path), shared.usage_in(server)
     number = copy_table(source, target, USAGE)
     copy_table(source, target, LAST_USED)
@@ -227,7 +231,7 @@ def _add_charges(rows: Rows, charges: Mapping[str, Sequence[Charge]]) -> None:
     for key, uses in charges.items():
         statement = "SELECT 1 FROM limits WHERE key = ?"
         if rows.execute(statement, (key,)).fetchone() is not None:
-            continue
+            continue  # a copy that is made again must not count twice
         windows = shared.KeyWindows(rows, key, shared.database_clock)
         for use in uses:
             windows.limiter.restore(key, Resource(use.resource), use.amount, use.moment)

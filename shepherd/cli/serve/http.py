@@ -145,6 +145,7 @@ def server_settings(config: Config, *, insecure: bool) -> ServerSettings:
         insecure=insecure,
         thinking=config.model.thinking,
         max_tokens=config.model.max_tokens,
+        # with a Unix socket, only who names an address wants one as well
         tcp=not section.socket or _is_set(config, "server.host") or _is_set(config, "server.port"),
         tls=tls_files(config),
         plugins=Plugins(config.plugins.disabled),
@@ -232,12 +233,13 @@ class Reloader(Struct):
 
     async def reload(self, pool: ModelPool, tls: ServerTls | None) -> Reloaded:
         """Read and apply the settings; raises ShepherdError, and then nothing has changed."""
+        # all that can fail stands before the first change
         config = await asyncio.to_thread(self._read)
         new = server_settings(config, insecure=self.settings.insecure)
         if (tls is None) != (new.tls is None):
             raise ConfigError("server.tls_cert can't be added or removed without a restart.")
         if new.tls is not None:
-            await asyncio.to_thread(ServerTls, new.tls)  # raises ConfigError
+            await asyncio.to_thread(ServerTls, new.tls)  # only checks it; raises ConfigError
         changed = [key for key in all_fields() if self.config.value(key) != config.value(key)]
         reopens = any(key.startswith(_LIVE_SECTIONS) for key in changed)
         await pool.reconfigure(config, self.providers, self.opener, reopens=reopens)
@@ -263,5 +265,6 @@ class Reloader(Struct):
 
 
 def _is_live(key: str) -> bool:
+    """Whether a changed setting counts at once; any other one needs a restart."""
     field = find_field(key)
     return key.startswith(_LIVE_SECTIONS) or (field is not None and LIVE in field.metadata)

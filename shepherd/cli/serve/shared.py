@@ -76,6 +76,7 @@ async def _open_service(
     keys: Keys | None,
     host: Host,
 ) -> AsyncGenerator[Service]:
+    """The application over the conversation, whose model is loaded once the port is open."""
     audit = AuditLog(paths.audit_file, settings.audit_mib * MIB, settings.audit_required)
     actions = audited_actions(conversation, audit)
     unloaded = UnloadedBackend(ModelInfo(conversation.slot.model_name, "", 0))
@@ -136,9 +137,10 @@ def audited_actions(conversation: Conversation, audit: AuditLog) -> SessionActio
 
 
 def _origin(model: str, approver: Approver) -> CallOrigin:
-    """The running request; the part of a client's identity behind its key is a secret."""
+    """The running request, for the audit."""
     request = approver.request if isinstance(approver, ClientApprover) else None
     if request is None:
         return CallOrigin(path=PATH, model=model)
+    # a client is its key, a line break, and a secret of its own, which the audit must not have
     key = request.client.rpartition("\n")[0]
     return CallOrigin(request.id, PATH, key, model)

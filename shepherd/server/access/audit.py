@@ -58,7 +58,7 @@ MAX_ARGUMENTS = 2000
 
 HIDDEN = "[hidden]"
 
-_READ = 4 * MAX_TEXT
+_SEARCHED_CHARACTERS = 4 * MAX_TEXT
 """Characters in which secrets are searched for."""
 
 _NAME = r"(?:passw|passphrase|secret|token|credential|api[_-]?key|private[_-]?key)[\w.-]*"
@@ -100,7 +100,7 @@ def without_secrets(text: str, secrets: Mapping[str, str]) -> str:
         text = text.replace(secret, f"[{name}]")
     if holds_private_key(text):
         return HIDDEN
-    for pattern in _PATTERNS:
+    for pattern in _PATTERNS:  # `keep` is the part before the secret, such as `token=`
         text = pattern.sub(rf"\g<keep>{HIDDEN}", text)
     return text
 
@@ -109,33 +109,37 @@ class _Shortener(Struct):
     """Shortens values, of which only the first MAX_VALUES are kept."""
 
     secrets: Mapping[str, str]
-    left: int = MAX_VALUES
+    values_left: int = MAX_VALUES
 
-    def short(self, value: object, depth: int = MAX_DEPTH) -> object:
-        """The value without secrets and with a limited size."""
-        self.left -= 1
-        if self.left < 0 or (isinstance(value, dict | list) and not depth):
+    def short(self, value: object, levels_left: int = MAX_DEPTH) -> object:
+        """The value without secrets and with a limited size; what is cut off is CUT."""
+        self.values_left -= 1
+        is_too_deep = isinstance(value, dict | list) and not levels_left
+        if self.values_left < 0 or is_too_deep:
             return CUT
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, dict):
-            return self._object(cast(Mapping[object, object], value), depth)
+            return self._object(cast(Mapping[object, object], value), levels_left)
         if isinstance(value, list):
             entries = cast(list[object], value)
-            items = [self.short(entry, depth - 1) for entry in entries[:MAX_ITEMS]]
+            items = [self.short(entry, levels_left - 1) for entry in entries[:MAX_ITEMS]]
             return [*items, CUT] if len(entries) > MAX_ITEMS else items
         is_long = isinstance(value, int) and abs(value) > MAX_NUMBER
         return CUT if is_long else value
 
-    def _object(self, fields: Mapping[object, object], depth: int) -> dict[str, object]:
+    def _object(self, fields: Mapping[object, object], levels_left: int) -> dict[str, object]:
+        """An object; the value of a field such as `api_key` is hidden, whatever it is."""
         redacted: dict[str, object] = {}
         for name, value in islice(fields.items(), MAX_ITEMS):
-            hidden = _SECRET_NAME.search(str(name)[:MAX_TEXT]) is not None
-            redacted[self._text(str(name))] = HIDDEN if hidden else self.short(value, depth - 1)
+            is_secret = _SECRET_NAME.search(str(name)[:MAX_TEXT]) is not None
+            short = HIDDEN if is_secret else self.short(value, levels_left - 1)
+            redacted[self._text(str(name))] = short
         return redacted | {CUT: CUT} if len(fields) > MAX_ITEMS else redacted
 
     def _text(self, text: str) -> str:
-        clean = without_secrets(text[:_READ], self.secrets)
+        """A text; a secret is searched beyond the cut too, because half of it is no match."""
+        clean = without_secrets(text[:_SEARCHED_CHARACTERS], self.secrets)
         return clean if len(text) <= MAX_TEXT else f"{clean[:MAX_TEXT]}{CUT}"
 
 
@@ -177,7 +181,7 @@ class AuditLog(Struct):
         try:
             self._append(entry)
         except OSError as error:
-            if not self._warned:
+            if not self._warned:  # once, until a line is written again
                 logger.error("The audit of tool calls can't be written: %s", error)
             self._warned = True
             return error
@@ -203,6 +207,10 @@ class AuditLog(Struct):
             self.end({**entry, "seconds": seconds, "outcome": record.outcome})
 
     def _append(self, entry: Mapping[str, object]) -> None:
+        """Add a line to the file; raises OSError. Without a file it is an error only if required.
+
+        Other servers may write to the file, so it is locked.
+        """
         path = self.path
         if path is None:
             if self.required:
@@ -228,6 +236,7 @@ def _append_line(path: Path, line: bytes) -> None:
     descriptor = os.open(path, _FLAGS, 0o600)
     try:
         status = os.fstat(descriptor)
+        # a pipe, or the file of another user, would hand the lines to others
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{path} is not a regular file")
         if status.st_uid != os.geteuid():
@@ -259,7 +268,7 @@ class CallRecord(Struct):
 
     def answered(self, approval: Approval) -> None:
         """See `CallObserver`."""
-        if approval.by:
+        if approval.by:  # the name of a key; without it nobody has answered
             self.add(approval.choice.value, f"key {approval.by}", "")
         else:
             self.add(approval.choice.value, "nobody", approval.reason)
@@ -277,8 +286,12 @@ class CallRecord(Struct):
     def ended(self, result: ToolResult) -> None:
         """Note the result."""
         last = self.decisions[-1]["decision"] if self.decisions else ""
-        was_denied = last == Choice.DENY.value and not self.has_run
-        self.outcome = "ok" if result.ok else "denied" if was_denied else "failed"
+        if result.ok:
+            self.outcome = "ok"
+        elif last == Choice.DENY.value and not self.has_run:
+            self.outcome = "denied"
+        else:
+            self.outcome = "failed"
 
 
 class AuditedTools(Struct, frozen=True):
@@ -317,6 +330,7 @@ class AuditedTools(Struct, frozen=True):
                     self.audit.noted(entry, record),
                     span("tool", gen_ai__tool__name=entry["tool"]),
                 ):
+                    # a tool that has a model call tools gets a runner that notes these too
                     runner = self.runner.observed_by(
                         record, lambda nested: replace(self, runner=nested)
                     )
@@ -325,16 +339,18 @@ class AuditedTools(Struct, frozen=True):
             except AuditError as error:
                 result = ToolResult(f"Error: not run: {error}", ok=False)
             finally:
-                is_usual = record.outcome in ("ok", "cancelled")
-                outcome = record.outcome if is_usual else "refused or failed"
+                outcome = record.outcome
+                if outcome not in ("ok", "cancelled"):  # only the audit tells which
+                    outcome = "refused or failed"
                 logger.info("Tool %s, key %s: %s", entry["tool"], entry["key"] or "-", outcome)
         return result
 
     def _entry(self, call: messages.ToolCall) -> messages.JsonObject:
+        """The beginning of a call's lines."""
         runner = self.runner
         name = UNKNOWN if runner.registry.get(call.name) is None else call.name
         origin = self.origin()
-        if runner.caller:
+        if runner.caller:  # a tool whose model calls this one
             origin = replace(origin, model=runner.caller)
         return _line_start(name, short_arguments(call.arguments, runner.context.secrets), origin)
 

@@ -96,7 +96,9 @@ class ApiKey(Struct, frozen=True, forbid_unknown_fields=True):
     def hashes(self, now: datetime) -> list[str]:
         """The hashes of the secrets that open the server with this key."""
         old = self.old_secret
-        return [self.sha256] if old is None or now >= old.until else [self.sha256, old.sha256]
+        if old is None or now >= old.until:
+            return [self.sha256]
+        return [self.sha256, old.sha256]
 
 
 def format_time(moment: datetime) -> str:
@@ -124,7 +126,7 @@ def parse_keys(content: bytes) -> list[ApiKey]:
     file = json.decode(content, type=_KeyFile)
     if file.version == VERSION:
         keys = [_parse_entry(entry) for entry in file.keys]
-    elif file.version == 1:
+    elif file.version == 1:  # other fields had no meaning then
         known = [{name: entry.get(name) for name in _FIELDS_1} for entry in file.keys]
         keys = convert(known, list[ApiKey])
     else:
@@ -139,7 +141,7 @@ def _parse_entry(entry: dict[str, Any]) -> ApiKey:
 
     So could a field that is missing, because without it a key may do more.
     """
-    key = convert(entry, ApiKey)
+    key = convert(entry, ApiKey)  # fails for a field that it does not know
     limits = entry.get("limits", ())
     if len(entry) + len(limits) < len(ApiKey.__struct_fields__ + KeyLimits.__struct_fields__):
         raise ValueError("a field is missing")

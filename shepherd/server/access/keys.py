@@ -151,6 +151,7 @@ class Keys(ABC):
 
         def with_new(keys: list[ApiKey]) -> list[ApiKey]:
             names = {key.name for key in keys}
+            # replaced, not extended: a change may run again
             taken[:] = [key.name for key in new if key.name in names]
             return [*keys, *(key for key in new if key.name not in names)]
 
@@ -158,10 +159,12 @@ class Keys(ABC):
         return taken
 
     def _now(self) -> datetime:
+        """The time; a clock that goes backwards stands still."""
         self._latest = max(self._latest, self._clock())
         return self._latest
 
     def _match(self, key: str, entries: Iterable[ApiKey]) -> ApiKey | None:
+        """The entry of a secret; all are compared, so that the time says nothing about them."""
         digest, now = _digest(key), self._now()
         match = None
         for entry in entries:
@@ -187,6 +190,7 @@ class Admission(Struct, frozen=True):
 
 
 def _named(keys: list[ApiKey], name: str) -> ApiKey:
+    """The key of this name; raises KeyStoreError if there is none."""
     for key in keys:
         if key.name == name:
             return key
@@ -211,7 +215,7 @@ class KeyStore(Keys):
     def __init__(self, path: Path, clock: Callable[[], datetime] = now) -> None:
         super().__init__(clock)
         self.path = path
-        self._seen: tuple[int, ...] | None = None
+        self._read_version: tuple[int, ...] | None = None
         self._keys: list[ApiKey] = []
 
     def keys(self) -> list[ApiKey]:
@@ -223,30 +227,31 @@ class KeyStore(Keys):
             write_private(self.path, format_keys(change(self.keys())))
 
     def _current(self) -> list[ApiKey]:
+        """The keys of the file as it is now, which is read only if it has changed."""
         try:
-            status = self.path.stat()
-            if self._seen != _fingerprint(status):
+            if self._read_version != _version(self.path.stat()):
                 self._reload()
         except FileNotFoundError:
-            self._seen, self._keys = None, []
+            self._read_version, self._keys = None, []
         except OSError as error:
             raise self._broken(f"can't be read: {error.strerror}") from error
         return self._keys
 
     def _reload(self) -> None:
-        """Read the file; the previous keys are dropped first."""
-        self._seen, self._keys = None, []
+        """Read the file; the previous keys are dropped first, so that none outlives an error."""
+        self._read_version, self._keys = None, []
         with self.path.open("rb") as file:
             status = os.fstat(file.fileno())
-            if status.st_uid not in (os.geteuid(), 0):
+            if status.st_uid not in (os.geteuid(), 0):  # root may write everything anyway
                 raise self._broken(f"another user's (uid {status.st_uid}); make keys of your own")
             if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise self._broken(f"open to other users; run: chmod 600 {self.path}")
             content = file.read()
         self._keys = self._parse(content)
-        self._seen = _fingerprint(status)
+        self._read_version = _version(status)
 
     def _parse(self, content: bytes) -> list[ApiKey]:
+        """The keys in the content of the file; raises KeyStoreError."""
         try:
             return parse_keys(content)
         except UnknownVersionError as error:
@@ -258,5 +263,6 @@ class KeyStore(Keys):
         return KeyStoreError(f"The key file {self.path} is {problem}")
 
 
-def _fingerprint(status: os.stat_result) -> tuple[int, ...]:
+def _version(status: os.stat_result) -> tuple[int, ...]:
+    """What differs between any two versions of a file."""
     return (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size, status.st_mode)

@@ -30,70 +30,76 @@ class SlidingWindow:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._slot = seconds / SLOTS
-        self._amounts: deque[tuple[int, int]] = deque()
-        self._used = 0
-        self._reserved = 0
-        self._latest = 0.0
+        self._slot_seconds = seconds / SLOTS
+        self._used_by_slot: deque[tuple[int, int]] = deque()  # pairs of a slot and an amount
+        self._used_amount = 0
+        self._reserved_amount = 0
+        self._latest_time = 0.0
 
     def amounts(self) -> Sequence[tuple[int, int]]:
         """The parts of the period with what was used in them."""
-        return tuple(self._amounts)
+        return tuple(self._used_by_slot)
 
     def restore(self, amounts: Iterable[tuple[int, int]], latest: float) -> None:
         """Replace what was used by earlier `amounts`, up to a time."""
-        self._amounts = deque((slot, used) for slot, used in amounts)
-        self._used = sum(amount for _, amount in self._amounts)
-        self._latest = latest
+        self._used_by_slot = deque((slot, used) for slot, used in amounts)
+        self._used_amount = sum(amount for _, amount in self._used_by_slot)
+        self._latest_time = latest
 
     def free(self, limit: int, now: float) -> int:
         """How much of the limit is left, at least 0."""
         self._expire(now)
-        return max(0, limit - self._used - self._reserved)
+        return max(0, limit - self._used_amount - self._reserved_amount)
 
     def reserve(self, amount: int) -> None:
         """Hold an amount until it is settled."""
-        self._reserved += amount
+        self._reserved_amount += amount
 
     def settle(self, reserved: int, amount: int, now: float) -> None:
         """Replace a reservation by what was used."""
-        self._reserved -= reserved
+        self._reserved_amount -= reserved
         self.add(amount, now)
 
     def add(self, amount: int, now: float) -> None:
         """Count an amount."""
         self._expire(now)
-        slot = int(self._latest // self._slot)
-        if self._amounts and self._amounts[-1][0] >= slot:
-            slot, earlier = self._amounts.pop()
-            self._amounts.append((slot, earlier + amount))
+        slot = int(self._latest_time // self._slot_seconds)  # one number for each part of time
+        if self._used_by_slot and self._used_by_slot[-1][0] >= slot:
+            slot, earlier = self._used_by_slot.pop()
+            self._used_by_slot.append((slot, earlier + amount))
         elif amount:
-            self._amounts.append((slot, amount))
-        self._used += amount
+            self._used_by_slot.append((slot, amount))
+        self._used_amount += amount
 
     def wait(self, amount: int, limit: int, now: float) -> float:
         """The seconds until an amount is free; the whole period if that is not known."""
         missing = amount - self.free(limit, now)
-        for slot, used in self._amounts:
-            if missing <= 0:
-                break
+        if missing <= 0:
+            return 0.0
+        for slot, used in self._used_by_slot:  # the oldest is free first
             missing -= used
             if missing <= 0:
-                return self._end(slot) - self._latest
-        return 0.0 if missing <= 0 else self.seconds
+                return self._end_of(slot) - self._latest_time
+        return self.seconds  # what is reserved has no end yet, or the limit is below the amount
 
     def reset(self, now: float) -> float:
         """The seconds until all that was used is free again."""
         self._expire(now)
-        return self._end(self._amounts[-1][0]) - self._latest if self._amounts else 0.0
+        return (
+            self._end_of(self._used_by_slot[-1][0]) - self._latest_time
+            if self._used_by_slot
+            else 0.0
+        )
 
-    def _end(self, slot: int) -> float:
-        return (slot + 1) * self._slot + self.seconds
+    def _end_of(self, slot: int) -> float:
+        """The time at which what was used in this part counts no more."""
+        return (slot + 1) * self._slot_seconds + self.seconds
 
     def _expire(self, now: float) -> None:
-        self._latest = max(self._latest, now)
-        while self._amounts and self._end(self._amounts[0][0]) <= self._latest:
-            self._used -= self._amounts.popleft()[1]
+        """Forget what was used before the period that ends now; no time goes back."""
+        self._latest_time = max(self._latest_time, now)
+        while self._used_by_slot and self._end_of(self._used_by_slot[0][0]) <= self._latest_time:
+            self._used_amount -= self._used_by_slot.popleft()[1]
 
 
 MINUTE, DAY = 60, 86_400
@@ -161,7 +167,7 @@ class Limiter:
         limits = self._limits(key, Resource.TOKENS)
         left = [limit.window.free(limit.amount, now) for limit in limits]
         amount = max(needed, min([wished, *left]))
-        self._check(key, Resource.TOKENS, amount)
+        self._check(key, Resource.TOKENS, amount)  # less than `needed` may be left
         return amount
 
     def headers(self, key: ApiKey) -> dict[str, str]:
@@ -171,8 +177,9 @@ class Limiter:
         for resource in Resource:
             limits = self._limits(key, resource)
             if limits:
-                tight = min(limits, key=lambda limit: limit.window.free(limit.amount, now))
-                headers |= _headers(tight, now)
+                # the headers have room for one limit: the one that a request meets first
+                tightest = min(limits, key=lambda limit: limit.window.free(limit.amount, now))
+                headers |= _headers(tightest, now)
         return headers
 
     def _check(self, key: ApiKey, resource: Resource, amount: int) -> None:
@@ -189,6 +196,7 @@ class Limiter:
             self.window(key, resource, period).settle(reserved, used, now)
 
     def _limits(self, key: ApiKey, resource: Resource) -> list[Limit]:
+        """The limits that a key has, with their windows: none, per minute, per day, or both."""
         limits = key.limits
         amounts = limits.tokens_per_minute, limits.tokens_per_day
         if resource is Resource.REQUESTS:
@@ -213,6 +221,7 @@ HEADER_NAMES = (
 
 
 def _headers(limit: Limit, now: float) -> dict[str, str]:
+    """The state of one limit; OpenAI's clients read the end in seconds, Anthropic's as a time."""
     free = limit.window.free(limit.amount, now)
     seconds = limit.window.reset(now)
     moment = datetime.fromtimestamp(now, UTC) + timedelta(seconds=math.ceil(seconds))
@@ -227,6 +236,7 @@ def _headers(limit: Limit, now: float) -> dict[str, str]:
 
 
 def _refusal(key: ApiKey, limit: Limit, amount: int, now: float) -> ApiError:
+    """The error for a request that needs more than a limit has left."""
     period = "minute" if limit.window.seconds == MINUTE else "day"
     seconds = max(1, math.ceil(limit.window.wait(amount, limit.amount, now)))
     free = limit.window.free(limit.amount, now)
@@ -235,7 +245,7 @@ def _refusal(key: ApiKey, limit: Limit, amount: int, now: float) -> ApiError:
         f"limit {limit.amount}, left {free}, needed {amount}. Try again in {seconds} s."
     )
     headers = _headers(limit, now) | {"Retry-After": str(seconds)}
-    if amount > limit.amount:
+    if amount > limit.amount:  # more than the whole limit, so waiting does not help
         headers["x-should-retry"] = "false"
         message += " This request never fits; a smaller max_tokens may help."
     return ApiError(429, message, "rate_limit_exceeded", headers=headers)
@@ -295,11 +305,13 @@ class LocalLimits:
         return self._limiter.headers(key)
 
     def _charge(self, key: ApiKey, resource: Resource, amount: int) -> None:
+        """Keep what was used, so that the limits per day hold after a restart too."""
         if self._store is not None:
             moment = int(self._limiter.clock())
             self._store.charge(Charge(key.name, resource, moment, amount))
 
     def _restore(self, store: UsageStore) -> None:
+        """Count what was used before the start."""
         try:
             charges = store.load_charges(self._limiter.clock())
         except UsageError as error:

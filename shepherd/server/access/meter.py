@@ -39,9 +39,9 @@ class Work(Struct):
         stats = self.stats or ()
         prompts = (*stats[:1], *stats[self.answers :])  # the answers share the first prompt
         return (
-            sum(part.prompt_tokens for part in prompts),
-            sum(part.cached_tokens for part in prompts),
-            sum(part.completion_tokens for part in stats),
+            sum(prompt.prompt_tokens for prompt in prompts),
+            sum(prompt.cached_tokens for prompt in prompts),
+            sum(answer.completion_tokens for answer in stats),
         )
 
 
@@ -95,7 +95,7 @@ class Meter:
         try:
             yield read
         except asyncio.CancelledError:
-            read.tokens = read.tokens or reserved
+            read.tokens = read.tokens or reserved  # they may have been read before the client left
             raise
         finally:
             used = Usage(today(), key.name, model, prompt_tokens=read.tokens)
@@ -109,8 +109,8 @@ class Budget(Struct, eq=False):
     """
 
     meter: Meter
-    _held: int = 0
-    _wished: int = 0
+    _held_tokens: int = 0
+    _wished_tokens: int = 0
     _limited_by: ApiKey | None = None
     _backend: Backend | None = None
 
@@ -124,11 +124,11 @@ class Budget(Struct, eq=False):
         if key is None:
             yield
             return
-        prompt = 0
+        prompt = 0  # tokens, counted only if a limit needs them
         if key.limits.counts_tokens:
             prompt = await _count_prompts(backend, work)
-            self._wished = work.max_tokens
-            self._held = await self._reserve(key, backend.info.context_size, prompt, work)
+            self._wished_tokens = work.max_tokens
+            self._held_tokens = await self._reserve(key, backend.info.context_size, prompt, work)
             self._limited_by, self._backend = key, backend
         cancelled = False
         try:
@@ -141,7 +141,7 @@ class Budget(Struct, eq=False):
             tokens = used.prompt_tokens + used.completion_tokens
             if work.stats is None and cancelled:
                 tokens = prompt  # it may have been read before the client left
-            self.meter.settle(key, self._held, tokens, used)
+            self.meter.settle(key, self._held_tokens, tokens, used)
 
     async def next_round(self, session: Session, done: Stats) -> int:
         """Hold the tokens of a further round after those in `done`.
@@ -154,20 +154,21 @@ class Budget(Struct, eq=False):
             return 0
         prompt = await backend.count_session_tokens(session)
         context = backend.info.context_size
-        room = max(1, context - prompt) if context else _ALL
-        answer = min(room, self._wished - done.completion_tokens) if self._wished else room
+        answer = max(1, context - prompt) if context else _ALL  # what the context has room for
+        if self._wished_tokens:
+            answer = min(answer, self._wished_tokens - done.completion_tokens)
         used = done.prompt_tokens + done.completion_tokens
-        left = self._held - used  # what earlier rounds held and have not used
+        left = self._held_tokens - used  # what earlier rounds held and have not used
         needed = max(0, prompt + 1 - left)
         wished = max(needed, prompt + answer - left)
-        self._held += await self.meter.limits.reserve_tokens(key, needed, wished)
-        return self._held - used - prompt
+        self._held_tokens += await self.meter.limits.reserve_tokens(key, needed, wished)
+        return self._held_tokens - used - prompt
 
     def give_back(self, done: Stats) -> None:
         """Release the held tokens that the rounds in `done` have not used."""
-        unused = self._held - done.prompt_tokens - done.completion_tokens
+        unused = self._held_tokens - done.prompt_tokens - done.completion_tokens
         if self._limited_by is not None and unused > 0:
-            self._held -= unused
+            self._held_tokens -= unused
             self.meter.limits.settle_tokens(self._limited_by, unused, 0)
 
     async def _reserve(self, key: ApiKey, context: int, prompt: int, work: Work) -> int:
@@ -176,7 +177,7 @@ class Budget(Struct, eq=False):
         With a limit for an answer, all of them must be left. Without one, the answers share what
         is left, and get that as their limit.
         """
-        answers = work.answers + len(work.prompts) - 1
+        answers = work.answers + len(work.prompts) - 1  # one for each prompt after the first
         reserve_tokens = self.meter.limits.reserve_tokens
         if work.max_tokens == NO_TOKENS:
             return await reserve_tokens(key, prompt, prompt)

@@ -91,10 +91,11 @@ class PathScopes:
     """
 
     def __init__(self, plugin_paths: Iterable[str] = ()) -> None:
+        # `/notes/{id}` is `/notes` here, which stands for all paths below it
         fixed = {template.partition("{")[0].rstrip("/") for template in plugin_paths}
-        own = {above for path in (*_PATHS, *_READ_PATHS) for above in _and_above(path)}
-        new = {path for path in fixed - own if _PATHS.keys().isdisjoint(_and_above(path))}
-        self._paths = dict.fromkeys(new, _TOOLS) | dict(_PATHS)
+        above_ours = {above for path in (*_PATHS, *_READ_PATHS) for above in _and_above(path)}
+        below_none = {p for p in fixed - above_ours if _PATHS.keys().isdisjoint(_and_above(p))}
+        self._paths = dict.fromkeys(below_none, _TOOLS) | dict(_PATHS)
 
     def of(self, method: str, path: str) -> frozenset[KeyScope]:
         """All of these are needed; an unknown path needs `admin`."""
@@ -105,12 +106,12 @@ class PathScopes:
                 return _ANY_KEY
         elif path.startswith(_MODEL_PATHS):
             return _MODEL_METHODS.get(path.rpartition(":")[2], _ADMIN)
-        entries = (self._paths[above] for above in _and_above(path) if above in self._paths)
-        return next(entries, _ADMIN)
+        scopes = (self._paths[above] for above in _and_above(path) if above in self._paths)
+        return next(scopes, _ADMIN)  # the longest known path decides
 
 
 def _and_above(path: str) -> Iterator[str]:
-    """The path and those above it, the longest first."""
+    """The path and those above it, the longest first: `/v1/chat`, `/v1`."""
     while path:
         yield path
         path = path.rpartition("/")[0]

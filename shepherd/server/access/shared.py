@@ -73,39 +73,41 @@ class KeyWindows:
     """
 
     def __init__(self, rows: Rows, key: str, clock: Callable[[Rows], float]) -> None:
+        """Read the row; what a server holds counts no more if that was silent for too long."""
         row = rows.execute("SELECT state FROM limits WHERE key = ?", (key,)).fetchone()
         state: dict[str, Any] = {} if row is None else json.loads(row[0])
         # when two servers' clocks differ, the time of the key must not go back
-        self._now = max(clock(rows), state.get("latest", 0.0))
+        self._time = max(clock(rows), state.get("latest", 0.0))
         self._key = key
+        # by server: the tokens that it holds, and until when that counts
         self._held: dict[str, tuple[int, float]] = {
             server: (amount, until)
             for server, (amount, until) in state.get("held", {}).items()
-            if until > self._now
+            if until > self._time
         }
-        self.limiter = Limiter(steady_clock(self._now))
-        for place, amounts in state.get("windows", {}).items():
-            resource, _, seconds = place.partition(":")
+        self.limiter = Limiter(steady_clock(self._time))
+        for name, amounts in state.get("windows", {}).items():  # as `save` writes them
+            resource, _, seconds = name.partition(":")
             window = self.limiter.window(key, Resource(resource), int(seconds))
-            window.restore(amounts, self._now)
+            window.restore(amounts, self._time)
         for amount, _ in self._held.values():
             self._reserve(amount)
 
     def hold(self, server: str, amount: int) -> None:
         """Replace the tokens that a server holds."""
-        before, _ = self._held.pop(server, (0, 0.0))
+        earlier, _ = self._held.pop(server, (0, 0.0))
         if amount:
-            self._held[server] = amount, self._now + LEASE_SECONDS
-        self._reserve(amount - before)
+            self._held[server] = amount, self._time + LEASE_SECONDS
+        self._reserve(amount - earlier)
 
     def save(self, rows: Rows) -> None:
-        """Write the row."""
+        """Write the row; the windows are called `tokens:60` there."""
         windows = {
             f"{resource}:{seconds}": self.limiter.window(self._key, resource, seconds).amounts()
             for resource in Resource
             for seconds in PERIODS
         }
-        state = {"latest": self._now, "held": self._held, "windows": windows}
+        state = {"latest": self._time, "held": self._held, "windows": windows}
         rows.execute(
             "INSERT INTO limits VALUES (?, ?) "
             "ON CONFLICT (key) DO UPDATE SET state = excluded.state",
@@ -132,8 +134,8 @@ class _KeyState(Struct):
     @property
     def is_due(self) -> bool:
         """Whether there is something to write, or to confirm."""
-        is_old = time.monotonic() - self.renewed > RENEW_SECONDS
-        return bool(self.settled) or (self.held > 0 and is_old)
+        must_renew = time.monotonic() - self.renewed > RENEW_SECONDS
+        return bool(self.settled) or (self.held > 0 and must_renew)
 
 
 class SharedLimits:
@@ -157,46 +159,45 @@ class SharedLimits:
         self._clock = clock
         self._threads = ThreadPoolExecutor(threads, "limits")
         self._states: defaultdict[str, _KeyState] = defaultdict(_KeyState)
-        self._seen: dict[str, Limiter] = {}
-        self._failed = False
+        self._last_limiters: dict[str, Limiter] = {}
+        """What counts against each key, as its last transaction has left it."""
+        self._was_failure_logged = False
         repeat(self, SharedLimits.write_waiting, FLUSH_SECONDS)
         closing = weakref.finalize(self, self._threads.shutdown, wait=False)
-        closing.atexit = False
+        closing.atexit = False  # at the exit the threads may still write
 
     async def count_request(self, key: ApiKey) -> None:
         """See `Limits`."""
         if self._store is not None:
             self._store.note_use(key.name, int(time.time()))
-        if key.limits == KeyLimits():
+        if key.limits == KeyLimits():  # without limits, no transaction is needed
             return
 
         def count(windows: KeyWindows) -> int:
             windows.limiter.count_request(key)
-            return 0
+            return 0  # tokens that are held for it
 
-        await self._do(key, count)
+        await self._in_transaction(key, count)
 
     async def reserve_tokens(self, key: ApiKey, needed: int, wished: int) -> int:
         """See `Limits`."""
-        if not key.limits.counts_tokens:
-            return wished
 
         def reserve(windows: KeyWindows) -> int:
             return windows.limiter.grant_tokens(key, needed, wished)  # `hold` reserves them
 
-        return await self._do(key, reserve)
+        return await self._in_transaction(key, reserve)
 
     def settle_tokens(self, key: ApiKey, reserved: int, used: int) -> None:
         """See `Limits`."""
-        if not key.limits.counts_tokens and not reserved:
+        if not key.limits.counts_tokens:
             return
-        if key.name in self._seen:
-            self._seen[key.name].settle(key.name, Resource.TOKENS, reserved, used)
+        if key.name in self._last_limiters:
+            self._last_limiters[key.name].settle(key.name, Resource.TOKENS, reserved, used)
         self._settle(key.name, reserved, used)
 
     def headers(self, key: ApiKey) -> dict[str, str]:
         """See `Limits`; what other servers counted since the last request is not in them."""
-        limiter = self._seen.get(key.name)
+        limiter = self._last_limiters.get(key.name)
         return {} if limiter is None else limiter.headers(key)
 
     def write_waiting(self) -> None:
@@ -211,12 +212,13 @@ class SharedLimits:
         for work in [self._threads.submit(self._write, name) for name in list(self._states)]:
             work.result()
 
-    async def _do(self, key: ApiKey, work: Callable[[KeyWindows], int]) -> int:
+    async def _in_transaction(self, key: ApiKey, work: Callable[[KeyWindows], int]) -> int:
         """Do `work` in a transaction; it returns the tokens that this server holds in addition."""
         running = self._threads.submit(self._transact, key.name, work)
         try:
             amount, limiter = await asyncio.wrap_future(running)
         except asyncio.CancelledError:
+            # the thread goes on, and nobody would give back what it reserves
             running.add_done_callback(partial(self._release, key))
             raise
         except LimitsError as error:
@@ -224,7 +226,7 @@ class SharedLimits:
             raise ApiError(
                 503, _UNAVAILABLE, "limits_unavailable", headers=dict(_RETRY_LATER)
             ) from error
-        self._seen[key.name] = limiter
+        self._last_limiters[key.name] = limiter
         return amount
 
     def _transact(self, name: str, work: Callable[[KeyWindows], int]) -> tuple[int, Limiter]:
@@ -234,6 +236,7 @@ class SharedLimits:
             settled = tuple(state.settled)
             held = state.held - sum(reserved for reserved, _ in settled)
 
+            # it may run again after a failure, so the state of this server changes after it
             def change(rows: Rows) -> tuple[int, Limiter]:
                 windows = KeyWindows(rows, name, self._clock)
                 windows.limiter.settle(name, Resource.TOKENS, 0, sum(used for _, used in settled))
@@ -245,11 +248,12 @@ class SharedLimits:
 
             amount, limiter = self._database.run(change, lock=name)
             state.held = held + amount
-            del state.settled[: len(settled)]
+            del state.settled[: len(settled)]  # what was added meanwhile stays
             state.renewed = time.monotonic()
             return amount, limiter
 
     def _settle(self, name: str, reserved: int, used: int) -> None:
+        """Note what a request has used of what was held for it, and begin to write that."""
         self._states[name].settled.append((reserved, used))
         self._threads.submit(self._write, name)
 
@@ -260,16 +264,16 @@ class SharedLimits:
 
     def _write(self, name: str) -> None:
         """Runs in a thread; what fails stays for the next attempt."""
-        if not self._states[name].is_due:
+        if not self._states[name].is_due:  # another transaction of the key has written it
             return
         try:
             self._transact(name, lambda _windows: 0)
         except LimitsError as error:
-            if not self._failed:
+            if not self._was_failure_logged:  # once, until a write works again
                 logger.error("What keys use is not written: %s", error)
-            self._failed = True
+            self._was_failure_logged = True
         else:
-            self._failed = False
+            self._was_failure_logged = False
 
 
 def keys_in(server: PostgresServer) -> DatabaseKeys:

@@ -52,8 +52,9 @@ class DatabaseKeys(Keys):
         super().__init__(clock)
         self._database = database
         self._snapshot: _Snapshot | None = None
-        self._problem: KeyStoreError | None = None
+        self._last_error: KeyStoreError | None = None
         self._is_followed = False
+        """Whether the thread that reads the changes was started."""
         self._lock = threading.Lock()
 
     def keys(self) -> list[ApiKey]:
@@ -72,13 +73,13 @@ class DatabaseKeys(Keys):
 
     def _checked(self, max_age: float) -> list[ApiKey]:
         """The keys if they are not too old; the first call starts the thread that reads them."""
-        with self._lock:
-            is_followed, self._is_followed = self._is_followed, True
-        if not is_followed:
+        with self._lock:  # of two first calls at once only one starts it
+            was_followed, self._is_followed = self._is_followed, True
+        if not was_followed:
             repeat(self, DatabaseKeys.refresh, POLL_SECONDS)
         snapshot = self._snapshot or self._load()
         if time.monotonic() - snapshot.moment > max_age:
-            raise self._problem or KeyStoreError("The database with the keys does not answer.")
+            raise self._last_error or KeyStoreError("The database with the keys does not answer.")
         return snapshot.keys
 
     def refresh(self) -> None:
@@ -86,20 +87,23 @@ class DatabaseKeys(Keys):
         try:
             self._load()
         except KeyStoreError as error:
-            self._problem = error
+            self._last_error = error
 
     def _load(self) -> _Snapshot:
+        """The keys in the database, which become the present ones."""
+        # the time before the reading: a change during it makes the keys no newer than that
         moment, seen = time.monotonic(), self._snapshot
 
         def read(rows: Rows) -> _Snapshot:
             statement = "SELECT number FROM api_keys_generation"
             generation = int(rows.execute(statement).fetchone()[0])
-            if seen is not None and seen.generation == generation:
+            if seen is not None and seen.generation == generation:  # no change since then
                 return _Snapshot(seen.keys, generation, moment)
             return _Snapshot(_read(rows), generation, moment)
 
         snapshot = self._database.run(read, write=False)
         with self._lock:
+            # another thread may have read later than this one, and have been faster
             if self._snapshot is None or self._snapshot.moment <= moment:
                 self._snapshot = snapshot
         return snapshot
@@ -121,6 +125,7 @@ def repeat(owner: T, work: Callable[[T], None], seconds: float) -> None:
 
 
 def _read(rows: Rows) -> list[ApiKey]:
+    """All keys, the oldest first; raises KeyStoreError."""
     entries = rows.execute("SELECT entry FROM api_keys ORDER BY place").fetchall()
     try:
         return parse_entries(text for (text,) in entries)
@@ -136,12 +141,13 @@ def _replace(rows: Rows, change: KeyChange) -> None:
     rows.executemany(
         "DELETE FROM api_keys WHERE name = ?", [(key.name,) for key in old if key.name not in kept]
     )
-    last = rows.execute("SELECT coalesce(max(place), 0) FROM api_keys").fetchone()[0]
+    last_place = rows.execute("SELECT coalesce(max(place), 0) FROM api_keys").fetchone()[0]
     rows.executemany(
+        # a key that exists already keeps its place
         "INSERT INTO api_keys VALUES (?, ?, ?) "
         "ON CONFLICT (name) DO UPDATE SET entry = excluded.entry",
         [
-            (key.name, last + number, format_entry(key))
+            (key.name, last_place + number, format_entry(key))
             for number, key in enumerate(new, start=1)
             if key not in old
         ],

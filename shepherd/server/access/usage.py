@@ -120,15 +120,17 @@ class UsageStore:
         self._days = days
         self._thread = ThreadPoolExecutor(1, "usage")
         self._waiting: deque[Sequence[Write]] = deque(maxlen=MAX_WAITING)
-        self._failed = False
+        self._was_failure_logged = False
         closing = weakref.finalize(self, close_garbage, self._thread, self._database)
-        closing.atexit = False
+        closing.atexit = False  # at the exit the thread may still write
 
     def load_charges(self, now: float) -> Sequence[Charge]:
-        """The charges of the last day; raises UsageError."""
-        return self._thread.submit(
-            self._database.run, lambda rows: _load(rows, now, self._days)
-        ).result()
+        """The charges of the last two days, of which windows drop the older one.
+
+        Raises UsageError.
+        """
+        work = partial(_recent_charges, now=now, days=self._days)
+        return self._thread.submit(self._database.run, work).result()
 
     def charge(self, charge: Charge) -> None:
         """Keep a charge, and that the key was used."""
@@ -171,21 +173,22 @@ class UsageStore:
         try:
             self._write_waiting()
         except UsageError as error:
-            if not self._failed:
+            if not self._was_failure_logged:  # once, until a write works again
                 logger.error("Usage is not written: %s", error)
-            self._failed = True
+            self._was_failure_logged = True
         else:
-            self._failed = False
+            self._was_failure_logged = False
 
     def _read(self, work: Callable[[Rows], T]) -> T:
-        """Runs in the thread; what was used before is seen."""
+        """Runs in the thread; what was used before is seen, also if writing failed then."""
         self._write_waiting()
         return self._database.run(work, write=False)
 
     def _write_waiting(self) -> None:
+        """Write what waits, the oldest first; an error leaves the rest for the next time."""
         while self._waiting:
             self._database.run(partial(_execute, self._waiting[0]))
-            self._waiting.popleft()
+            self._waiting.popleft()  # only now, because writing can fail
 
 
 def open_usage(path: Path) -> Database:
@@ -199,10 +202,10 @@ def _execute(writes: Sequence[Write], rows: Rows) -> None:
         rows.execute(statement, values)
 
 
-def _load(rows: Rows, now: float, days: int) -> list[Charge]:
-    """The charges of the last day; older ones, and usage that is too old, are deleted."""
-    oldest = (datetime.fromtimestamp(now, UTC) - timedelta(days=days)).date().isoformat()
-    rows.execute("DELETE FROM usage WHERE day < ?", (oldest,))
+def _recent_charges(rows: Rows, now: float, days: int) -> list[Charge]:
+    """The charges of the last two days; older ones, and usage that is too old, are deleted."""
+    oldest_day = (datetime.fromtimestamp(now, UTC) - timedelta(days=days)).date().isoformat()
+    rows.execute("DELETE FROM usage WHERE day < ?", (oldest_day,))
     oldest_charge = int(now) - 2 * DAY_SECONDS
     rows.execute("DELETE FROM charges WHERE moment < ?", (oldest_charge,))
     charges = rows.execute("SELECT key, resource, moment, amount FROM charges ORDER BY moment")
@@ -210,6 +213,7 @@ def _load(rows: Rows, now: float, days: int) -> list[Charge]:
 
 
 def _read(rows: Rows, oldest: str, key: str | None) -> list[Usage]:
+    """The usage from a day on, of one key, or of all for None."""
     used = rows.execute(
         "SELECT day, key, model, requests, prompt_tokens, cached_tokens, completion_tokens "
         "FROM usage WHERE day >= ? AND (CAST(? AS TEXT) IS NULL OR key = ?) "
@@ -247,14 +251,16 @@ def _visible(name: str | None) -> str | None:
     key = current_key()
     if key is None or KeyScope.ADMIN in key.scopes:
         return name
-    if name not in (None, key.name):
+    if name not in (None, key.name):  # without a name, a key sees its own usage
         message = "Only a key with the scope admin sees the usage of other keys."
         raise ApiError(403, message, "insufficient_scope", "key")
     return key.name
 
 
 def _days(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_DAYS and len(text) < 9):
+    """The number of days in a query; raises ApiError."""
+    is_number = text.isascii() and text.isdigit() and len(text) < 9
+    if not is_number or not 1 <= int(text) <= MAX_DAYS:
         message = f"days must be a whole number from 1 to {MAX_DAYS}"
         raise ApiError(400, message, "invalid_value", "days")
     return int(text)

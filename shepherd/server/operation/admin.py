@@ -1,5 +1,6 @@
 """How the server is: `/health`, `/ready`, `/metrics`; below `/admin` what `shepherd ctl` does."""
 
+import os
 import time
 from typing import Annotated
 
@@ -53,6 +54,8 @@ def operation_router(context: ServerContext) -> APIRouter:
 
 
 def _add_state(router: APIRouter, context: ServerContext) -> None:
+    """The routes that say whether there is a server, and whether it can answer."""
+
     @router.get("/", response_class=PlainTextResponse)
     async def root() -> PlainTextResponse:
         """A text: programs look here whether there is a server.
@@ -71,17 +74,18 @@ def _add_state(router: APIRouter, context: ServerContext) -> None:
 
         Needs no key.
         """
-        current, loading = context.backend, context.lifecycle.loading
-        connected, info = not loading and await current.reachable(), current.info
+        backend, is_loading = context.backend, context.lifecycle.loading
+        is_connected = not is_loading and await backend.reachable()
         body: JsonObject = {
-            "status": "loading" if loading else "ok" if connected else "error",
-            "backend_connected": connected,
-            "backend": info.backend,
-            "model": info.id,
+            "status": "ok" if is_connected else "error",
+            "backend_connected": is_connected,
+            "backend": backend.info.backend,
+            "model": backend.info.id,
         }
-        if loading:  # as llama.cpp's server has it
+        if is_loading:  # as llama.cpp's server has it
+            body["status"] = "loading"
             body["error"] = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
-        return JsonResponse(body, 200 if connected else 503)
+        return JsonResponse(body, 200 if is_connected else 503)
 
     @router.get("/ready")
     async def ready() -> JsonResponse:
@@ -100,6 +104,7 @@ def _add_state(router: APIRouter, context: ServerContext) -> None:
 
 
 def _add_metrics(router: APIRouter, metrics: Metrics) -> None:
+    """The route for Prometheus; llama.cpp's clients read the time of the start in a header."""
     started = str(int(time.time()))
 
     @router.get(METRICS_PATH, response_class=PlainTextResponse)
@@ -155,6 +160,10 @@ def _add_admin(router: APIRouter, context: ServerContext) -> None:
 
 
 def _check_access(request: Request) -> None:
+    """Raise ApiError unless the request has a key, or came over the server's Unix socket.
+
+    The scope of the key was checked before the route.
+    """
     if current_key() is None and not is_local_socket(request.scope):
         message = "This needs a key with the scope admin (--auth-mode json), or the Unix socket."
         raise ApiError(403, message, "insufficient_scope")
@@ -165,7 +174,7 @@ async def server_status(context: ServerContext) -> str:
     lifecycle = context.lifecycle
     if lifecycle.draining:
         return "stopping" if lifecycle.stopping else "draining"
-    served = context.models.every()
+    served = context.models.every()  # the default model first
     if lifecycle.loading or (served and served[0].state is ModelState.LOADING):
         return _LOADING
     if not await lifecycle.database_answers():
@@ -179,10 +188,11 @@ def _running(context: ServerContext) -> int:
 
 
 def _state(context: ServerContext) -> JsonObject:
+    """What `shepherd ctl status` tells about the process, its requests and its models."""
     lifecycle, metrics = context.lifecycle, context.monitor.metrics
     return {
         "version": __version__,
-        "pid": lifecycle.pid,
+        "pid": os.getpid(),
         "uptime_seconds": round(lifecycle.uptime, 1),
         "addresses": list(lifecycle.addresses),
         "requests": {"running": _running(context), "ended": total(metrics.requests)},

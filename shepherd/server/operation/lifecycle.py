@@ -64,11 +64,6 @@ class Lifecycle(Struct):
         """The seconds since the start."""
         return time.monotonic() - self.started
 
-    @property
-    def pid(self) -> int:
-        """The process."""
-        return os.getpid()
-
     def begin_load(self) -> None:
         """Take no work until the first model is loaded."""
         self.loading = True
@@ -151,17 +146,23 @@ def _loading_error() -> ApiError:
 
 
 def _needs_no_model(method: str, path: str) -> bool:
+    """Whether a request can be served before the first model is loaded."""
     if path.startswith(f"{ADMIN_PREFIX}/"):
         return True
-    reads = method in ("GET", "OPTIONS")
-    return reads and (path in _STATES or any(path.startswith(f"{name}/") for name in MODEL_LISTS))
+    of_a_model = any(path.startswith(f"{name}/") for name in MODEL_LISTS)
+    return method in ("GET", "OPTIONS") and (path in _STATES or of_a_model)
 
 
 def _is_work(method: str, path: str) -> bool:
+    """Whether a request is refused during a drain.
+
+    Not what steers the server, and not what running requests need, to end or to go on.
+    """
     if method in ("GET", "OPTIONS", "DELETE"):
         return False
     parts = path.split("/")
-    return not (parts[1] == "admin" or "approvals" in parts or parts[-1] == "cancel")
+    steers = path.startswith(f"{ADMIN_PREFIX}/")
+    return not (steers or "approvals" in parts or parts[-1] == "cancel")
 
 
 class Notifier:
@@ -169,6 +170,7 @@ class Notifier:
 
     def __init__(self, address: str = "", watchdog_seconds: float = 0.0) -> None:
         """With `watchdog_seconds`, systemd ends a server that is silent for so long."""
+        # systemd writes @ for the zero byte with which the name of an abstract socket begins
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._watchdog_seconds = watchdog_seconds
 
@@ -177,6 +179,7 @@ class Notifier:
         """The notifier of this process; its variables leave `env`, as they are not for children."""
         address = env.pop("NOTIFY_SOCKET", "")
         microseconds = env.pop("WATCHDOG_USEC", "")
+        # another number is that of a parent that has left its variables to us
         is_ours = env.pop("WATCHDOG_PID", "") in ("", str(os.getpid()))
         seconds = int(microseconds) / 1e6 if microseconds.isdigit() and is_ours else 0.0
         return cls(address, seconds)
@@ -187,7 +190,7 @@ class Notifier:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-                sock.setblocking(False)
+                sock.setblocking(False)  # the event loop must not wait for systemd
                 sock.connect(self._address)
                 sock.send("\n".join(lines).encode())
         except OSError as error:
@@ -195,7 +198,7 @@ class Notifier:
 
     def send_state(self, state: str) -> None:
         """Send a state of `Lifecycle`; while it is `loading`, systemd waits for READY=1."""
-        if state == "reloading":
+        if state == "reloading":  # systemd wants the time with it, in microseconds
             now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
             self.send("RELOADING=1", f"MONOTONIC_USEC={now}")
         elif state != "loading":
@@ -211,6 +214,10 @@ class Notifier:
             await end_tasks(beats)
 
     async def _beat(self) -> None:
+        """Send signs of life twice in each period, until it is cancelled; at once over if none.
+
+        It runs on the event loop, so that a blocked loop is silent too.
+        """
         while self._address and self._watchdog_seconds > 0:
             self.send("WATCHDOG=1")
             await asyncio.sleep(self._watchdog_seconds / 2)

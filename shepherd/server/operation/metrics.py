@@ -28,16 +28,16 @@ REQUEST_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 
 WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1, 5)
 
-_CACHE = (
+_CACHE_COUNTERS = (
     ("hits", "shepherd_cache_hits", "Prompts that began with tokens of a cache."),
     ("tokens", "shepherd_cached_tokens", "Tokens that came from a cache."),
     ("evictions", "shepherd_cache_evictions", "Entries that were removed from a cache."),
 )
-_CACHE_STATE = (
+_CACHE_GAUGES = (
     ("entries", "shepherd_cache_entries", "Prompts in a cache."),
     ("bytes", "shepherd_cache_bytes", "Bytes of a cache."),
 )
-_MODEL: Sequence[tuple[str, str, Callable[[LoadedModel], float]]] = (
+_MODEL_GAUGES: Sequence[tuple[str, str, Callable[[LoadedModel], float]]] = (
     (
         "shepherd_queue_requests",
         "Requests without a sequence.",
@@ -46,7 +46,7 @@ _MODEL: Sequence[tuple[str, str, Callable[[LoadedModel], float]]] = (
     ("shepherd_model_memory_bytes", "Estimated memory.", lambda model: model.memory.ram),
     ("shepherd_model_vram_bytes", "Estimated memory of GPUs.", lambda model: model.memory.vram),
 )
-_UPSTREAM = (
+_UPSTREAM_COUNTERS = (
     ("requests", "shepherd_upstream_requests", "Requests that were sent to an upstream."),
     ("failures", "shepherd_upstream_failures", "Requests that failed at an upstream."),
     ("prompt_tokens", "shepherd_upstream_prompt_tokens", "Tokens of prompts."),
@@ -59,8 +59,7 @@ disable_created_metrics()  # a second series for each, with the time of its firs
 class Metrics:
     """The measurements of one server.
 
-    `known_models` gives the names that may be labels, `models` those that are loaded. `running`
-    requests and open `connections` are counted up and down.
+    `running` requests and open `connections` are counted up and down.
     """
 
     def __init__(
@@ -68,11 +67,12 @@ class Metrics:
         known_models: Callable[[], Sequence[str]],
         models: Callable[[], Sequence[LoadedModel]] = tuple,
     ) -> None:
+        """`known_models` gives the names that may be labels, `models` those that are loaded."""
         self.models = models
         self.running = 0
         self.connections = 0
         self._known_models = known_models
-        self._labels: set[str] = {""}
+        self._model_labels: set[str] = {""}  # "" is that of a request without a model
         self.registry = registry = CollectorRegistry()
         self.requests = Counter(
             "shepherd_requests",
@@ -149,11 +149,14 @@ class Metrics:
         self._between_tokens.labels(self.label(model)).observe(seconds)
 
     def label(self, model: str) -> str:
-        """The label of a model."""
-        if model in self._labels:
+        """The label of a model; `OTHER` for a name that the server does not list.
+
+        Otherwise each made-up name in a request would add series, which stay in memory.
+        """
+        if model in self._model_labels:
             return model
-        if len(self._labels) <= MAX_MODELS and model in self._known_models():
-            self._labels.add(model)
+        if len(self._model_labels) <= MAX_MODELS and model in self._known_models():
+            self._model_labels.add(model)
             return model
         return OTHER
 
@@ -188,23 +191,27 @@ class _State(Collector):
         yield from self._llamacpp(models)
 
     def _models(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
-        for name, text, value_of in _MODEL:
+        """The gauges of each model; of models with one label (`OTHER`) it is the sum."""
+        for name, text, value_of in _MODEL_GAUGES:
             values = defaultdict[tuple[str, ...], float](float)
             for model in models:
                 values[self._metrics.label(model.name),] += value_of(model)
             yield _filled(GaugeMetricFamily(name, text, labels=("model",)), values)
 
     def _caches(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
-        for kind, metrics in ((CounterMetricFamily, _CACHE), (GaugeMetricFamily, _CACHE_STATE)):
+        """The measures of each model's caches: in the context, in memory and on disk."""
+        families = (CounterMetricFamily, _CACHE_COUNTERS), (GaugeMetricFamily, _CACHE_GAUGES)
+        for family, metrics in families:
             for field, name, text in metrics:
                 values = defaultdict[tuple[str, ...], float](float)
                 for model in models:
                     label = self._metrics.label(model.name)
                     for tier in model.backend.status.cache_tiers:
                         values[label, tier.name] += getattr(tier, field)
-                yield _filled(kind(name, text, labels=("model", "tier")), values)
+                yield _filled(family(name, text, labels=("model", "tier")), values)
 
     def _upstreams(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
+        """The measures of each server of a provider that has several."""
         places = ("model", "upstream")
         states = {
             (self._metrics.label(model.name), state.url): state
@@ -217,14 +224,14 @@ class _State(Collector):
         running = {labels: state.running for labels, state in states.items()}
         name, text = "shepherd_upstream_running", "Requests that it is answering."
         yield _filled(GaugeMetricFamily(name, text, labels=places), running)
-        for field, name, text in _UPSTREAM:
+        for field, name, text in _UPSTREAM_COUNTERS:
             counts = {labels: getattr(state, field) for labels, state in states.items()}
             yield _filled(CounterMetricFamily(name, text, labels=places), counts)
 
     def _llamacpp(self, models: Sequence[LoadedModel]) -> Iterator[Metric]:
         """The totals under the names of llama.cpp's server, which have no labels."""
         tokens = self._metrics.tokens
-        cached = total(tokens, kind="cached")
+        cached = total(tokens, kind="cached")  # our prompts include these, llama.cpp's do not
         for name, text, value in (
             (
                 "prompt_tokens",

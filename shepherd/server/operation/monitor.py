@@ -59,6 +59,7 @@ class _RequestWatch(Observer):
     async def prefilled(
         self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
     ) -> AsyncGenerator[Sequence[Prefilled]]:
+        """As the base; notes the tokens of the prompt, and how long the request has waited."""
         record, started = self._record, time.perf_counter()
         async with AsyncExitStack() as held:
             with span("prefill", gen_ai__response__model=record.model) as prompt:
@@ -66,14 +67,17 @@ class _RequestWatch(Observer):
                 prompts = await held.enter_async_context(prefilling)
                 stats = prompts[0].stats()
                 prompt.note_prompt(stats)
-            elapsed = time.perf_counter() - started - stats.prefill_seconds
-            waited, record.waited = record.waited, 0.0
-            self._metrics.observe_wait(record.model, max(0.0, waited + elapsed))
+            in_queue = time.perf_counter() - started - stats.prefill_seconds
+            # the wait for the model counts once, and not again with the prompt of the next round
+            for_model, record.waited = record.waited, 0.0
+            # the engine's seconds can be a little more than those that passed here
+            self._metrics.observe_wait(record.model, max(0.0, for_model + in_queue))
             yield prompts
 
     async def generate(
         self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
+        """As the base; notes when texts come, and the tokens of the answer."""
         with span("decode", gen_ai__response__model=self._record.model) as answer:
             listen = self._listener(callback, prompt)
             generation = await backend.generate_from_prefilled(prompt, listen, max_tokens)
@@ -86,7 +90,10 @@ class _RequestWatch(Observer):
         return generation
 
     def _listener(self, callback: EventCallback, prefilled: Prefilled) -> EventCallback:
-        """The callback, before which the times of texts are noted."""
+        """The callback, before which the times of texts are noted.
+
+        The first text counts from the arrival of the request, each further one from the one before.
+        """
         metrics, record, model = self._metrics, self._record, self._record.model
         last_text_at: float | None = None
 

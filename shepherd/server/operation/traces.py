@@ -69,28 +69,30 @@ class Traces:
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "Traces | None":
         """Traces to where `OTEL_*` says, None if it says nothing or the package is missing."""
-        names = env.get(_EXPORTERS, "")
-        requested = names not in ("", "none") or any(env.get(name) for name in _ENDPOINTS)
-        disabled = env.get("OTEL_SDK_DISABLED", "").lower() == "true" or names == "none"
-        if disabled or not requested:
+        exporters = env.get(_EXPORTERS, "")
+        is_requested = bool(exporters) or any(env.get(name) for name in _ENDPOINTS)
+        is_disabled = exporters == "none" or env.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        if is_disabled or not is_requested:
             return None
+        # the parent first: `find_spec` imports it, and fails if it is missing
         if find_spec("opentelemetry") is None or find_spec(_SDK) is None:
             logger.warning("OTEL_* asks for traces: install opentelemetry-sdk and an exporter")
             return None
-        return cls._exporting(names or "otlp", env)
+        return cls._exporting(exporters or "otlp", env)
 
     @classmethod
-    def _exporting(cls, names: str, env: Mapping[str, str]) -> "Traces | None":
+    def _exporting(cls, exporters: str, env: Mapping[str, str]) -> "Traces":
+        """Traces that go to these exporters, such as `otlp,console`."""
         from opentelemetry.sdk.resources import SERVICE_NAME, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        named = "OTEL_SERVICE_NAME" in env or "service.name" in env.get(
-            "OTEL_RESOURCE_ATTRIBUTES", ""
-        )
-        resource = Resource.create({} if named else {SERVICE_NAME: "shepherd"})
+        attributes = env.get("OTEL_RESOURCE_ATTRIBUTES", "")
+        has_name = "OTEL_SERVICE_NAME" in env or "service.name" in attributes
+        # what is passed here would win over the user's name for the service
+        resource = Resource.create({} if has_name else {SERVICE_NAME: "shepherd"})
         provider = TracerProvider(resource=resource)
-        for name in filter(None, (part.strip() for part in names.split(","))):
+        for name in filter(None, map(str.strip, exporters.split(","))):
             exporter = _exporter(name, env)
             if exporter is not None:
                 provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -103,7 +105,7 @@ class Traces:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         context = TraceContextTextMapPropagator().extract(dict(headers))
-        token = _current.set(self)
+        token = _current_traces.set(self)  # `span` then adds spans below this one
         try:
             with self._tracer.start_as_current_span(
                 "request",
@@ -114,7 +116,7 @@ class Traces:
             ) as span:
                 yield Span(span)
         finally:
-            _current.reset(token)
+            _current_traces.reset(token)
 
     @contextmanager
     def inner(self, name: str, attributes: Mapping[str, str]) -> Generator[Span]:
@@ -129,13 +131,13 @@ class Traces:
         self._provider.shutdown()
 
 
-_current: ContextVar[Traces | None] = ContextVar("traces", default=None)
+_current_traces: ContextVar[Traces | None] = ContextVar("traces", default=None)
 
 
 @contextmanager
 def span(name: str, **attributes: str) -> Generator[Span]:
     """A span below that of the request, if requests are traced."""
-    traces = _current.get()
+    traces = _current_traces.get()
     if traces is None:
         yield NO_SPAN
         return
@@ -149,15 +151,14 @@ def _exporter(name: str, env: Mapping[str, str]) -> "SpanExporter | None":
         from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
         return ConsoleSpanExporter(out=sys.stderr)
-    protocol = env.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-    protocol = env.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", protocol)
-    kind = "grpc" if protocol == "grpc" else "http"
-    package = f"opentelemetry.exporter.otlp.proto.{kind}"
     if name != "otlp":
         logger.warning("Traces can't be sent by %r; use otlp or console", name)
         return None
+    protocol = env.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    protocol = env.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", protocol)
+    kind = "grpc" if protocol == "grpc" else "http"
     try:
-        module = import_module(f"{package}.trace_exporter")
+        module = import_module(f"opentelemetry.exporter.otlp.proto.{kind}.trace_exporter")
     except ImportError:
         logger.warning("Traces are not sent: install opentelemetry-exporter-otlp-proto-%s", kind)
         return None

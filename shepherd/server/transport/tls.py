@@ -10,7 +10,7 @@ from msgspec import Struct
 from shepherd.errors import ConfigError
 
 _MAX_PASSWORD_BYTES = 1024
-_STEPS = 10
+_MAX_ROUNDS = 10
 """A handshake in memory needs fewer rounds."""
 
 
@@ -47,7 +47,7 @@ class ServerTls:
 
 def _checked_context(files: TlsFiles) -> ssl.SSLContext:
     """A context with the certificate, which was used for a handshake in memory."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)  # the side of a server
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     if not _read(files.certificate, "certificate"):
@@ -56,6 +56,7 @@ def _checked_context(files: TlsFiles) -> ssl.SSLContext:
         if path is None:
             continue
         _read(path, name)
+        # the bits for users who are neither the owner nor in the group of the file
         if path.stat().st_mode & stat.S_IRWXO:
             raise ConfigError(f"The TLS {name} {path} is open to all users; run: chmod o= {path}")
     _load(context, files)
@@ -64,9 +65,13 @@ def _checked_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def _read(path: Path, name: str) -> bytes:
-    """The beginning of a file; raises ConfigError for anything but a file that can be read."""
+    """The beginning of a file; raises ConfigError for anything but a file that can be read.
+
+    `name` is what the file is, for the error.
+    """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe does not block
+        # a pipe without a writer would block here for good
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise ConfigError(f"The TLS {name} {path} is not a file.")
@@ -78,17 +83,17 @@ def _read(path: Path, name: str) -> bytes:
 
 def _load(context: ssl.SSLContext, files: TlsFiles) -> None:
     """Load certificate and key into a context; raises ConfigError."""
-    uses = 0
+    password_uses = 0
 
     def password() -> bytes:
         """The password of an encrypted key; OpenSSL would ask for it at the terminal."""
-        nonlocal uses
-        uses += 1
+        nonlocal password_uses
+        password_uses += 1
         if files.password is None:
             return b""
         return _read(files.password, "password file").rstrip(b"\r\n")
 
-    try:  # before the key can be the reason
+    try:  # first alone: the error of both files does not say which of them is bad
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(files.certificate)
     except (ssl.SSLError, OSError) as error:
         message = f"The TLS certificate {files.certificate} is not a valid PEM file."
@@ -96,10 +101,14 @@ def _load(context: ssl.SSLContext, files: TlsFiles) -> None:
     try:
         context.load_cert_chain(files.certificate, files.key, password)
     except (ssl.SSLError, ValueError) as error:  # ValueError: a password that is too long
-        raise ConfigError(_problem(error, files, encrypted=uses > 0)) from error
+        raise ConfigError(_key_problem(error, files, encrypted=password_uses > 0)) from error
 
 
-def _problem(error: ssl.SSLError | ValueError, files: TlsFiles, *, encrypted: bool) -> str:
+def _key_problem(error: ssl.SSLError | ValueError, files: TlsFiles, *, encrypted: bool) -> str:
+    """What is wrong with a key whose certificate is valid; OpenSSL's reasons are names in capitals.
+
+    `encrypted` says that the password was asked for.
+    """
     reason = error.reason or "" if isinstance(error, ssl.SSLError) else ""
     if "MISMATCH" in reason:
         return f"The TLS key {files.key_file} does not belong to the certificate."
@@ -116,13 +125,17 @@ def _check_handshake(context: ssl.SSLContext, certificate: Path) -> None:
     """Raise ConfigError if no client would accept the certificate, as an expired one."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
+    # this client trusts the certificate itself, whoever has issued it
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     client.load_verify_locations(certificate)
-    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    waiting = [client.wrap_bio(back, there), context.wrap_bio(there, back, server_side=True)]
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    waiting = [
+        client.wrap_bio(to_client, to_server),
+        context.wrap_bio(to_server, to_client, server_side=True),
+    ]
     try:
-        for _ in range(_STEPS):
-            waiting = [side for side in waiting if not _is_done(side)]
+        for _ in range(_MAX_ROUNDS):
+            waiting = [side for side in waiting if not _has_shaken_hands(side)]
     except ssl.SSLError as error:
         is_refused = isinstance(error, ssl.SSLCertVerificationError)
         reason = error.verify_message if is_refused else error
@@ -131,7 +144,8 @@ def _check_handshake(context: ssl.SSLContext, certificate: Path) -> None:
         raise ConfigError(f"The TLS certificate {certificate} is not usable.")
 
 
-def _is_done(side: ssl.SSLObject) -> bool:
+def _has_shaken_hands(side: ssl.SSLObject) -> bool:
+    """Let one side read and answer; False if it waits for the other side."""
     try:
         side.do_handshake()
     except ssl.SSLWantReadError:

@@ -77,7 +77,7 @@ class DrainingServer(uvicorn.Server):
         await self.serve(sockets)
         await self.end_requests()
         await end_tasks(loading)
-        if not loading.cancelled():
+        if not loading.cancelled():  # it was cancelled if a signal came while the model was loaded
             await loading
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -106,14 +106,14 @@ class DrainingServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more connections; running requests get the time of the settings."""
-        seconds = self._lifecycle.stop_seconds
+        seconds = self._lifecycle.stop_seconds  # those of a request for the end
         if seconds is None:
             seconds = self._settings.shutdown_seconds or None  # 0: without a limit
         if self.server_state.tasks and not self.force_exit:
             requests = pluralize(len(self.server_state.tasks), "running request")
             logger.info("Waiting for %s; a second signal ends all", requests)
         self._drain()
-        if seconds is not None:
+        if seconds is not None:  # uvicorn's own wait below has no limit
             asyncio.get_running_loop().call_later(seconds, partial(self.end, force=True))
         await super().shutdown(sockets)
 
@@ -132,7 +132,7 @@ class DrainingServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         """Handle the signals here; uvicorn would raise them again, and skip our clean-up."""
-        if threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread():  # no other gets signals
             yield
             return
         loop, stop = asyncio.get_running_loop(), self._on_signal
@@ -168,6 +168,7 @@ class DrainingServer(uvicorn.Server):
         task.add_done_callback(self._reloads.discard)
 
     async def _reload(self) -> None:
+        """Read the settings again, in a task of a signal; an error goes to the log."""
         try:
             await self._lifecycle.begin_reload()
         except (ApiError, ShepherdError) as error:
@@ -192,50 +193,50 @@ class TimedProtocol(HttpToolsProtocol):
         self._metrics = metrics
         self.timeout_keep_alive = math.ceil(settings.idle_timeout)
         self._settings = settings
-        self._reading: asyncio.TimerHandle | None = None
-        self._writing: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
         self._in_head = False
-        self.opened = 0.0
-        self._unused = 0
+        self.opened_at = 0.0
+        self._unused_bytes = 0
         """The bytes since the last end of a head, of a message, or of a part of a body in use."""
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is being answered, on a connection that stays open."""
-        answered = not self.cycle or self.cycle.response_complete
-        return answered and not self.transport.is_closing()
+        is_answered = not self.cycle or self.cycle.response_complete  # a cycle: one request
+        return is_answered and not self.transport.is_closing()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head; if there are too many connections, an idle one is closed."""
         super().connection_made(transport)
         self._metrics.connections += 1
-        self.opened = self.loop.time()
+        self.opened_at = self.loop.time()
         self._start_clock()
-        if 0 < self._settings.max_connections < len(self.connections):
+        if 0 < self._settings.max_connections < len(self.connections):  # 0: without a limit
             others = (c for c in self.connections if isinstance(c, TimedProtocol) and c is not self)
             idle = (other for other in others if other.is_idle)
-            oldest = min(idle, key=lambda other: other.opened, default=None)
-            if oldest is not None:
+            oldest = min(idle, key=lambda other: other.opened_at, default=None)
+            if oldest is not None:  # without one, requests on this connection are refused
                 oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers."""
         self._metrics.connections -= 1
         self._stop_clock()
-        self.resume_writing()
+        self.resume_writing()  # the timer of an answer that nobody reads
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse the data; too much of what is of no use ends the connection."""
-        if self.is_idle:
+        if self.is_idle:  # a head begins, which must be whole in time
             self._start_clock()
-        self._unused += len(data)
-        super().data_received(data)
+        self._unused_bytes += len(data)
+        super().data_received(data)  # the parser calls the `on_` methods
         limit = self._settings.max_header_bytes
         if self.is_idle and not self._in_head:  # the rest of a body that was answered early
             limit = SURPLUS_FACTOR * self._settings.max_body_bytes
-        if self._unused > limit:
-            self._end(431)
+        if self._unused_bytes > limit:
+            self._end_connection(431)
 
     def on_message_begin(self) -> None:
         """A head begins."""
@@ -245,18 +246,18 @@ class TimedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """A head is whole."""
         super().on_headers_complete()
-        self._in_head, self._unused = False, 0
+        self._in_head, self._unused_bytes = False, 0
         self._stop_clock()
 
     def on_body(self, body: bytes) -> None:
         """A part of a body came, of which no use is made after an early answer."""
         if not self.is_idle:
-            self._unused = 0
+            self._unused_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """A request is whole."""
-        self._unused = 0
+        self._unused_bytes = 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -268,29 +269,33 @@ class TimedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client does not read; it gets some time to go on."""
         super().pause_writing()
-        self._writing = self.loop.call_later(self._settings.write_timeout, self.transport.abort)
+        seconds = self._settings.write_timeout
+        self._write_timer = self.loop.call_later(seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """The client reads again."""
-        if self._writing is not None:
-            self._writing.cancel()
-            self._writing = None
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
         """End a connection on which something came that is not HTTP."""
-        self._end(400)
+        self._end_connection(400)
 
     def _start_clock(self) -> None:
-        if self._reading is None:
-            self._reading = self.loop.call_later(self._settings.read_timeout, self._end, 408)
+        """Limit the time until a head, or the rest of a body, is whole; a running clock goes on."""
+        if self._read_timer is None:
+            seconds = self._settings.read_timeout
+            self._read_timer = self.loop.call_later(seconds, self._end_connection, 408)
 
     def _stop_clock(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
+        """What was waited for has come; the next head has the whole time again."""
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
-    def _end(self, status: int) -> None:
+    def _end_connection(self, status: int) -> None:
         """Close the connection; the client gets a status if no answer has begun."""
         # an idle connection has no request that a status could answer, unless its head has begun
         can_tell = self._in_head if self.is_idle else not self.cycle.response_started
