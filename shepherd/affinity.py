@@ -158,6 +158,7 @@ def _role(message: object) -> object:
 
 
 def _without_marks(value: object) -> object:
+    """A copy of a value of JSON without marks for Anthropic's cache, however deep they are."""
     if isinstance(value, dict):
         pairs = cast(Mapping[str, object], value).items()
         return {name: _without_marks(part) for name, part in pairs if name != _CACHE_MARK}

@@ -97,6 +97,7 @@ class DatabaseFile:
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
+        """A new connection to the file, which is made if there is none."""
         make_private_directory(self.path.parent)
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would use 0644
         self._identity = _identity(self.path)

@@ -56,6 +56,7 @@ def launch(request: Launch) -> int:
 
 
 def _working_directory() -> Path:
+    """The working directory; raises ConfigError if another program has removed it."""
     try:
         return Path.cwd()
     except FileNotFoundError as error:

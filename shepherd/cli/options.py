@@ -120,6 +120,7 @@ def _main(
     server: ServerOptions,
     run: RunOptions,
 ) -> None:
+    """Start a frontend, or leave its options to the command that follows them."""
     provider = _provider_of_run(model, conversation)
     context.obj = overrides = _overrides(provider, model, conversation, server, run)
     context.meta[PROVIDER] = provider

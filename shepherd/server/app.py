@@ -234,6 +234,7 @@ def _handle_errors(api: FastAPI, context: ServerContext) -> None:
     """Answer with what went wrong; a client that has left gets nothing."""
 
     async def answer(_request: Request, error: Exception) -> Response:
+        """The response for a failure before anything was sent."""
         reported = to_api_error(error, context.backend.info.context_size)
         if isinstance(error, ShepherdError):  # uvicorn logs defects
             log_failure(error, reported)

@@ -167,26 +167,20 @@ def embeddings_router(context: ServerContext) -> APIRouter:
     """The routes that make vectors."""
     router = APIRouter()
 
+    @router.post("/embedding")
+    @router.post("/embeddings")
     @router.post(EMBEDDINGS_PATH)
     async def create_embeddings(
         request: Request, body: Annotated[EmbeddingBody, context.bodies.of(EmbeddingBody)]
     ) -> Response:
-        """Make a vector of each input. With `content` the answer is in llama.cpp's shape."""
-        return await _embeddings(context, request, body, in_llamacpp_shape=False)
+        """Make a vector of each input.
 
-    @router.post("/embeddings")
-    async def create_unprefixed(
-        request: Request, body: Annotated[EmbeddingBody, context.bodies.of(EmbeddingBody)]
-    ) -> Response:
-        """The same for a request that names a model, otherwise llama.cpp's shape."""
-        return await _embeddings(context, request, body, in_llamacpp_shape=body.model is None)
-
-    @router.post("/embedding")
-    async def create_plain(
-        request: Request, body: Annotated[EmbeddingBody, context.bodies.of(EmbeddingBody)]
-    ) -> Response:
-        """The same in llama.cpp's shape."""
-        return await _embeddings(context, request, body, in_llamacpp_shape=True)
+        The answer is in llama.cpp's shape with `content`, at `/embedding`, and at `/embeddings`
+        without a model.
+        """
+        path = request.scope["path"]
+        is_llamacpps = path == "/embedding" or (path == "/embeddings" and body.model is None)
+        return await _embeddings(context, request, body, in_llamacpp_shape=is_llamacpps)
 
     return router
 

@@ -59,7 +59,8 @@ class Front:
         self._traces = traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        """Serve a request with a record of it, which counts once it has ended."""
+        if scope["type"] != "http":  # of the server itself, such as its start
             await self._app(scope, receive, send)
             return
         headers, path = Headers(scope=scope), _path(scope["path"])

@@ -74,7 +74,8 @@ class Guard:
         self._lifecycle = lifecycle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        """Serve a request that may come in, as long as its key is valid; refuse any other."""
+        if scope["type"] != "http":  # of the server itself, such as its start
             await self._app(scope, receive, send)
             return
         record = record_of(scope)
@@ -83,7 +84,7 @@ class Guard:
         except ApiError as refusal:
             await ErrorResponse(refusal)(scope, receive, send)
             return
-        if record.admission is None:
+        if record.admission is None:  # no key is needed, so none can be removed
             await self._app(scope, receive, send)
         else:
             await self._serve_while_valid(record.admission, scope, receive, send)

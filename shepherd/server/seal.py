@@ -96,6 +96,7 @@ def _encode(data: bytes) -> str:
 
 
 def _decode(word: str) -> bytes:
+    """The bytes of `_encode`; raises SealError."""
     try:
         return base64.b64decode(word.encode("ascii"), altchars=b"-_", validate=True)
     except (UnicodeEncodeError, binascii.Error) as error:

@@ -119,6 +119,7 @@ class ServedAgent(Struct, eq=False):
         return tuple(images)
 
     def _ask_spec(self) -> ToolSpec:
+        """`ask` as the client sees it."""
         model = self.conversation.config.model.label
         description = (
             f"Ask Shepherd's model ({model}), an agent with tools in this directory. It remembers "

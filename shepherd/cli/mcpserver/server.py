@@ -71,12 +71,14 @@ class McpService(Struct, eq=False):
     async def _list(
         self, context: Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
+        """Answer `tools/list`."""
         agent = await self._agent_of(context)
         return types.ListToolsResult(tools=[_tool(spec) for spec in agent.tools()])
 
     async def _call(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
+        """Answer `tools/call`, with a question if the user must decide first."""
         agent = await self._agent_of(context)
         result = await self._calls.run(context, params, agent.call)
         return result if isinstance(result, types.InputRequiredResult) else _result(result)

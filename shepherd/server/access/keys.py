@@ -124,6 +124,7 @@ class Keys(ABC):
         until = self._now().replace(microsecond=0) + grace
 
         def with_secret(keys: list[ApiKey]) -> list[ApiKey]:
+            """The keys, of which one has the new secret."""
             key = _named(keys, name)
             new = replace(
                 key,

@@ -4,13 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-)
+import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -53,7 +47,7 @@ _UPSTREAM_COUNTERS = (
     ("cached_tokens", "shepherd_upstream_cached_tokens", "Those of them from its cache."),
 )
 
-disable_created_metrics()  # a second series for each, with the time of its first value
+prometheus.disable_created_metrics()  # a second series for each, with the time of its first value
 
 
 class Metrics:
@@ -73,41 +67,41 @@ class Metrics:
         self.connections = 0
         self._known_models = known_models
         self._model_labels: set[str] = {""}  # "" is that of a request without a model
-        self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
+        self.registry = registry = prometheus.CollectorRegistry()
+        self.requests = prometheus.Counter(
             "shepherd_requests",
             "Requests that have ended.",
             ("wire", "model", "status"),
             registry=registry,
         )
-        self.tokens = Counter(
+        self.tokens = prometheus.Counter(
             "shepherd_tokens",
             "Tokens of prompts, those of them from a cache, and generated ones.",
             ("wire", "model", "kind"),
             registry=registry,
         )
-        self._seconds = Histogram(
+        self._seconds = prometheus.Histogram(
             "shepherd_request_seconds",
             "Seconds from a request to the end of its answer.",
             ("wire",),
             buckets=REQUEST_BUCKETS,
             registry=registry,
         )
-        self._wait = Histogram(
+        self._wait = prometheus.Histogram(
             "shepherd_queue_wait_seconds",
             "Seconds that a request waited for a model, a sequence and other prompts.",
             ("model",),
             buckets=WAIT_BUCKETS,
             registry=registry,
         )
-        self._first_token = Histogram(
+        self._first_token = prometheus.Histogram(
             "shepherd_time_to_first_token_seconds",
             "Seconds from a request to the first text of its answer.",
             ("wire", "model"),
             buckets=REQUEST_BUCKETS,
             registry=registry,
         )
-        self._between_tokens = Histogram(
+        self._between_tokens = prometheus.Histogram(
             "shepherd_time_between_tokens_seconds",
             "Seconds between two pieces of text of an answer, which are mostly tokens.",
             ("model",),
@@ -115,7 +109,7 @@ class Metrics:
             registry=registry,
         )
         registry.register(_State(self))
-        ProcessCollector(registry=registry)
+        prometheus.ProcessCollector(registry=registry)
 
     @contextmanager
     def count_running(self) -> Generator[None]:
@@ -161,7 +155,7 @@ class Metrics:
         return OTHER
 
 
-def total(counter: Counter, **labels: str) -> int:
+def total(counter: prometheus.Counter, **labels: str) -> int:
     """The sum of a counter's values that have these labels."""
     (metric,) = counter.collect()
     return int(sum(s.value for s in metric.samples if labels.items() <= s.labels.items()))
