@@ -122,9 +122,8 @@ def open_workers(settings: LlamaCppSection) -> Workers | None:
 def memory_shares(devices: Sequence[Device]) -> list[float]:
     """The share of the layers that each device computes: its part of all free memory."""
     total = sum(device.free for device in devices)
-    if not total:  # none of them reports its memory
-        return [1 / len(devices)] * len(devices)
-    return [device.free / total for device in devices]
+    # Equal parts if none of them reports its memory.
+    return [device.free / total if total else 1 / len(devices) for device in devices]
 
 
 def _handles(library: Any, relay: Relay) -> Sequence[int]:
