@@ -50,7 +50,7 @@ def valid_json(value: Any) -> Any:
 def plain_text(text: str) -> str:
     """`text` as in a log: without escape sequences, and with the last state of progress lines."""
     text = _ESCAPES.sub("", text).replace("\r\n", "\n")
-    if "\r" in text:
+    if "\r" in text:  # what comes after it overwrites the line
         text = "\n".join(line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
     return _CONTROLS.sub("", text)
 
@@ -84,15 +84,16 @@ def cap_text(text: str, limit: int, spill_dir: Path) -> str:
     if len(data) <= limit:
         return text
     head, tail = data[: limit * 2 // 3], data[len(data) - limit // 3 :]
-    file = new_spill_file(spill_dir)
-    with os.fdopen(file[0], "wb") as stream:
-        stream.write(data)
-    return join_cut(head, tail, len(data) - len(head) - len(tail), file[1])
+    descriptor, path = new_spill_file(spill_dir)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    return join_cut(head, tail, len(data) - len(head) - len(tail), path)
 
 
 def join_cut(head: bytes, tail: bytes, missing: int, spilled: Path) -> str:
     """Head and tail of a long text, with a line about the missing part between them."""
     note = f"[{missing} bytes cut here; all of it is in {spilled}]"
+    # either cut may be inside a character, whose bytes are left out
     before = head.decode("utf-8", "ignore").rstrip("\n")
     after = tail.decode("utf-8", "replace").lstrip("\ufffd").lstrip("\n")
     return f"{before}\n{note}\n{after}"
@@ -174,19 +175,20 @@ def pieces(text: str) -> Iterable[tuple[str, bool]]:
         if text:
             yield text, False
         return
-    plain, marks, carried = "", 0, False
+    plain, marks, has_letter = "", 0, False  # the letter on which the next mark would be drawn
     for character in text:
         combines = is_combining(character)
         marks = marks + 1 if combines else 0
-        if is_hidden(character) or (combines and (not carried or marks > MAX_COMBINING)):
+        if is_hidden(character) or (combines and (not has_letter or marks > MAX_COMBINING)):
             if plain:
                 yield plain, False
             plain = ""
             yield notation(character), True
-            carried = False
+            has_letter = False
         else:
             plain += character
-            carried = carried if combines else character != " "
+            if not combines:
+                has_letter = character != " "
     if plain:
         yield plain, False
 

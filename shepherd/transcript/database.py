@@ -4,7 +4,6 @@ import secrets
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shepherd.errors import SessionError, SessionStorageError
@@ -103,32 +102,32 @@ class SessionDatabase:
 
     def delete(self, id: str) -> None:
         """See `SessionStorage`."""
-        self.tables.run(partial(_delete, id=id))
+
+        def work(rows: Rows) -> None:
+            if not rows.execute(_LOCK_SHORTLY, (_lock_name(id),)).fetchone()[0]:
+                raise SessionError(open_elsewhere(id))
+            rows.execute("DELETE FROM sessions WHERE id = ?", (id,))
+
+        self.tables.run(work)
 
     def add(self, id: str, data: bytes, modified: float) -> bool:
         """Add a whole session that was written elsewhere; False if there is one of this id."""
-        return bool(self.tables.run(partial(_add, id=id, data=data, modified=modified)))
+
+        def work(rows: Rows) -> bool:
+            if rows.execute("SELECT 1 FROM sessions WHERE id = ?", (id,)).fetchone() is not None:
+                return False
+            rows.execute(_NEW, (id, modified))
+            lines = data.split(b"\n")[:-1]
+            rows.executemany(_LINE, ((id, number, line) for number, line in enumerate(lines)))
+            return True
+
+        return self.tables.run(work)
 
     def _select(self, statement: str, *values: object) -> list[Any]:
         def work(rows: Rows) -> list[Any]:
             return rows.execute(statement, values).fetchall()
 
         return self.tables.run(work, write=False)
-
-
-def _delete(rows: Rows, id: str) -> None:
-    if not rows.execute(_LOCK_SHORTLY, (_lock_name(id),)).fetchone()[0]:
-        raise SessionError(open_elsewhere(id))
-    rows.execute("DELETE FROM sessions WHERE id = ?", (id,))
-
-
-def _add(rows: Rows, id: str, data: bytes, modified: float) -> bool:
-    if rows.execute("SELECT 1 FROM sessions WHERE id = ?", (id,)).fetchone() is not None:
-        return False
-    rows.execute(_NEW, (id, modified))
-    lines = data.split(b"\n")[:-1]
-    rows.executemany(_LINE, ((id, number, line) for number, line in enumerate(lines)))
-    return True
 
 
 ATTEMPTS = 2
@@ -154,12 +153,13 @@ class DatabaseLog:
         self._hold = SessionHold(server, id)
         self._notify = notify
         self._header = b""
-        self._count = 0
-        self._waiting: list[tuple[int, bytes]] = []
-        self._away = ""
-        self._was_away = False
+        self._line_count = 0
+        self._waiting: list[tuple[int, bytes]] = []  # numbered lines that are not written yet
+        self._waiting_lock = threading.Lock()
+        self._connection_problem = ""  # "" while the database answers
+        self._has_notified = False
         self._failure: SessionError | None = None
-        self._state, self._writing = threading.Lock(), threading.Lock()
+        self._writing = threading.Lock()  # one thread at a time uses the connection
         self._released = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name=self._name, daemon=True)
 
@@ -173,7 +173,7 @@ class DatabaseLog:
         """See `SessionLog`."""
         with _storage_errors(self._name), self._writing:
             lines = self._hold.read()
-        self._header, self._count = b"".join(lines[:1]), len(lines)
+        self._header, self._line_count = b"".join(lines[:1]), len(lines)
         return b"".join(line + b"\n" for line in lines)
 
     def cut(self, length: int) -> None:
@@ -182,11 +182,11 @@ class DatabaseLog:
     def append(self, data: bytes) -> None:
         """See `SessionLog`."""
         lines = data.split(b"\n")[:-1]
-        if not self._count:
+        if not self._line_count:  # a new session, which is locked from here on
             self._header = lines[0]
             self._watcher.start()
-        numbered = list(enumerate(lines, self._count))
-        self._count += len(lines)
+        numbered = list(enumerate(lines, self._line_count))
+        self._line_count += len(lines)
         self._save(numbered)
 
     def replace_header(self, change: Callable[[bytes], bytes]) -> None:
@@ -196,66 +196,73 @@ class DatabaseLog:
 
     def sync(self) -> None:
         """See `SessionLog`; tries once more to write what waits."""
-        self._away = ""
+        self._connection_problem = ""
         self._save([])
-        if self._away:
-            raise SessionError(f"the last {len(self._waiting)} lines are lost: {self._away}")
+        if problem := self._connection_problem:
+            raise SessionError(f"the last {len(self._waiting)} lines are lost: {problem}")
 
     def release(self) -> None:
         """See `SessionLog`."""
         self._released.set()
-        with self._writing:
+        with self._writing:  # the watcher may be writing
             self._hold.release()
 
     def _save(self, lines: list[tuple[int, bytes]]) -> None:
         """Write lines; while the database does not answer, keep them, and say so once."""
-        with self._state:
+        with self._waiting_lock:
             self._waiting += lines
         if self._failure is not None:
             raise self._failure
-        if not self._away:
+        if not self._connection_problem:  # else the watcher tries, so that no line takes long
             self._write()
-        if self._away and not self._was_away:
-            self._notify(f"{self._name}: it is saved once the database answers: {self._away}")
-        self._was_away = bool(self._away)
+        problem = self._connection_problem
+        if problem and not self._has_notified:
+            self._notify(f"{self._name}: it is saved once the database answers: {problem}")
+        self._has_notified = bool(problem)
 
     def _watch(self) -> None:
+        """Write what waits, and check the connection, until the release; a thread of its own."""
         while not self._released.wait(self._check_seconds):
             try:
                 self._write(check=True)
-            except SessionError as error:
+            except SessionError as error:  # the next line raises it
                 self._failure = error
                 return
 
     def _write(self, *, check: bool = False) -> None:
-        """Write what waits; raises SessionError if that will never succeed."""
+        """Write what waits; raises SessionError if that will never succeed.
+
+        With `check`, a lost connection is noticed even if no line waits.
+        """
         import psycopg
 
         problem = ""
         with self._writing:
             for _ in range(ATTEMPTS):
                 try:
-                    return self._attempt(check=check)
+                    self._attempt(check=check)
                 except psycopg.OperationalError as error:
                     problem = one_line(error)
                 except psycopg.Error as error:
                     raise SessionError(one_line(error)) from error
-            self._away = problem
-        return None
+                else:
+                    return
+            self._connection_problem = problem
 
     def _attempt(self, *, check: bool) -> None:
+        """Write until no line waits; a further one may come while lines are written."""
         if self._released.is_set():
             return
         if check:
             self._hold.check()
         while True:
-            with self._state:
+            with self._waiting_lock:
                 lines = self._waiting[:]
                 if not lines:
-                    self._away = ""
+                    self._connection_problem = ""
                     return
             self._hold.write(lines)
-            with self._state:
+            with self._waiting_lock:
                 del self._waiting[: len(lines)]
 
 
@@ -303,7 +310,7 @@ class SessionHold:
         self._id = id
         self._token = secrets.token_hex(16)
         self._connection: psycopg.Connection | None = None
-        self._is_stored = False
+        self._is_stored = False  # whether the session has a row
 
     def take(self) -> None:
         """Hold an existing session."""
@@ -360,7 +367,9 @@ class SessionHold:
         with self._connected() as connection:
             has_lock = _has_lock(connection, self._id)
             row = connection.execute(_HOLDER, (self._id,)).fetchone()
-            if (self._is_stored and row is None) or (row is not None and row[0] != self._token):
+            was_deleted = self._is_stored and row is None
+            was_taken = row is not None and row[0] != self._token
+            if was_deleted or was_taken:
                 raise SessionError(open_elsewhere(self._id))
             if not has_lock:
                 raise OperationalError("the lost connection still has the lock of the session")

@@ -97,9 +97,10 @@ def change_line(change: Change) -> bytes:
 
 
 def with_version(line: bytes, before: int, version: int) -> bytes:
-    """The line of a header with another version of one digit."""
-    start, digit, end = line.rpartition(b'"version": %d}' % before)
-    return start + b'"version": %d}' % version + end if digit else line
+    """The line of a header with another version of one digit, so that its length stays."""
+    old, new = b'"version": %d}' % before, b'"version": %d}' % version
+    start, separator, end = line.rpartition(old)
+    return start + new + end if separator else line
 
 
 def now() -> str:
@@ -130,16 +131,16 @@ def repaired(numbered: Iterable[tuple[int, Message]]) -> list[tuple[int | None, 
     Results without a call are removed.
     """
     whole: list[tuple[int | None, Message]] = []
-    waiting: dict[str, Message] = {}
+    missing_results: dict[str, Message] = {}  # of the last answer's calls, by their ids
     for number, message in numbered:
         if message.role is Role.TOOL:
-            if waiting.pop(message.tool_call_id, None) is not None:
+            if missing_results.pop(message.tool_call_id, None) is not None:
                 whole.append((number, message))
             continue
-        whole += [(None, result) for result in waiting.values()]
-        waiting = {c.id: Message.tool(c, INTERRUPTED) for c in message.tool_calls}
+        whole += [(None, result) for result in missing_results.values()]
+        missing_results = {c.id: Message.tool(c, INTERRUPTED) for c in message.tool_calls}
         whole.append((number, message))
-    return whole + [(None, result) for result in waiting.values()]
+    return whole + [(None, result) for result in missing_results.values()]
 
 
 class SavedSession(Struct, frozen=True):
@@ -171,7 +172,7 @@ class _Replay:
     """The changes of a session, applied one after another."""
 
     def __init__(self, header: Header) -> None:
-        self.present: dict[int, Message] = {}
+        self.present: dict[int, Message] = {}  # in the order of the conversation
         self.all: dict[int, Message] = {}
         self.branches: list[Branch] = []
         self.times: dict[int | None, datetime | None] = {}
@@ -181,12 +182,12 @@ class _Replay:
     def apply(self, line: bytes) -> bool:
         """Apply a line; False, and nothing changes, if it is damaged."""
         try:
-            self._apply(msgspec.convert(json.loads(line), Change))
+            self._apply_change(msgspec.convert(json.loads(line), Change))
         except PARSE_ERRORS:
             return False
         return True
 
-    def _apply(self, change: Change) -> None:
+    def _apply_change(self, change: Change) -> None:
         match change:
             case MessageAdded(number=number):
                 self._add(change)
@@ -199,6 +200,7 @@ class _Replay:
             case SettingChanged(name=name, value=value):
                 self.settings[name] = value
             case Branched(number=number, messages=messages, resumed=resumed):
+                # the branch that goes on is the conversation now, and the one that was left is not
                 self.branches = [b for b in self.branches if b.end != resumed]
                 self.branches.append(self.branch(number))
                 self.present = {n: self.all[n] for n in messages if n in self.all}
@@ -228,15 +230,15 @@ def parse_session(name: str, data: bytes) -> SavedSession:
 
     Raises SessionError if there is no header.
     """
-    *lines, tail = data.split(b"\n")
-    header = parse_first_line(name, lines[0] if lines else tail)
+    *lines, last_part = data.split(b"\n")  # what is behind the last newline, usually nothing
+    header = parse_first_line(name, lines[0] if lines else last_part)
     replay = _Replay(header)
     warnings: list[str] = []
     for number, line in enumerate(lines[1:], start=2):
         if not replay.apply(line) and line.strip():
             warnings.append(f"{name}:{number}: damaged line skipped")
     # a killed process can have written a line without its newline
-    whole_tail = bool(lines) and replay.apply(tail)
+    is_whole_line = bool(lines) and replay.apply(last_part)
     present = replay.branch(replay.next_number)
     return SavedSession(
         header=header,
@@ -247,8 +249,8 @@ def parse_session(name: str, data: bytes) -> SavedSession:
         times=present.times,
         next_number=replay.next_number,
         branches=tuple(replay.branches),
-        sound_bytes=len(data) if whole_tail or not lines else len(data) - len(tail),
-        complete=bool(lines) and not whole_tail,
+        sound_bytes=len(data) if is_whole_line or not lines else len(data) - len(last_part),
+        complete=bool(lines) and not is_whole_line,
         warnings=tuple(warnings),
     )
 

@@ -165,7 +165,7 @@ class FileLog:
         """See `SessionLog`."""
         before = os.fstat(self._descriptor).st_size
         try:
-            while data:
+            while data:  # a write may take only a part
                 data = data[os.write(self._descriptor, data) :]
         except OSError:
             with suppress(OSError):  # readers skip an incomplete last line
@@ -177,7 +177,7 @@ class FileLog:
         with self._path.open("r+b", buffering=0) as file:
             line = file.read(MAX_HEADER).partition(b"\n")[0]
             changed = change(line)
-            if len(changed) == len(line):
+            if len(changed) == len(line):  # a longer one would overwrite the next line
                 file.seek(0)
                 file.write(changed)
 
@@ -191,6 +191,7 @@ class FileLog:
 
 
 def _locked(path: Path, flags: int) -> int:
+    """A descriptor of the file with its lock, which the kernel frees if the process is killed."""
     try:
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:

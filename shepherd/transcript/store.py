@@ -33,10 +33,11 @@ class Transcript:
         self.header = header
         self._storage = storage
         self._on_failure = on_failure
-        self._log: SessionLog | None = None
-        self._closed = False
+        self._log: SessionLog | None = None  # before the first write
+        self._is_closed = False
+        # of each message in the conversation; None for a result that is in no line
         self._numbers: list[int | None] = []
-        self._next = 0
+        self._next_number = 0
 
     @classmethod
     def reopen(
@@ -57,39 +58,49 @@ class Transcript:
             raise
         transcript = cls(storage, saved.header, on_failure)
         transcript.name = storage.name(id)
-        transcript._adopt(log, saved)
+        transcript._log = log
+        transcript._numbers = list(saved.numbers)
+        transcript._next_number = saved.next_number
+        if not saved.complete:  # the last line lacks only its newline
+            transcript._append(log, b"\n")
         return transcript, saved
 
     def message_added(self, message: Message) -> None:
-        self._numbers.append(self._next)
-        self._write(records.MessageAdded(self._next, message_to_json(message)))
-        self._next += 1
+        self._numbers.append(self._next_number)
+        self._write(records.MessageAdded(self._next_number, message_to_json(message)))
+        self._next_number += 1
 
     def messages_evicted(self, ranges: Sequence[range]) -> None:
-        to_remove = {i for r in ranges for i in r}
-        evicted = tuple(n for i, n in enumerate(self._numbers) if i in to_remove and n is not None)
-        self._numbers = [n for i, n in enumerate(self._numbers) if i not in to_remove]
+        """Record that the messages at these indexes have left the conversation."""
+        evicted, self._numbers = self._split_numbers(ranges)
         self._write(records.MessagesEvicted(evicted))
 
     def cleared(self) -> None:
         self._numbers.clear()
-        if self._log is not None:
+        if self._log is not None:  # a session without a line stays without one
             self._write(records.Cleared())
 
     def branched(self, number: int, messages: Sequence[int | None], resumed: int | None) -> None:
-        self._numbers, self._next = list(messages), number + 1
-        self._need_version(records.VERSION)
+        """Record the way to another branch; see `records.Branched`."""
+        self._numbers, self._next_number = list(messages), number + 1
+        self._need_branches()
         self._write(records.Branched(number, tuple(n for n in messages if n is not None), resumed))
 
     def compacted(self, ranges: Sequence[range], summary: Message) -> None:
-        to_remove = [i for r in ranges for i in r]
-        replaced = tuple(n for i in to_remove if (n := self._numbers[i]) is not None)
-        rest = [n for i, n in enumerate(self._numbers) if i not in to_remove]
+        """Record that a summary stands for the messages at these indexes."""
+        replaced, remaining = self._split_numbers(ranges)
         place = ranges[0].start
-        self._numbers = [*rest[:place], self._next, *rest[place:]]
-        self._need_version(records.VERSION)
-        self._write(records.Compacted(self._next, replaced, message_to_json(summary)))
-        self._next += 1
+        self._numbers = [*remaining[:place], self._next_number, *remaining[place:]]
+        self._need_branches()
+        self._write(records.Compacted(self._next_number, replaced, message_to_json(summary)))
+        self._next_number += 1
+
+    def _split_numbers(self, ranges: Sequence[range]) -> tuple[tuple[int, ...], list[int | None]]:
+        """The numbers of the messages at these indexes that are in a line, and those of others."""
+        indexes = {index for r in ranges for index in r}
+        inside = tuple(self._numbers[i] for i in sorted(indexes))
+        others = [n for i, n in enumerate(self._numbers) if i not in indexes]
+        return tuple(n for n in inside if n is not None), others
 
     def system_message_changed(self, text: str) -> None:
         """Record that the system message has changed."""
@@ -101,7 +112,7 @@ class Transcript:
 
     def close(self) -> None:
         """Make all lines durable and release the session; nothing is written afterwards."""
-        self._closed = True
+        self._is_closed = True
         if self._log is None:
             return
         try:
@@ -111,33 +122,26 @@ class Transcript:
         else:
             self._release()
 
-    def _adopt(self, log: SessionLog, saved: records.SavedSession) -> None:
-        self._log = log
-        self._numbers = list(saved.numbers)
-        self._next = saved.next_number
-        if not saved.complete:
-            self._append(log, b"\n")
-
     def _setting_changed(self, name: str, value: str) -> None:
-        if self._log is None:
+        if self._log is None:  # the header is not written yet
             self.header = replace(self.header, **{name: value})
         else:
             self._write(records.SettingChanged(name, value))
 
-    def _need_version(self, version: int) -> None:
+    def _need_branches(self) -> None:
         """Raise the version in the header, so that an older Shepherd refuses the session."""
-        before, self.header = self.header, replace(self.header, version=version)
-        if self._log is None or before.version >= version:
+        before, self.header = self.header, replace(self.header, version=records.VERSION)
+        if self._log is None or before.version >= records.VERSION:
             return
         try:
             self._log.replace_header(
-                lambda line: records.with_version(line, before.version, version)
+                lambda line: records.with_version(line, before.version, records.VERSION)
             )
         except (OSError, SessionError) as error:
             self._fail(error)
 
     def _write(self, change: records.Change) -> None:
-        if self._closed:
+        if self._is_closed:
             return
         if self._log is not None:
             self._append(self._log, records.change_line(change))
@@ -145,13 +149,14 @@ class Transcript:
             self._create(records.change_line(change))
 
     def _create(self, first_line: bytes) -> None:
+        """Begin the session in the storage, with its header and this line."""
         try:
             self._log = self._storage.create(self.header.id, self._on_failure)
         except (OSError, SessionError) as error:
             self._fail(error)
             return
         self._append(self._log, records.header_line(self.header) + first_line)
-        if self._closed:
+        if self._is_closed:  # the lines could not be written
             with suppress(SessionError):  # readers skip a session without lines
                 self._storage.delete(self.header.id)
 
@@ -167,7 +172,8 @@ class Transcript:
             self._log = None
 
     def _fail(self, error: Exception) -> None:
-        self._closed = True
+        """Give up saving; the conversation goes on, and the user reads why."""
+        self._is_closed = True
         self._release()
         reason = error.strerror if isinstance(error, OSError) else error
         self._on_failure(f"{self.name}: the session is no longer saved: {reason}")
@@ -186,8 +192,8 @@ class SessionSummary(Struct, frozen=True):
 
 def new_id(started: datetime) -> str:
     """A new id for a session that starts at `started` (in UTC); ids sort by their times."""
-    part = started.microsecond * 0x1000 // 1_000_000
-    return f"{started:%Y%m%d-%H%M%S}-{part:03x}{secrets.randbelow(0x1000):03x}"
+    fraction = started.microsecond * 0x1000 // 1_000_000  # of the second, in three hex digits
+    return f"{started:%Y%m%d-%H%M%S}-{fraction:03x}{secrets.randbelow(0x1000):03x}"
 
 
 class SessionStore:
@@ -217,19 +223,25 @@ class SessionStore:
 
     def find(self, id: str) -> str:
         """The id of the one session whose id starts with `id`; raises SessionError."""
-        result = [full for full in self.storage.ids() if full.startswith(id)]
-        if id in result or len(result) == 1:
-            return id if id in result else result[0]
-        if result:
-            raise SessionError(f"{id} is the start of {len(result)} sessions; give more of it.")
+        matches = [full_id for full_id in self.storage.ids() if full_id.startswith(id)]
+        if id in matches:
+            return id
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise SessionError(f"{id} is the start of {len(matches)} sessions; give more of it.")
         raise SessionError(f"No session {id}; `shepherd sessions list` shows all.")
 
     def latest(self, cwd: Path) -> str:
         """The id of the newest session of `cwd` with a message; raises SessionError if none."""
-        newest = next((i for i in self.session_ids(cwd) if not self._is_empty(i)), None)
-        if newest is None:
-            raise SessionError(f"No saved session of {cwd}; `shepherd sessions list` shows all.")
-        return newest
+        for session_id in self.session_ids(cwd):
+            try:
+                is_empty = not self._read(session_id).messages
+            except SessionError:
+                is_empty = False  # opening it then reports the error
+            if not is_empty:
+                return session_id
+        raise SessionError(f"No saved session of {cwd}; `shepherd sessions list` shows all.")
 
     def session_ids(self, cwd: Path) -> Iterator[str]:
         """The ids of the sessions of `cwd`, the newest first, without those that are damaged."""
@@ -280,20 +292,14 @@ class SessionStore:
     def _read(self, id: str) -> records.SavedSession:
         return records.parse_session(self.storage.name(id), self.storage.read(id))
 
-    def _is_empty(self, id: str) -> bool:
-        """Whether it has no message; False if unreadable, and opening it then reports the error."""
-        try:
-            return not self._read(id).messages
-        except SessionError:
-            return False
-
     def _summary(self, id: str, saved: records.SavedSession) -> SessionSummary:
-        users = (m.content or m.plain_text for m in saved.messages if m.role is Role.USER)
+        # a prompt that is an image alone has only a plain text
+        prompts = (m.content or m.plain_text for m in saved.messages if m.role is Role.USER)
         return SessionSummary(
             id=saved.id,
             cwd=saved.header.cwd,
             model=saved.model,
             updated=datetime.fromtimestamp(self.storage.modified(id), UTC),
             messages=len(saved.messages),
-            title=" ".join(next(users, "").split()),
+            title=" ".join(next(prompts, "").split()),
         )

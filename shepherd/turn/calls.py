@@ -39,13 +39,13 @@ class RepetitionGuard:
     stop_after: int
     polls: Collection[str] = ()
     _counts: Counter[str] = field(default_factory=Counter[str])
-    _seen: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    _results: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
-    def exhausted(self, call: ToolCall) -> bool:
-        """Count `call`; True if it has now been made `stop_after` times."""
+    def count(self, call: ToolCall) -> bool:
+        """Count `call`; False if it has now been made too often to run."""
         key = _key(call)
         self._counts[key] += 1
-        return self._counts[key] >= self.limit(call)
+        return self._counts[key] < self.limit(call)
 
     def limit(self, call: ToolCall) -> int:
         """The number of equal calls that ends the turn."""
@@ -54,9 +54,9 @@ class RepetitionGuard:
     def annotate(self, call: ToolCall, result: str) -> str:
         """The result, with a reminder once the call has been made `reminder_after` times."""
         key = _key(call)
-        if (key, result) not in self._seen:
+        if (key, result) not in self._results:
             # the model has learned something: equal calls from before may be useful again
-            self._seen.add((key, result))
+            self._results.add((key, result))
             self._counts = Counter({key: self._counts[key]})
         count = self._counts[key]
         if count < self.reminder_after * self._factor(call):
@@ -87,7 +87,7 @@ class CallRounds:
     stream: TurnStream
     limits: TurnLimits
     client_tools: Collection[str] = ()
-    names: dict[str, str] = field(default_factory=dict[str, str])
+    names: dict[str, str] = field(default_factory=dict[str, str])  # as the model wrote them, by id
     guard: RepetitionGuard = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,13 +106,14 @@ class CallRounds:
         return end_reason
 
     async def _run_own_tools(self, calls: tuple[ToolCall, ...]) -> FinishReason | None:
+        """Run the calls in order; calls of parallel tools that follow each other run together."""
         parallel = {tool.name for tool in self.session.tools if tool.parallel}
         self.guard.polls = {tool.name for tool in self.session.tools if tool.polls}
         done = 0
         while done < len(calls):
             neighbours = takewhile(lambda call: call.name in parallel, calls[done:])
             batch = tuple(neighbours) or calls[done : done + 1]  # any other call runs alone
-            allowed = tuple(takewhile(lambda call: not self.guard.exhausted(call), batch))
+            allowed = tuple(takewhile(self.guard.count, batch))
             end_reason = await self._run_batch(allowed, calls[done + len(allowed) :])
             if end_reason is not None:
                 return end_reason
@@ -135,7 +136,7 @@ class CallRounds:
 
         At an early end, the rest of `calls` and the `later` ones get a result too.
         """
-        pending = [*calls, *later]
+        without_result = [*calls, *later]
         running: list[asyncio.Task[ToolResult]] = []
         try:
             room = await result_bytes(self.session, self.backend)
@@ -145,12 +146,12 @@ class CallRounds:
             for call, task in zip(calls, running, strict=True):
                 message = await self._message(call, await task)
                 self._add_result(message)
-                del pending[0]
+                del without_result[0]
                 if not self._send_result(message):
-                    self.fill(tuple(pending))
+                    self.fill(tuple(without_result))
                     return FinishReason.CANCELLED
         except (asyncio.CancelledError, ShepherdError):
-            self.fill(tuple(pending))
+            self.fill(tuple(without_result))
             raise
         finally:
             await end_tasks(*(task for task in running if not task.done()))
@@ -170,8 +171,8 @@ class CallRounds:
         """The result as the model reads it: with a reminder, and cut to what its context holds."""
         text = self.guard.annotate(call, result.content)
         message = replace(Message.tool(call, text), images=result.images)
-        if not self.backend.info.vision:  # a line for each image remains
-            message = message.without_images()
+        if not self.backend.info.vision:
+            message = message.without_images()  # a line for each image remains
         return await fit_result(self.session, self.backend, message)
 
     def _add_result(self, message: Message) -> None:

@@ -38,11 +38,11 @@ async def message_counts(session: Session, backend: Backend) -> list[int]:
     Estimates are repeated, because they improve.
     """
     counts = session.ledger.counts
-    estimated = backend.info.count_error is not None
+    are_estimates = backend.info.count_error is not None
     for i, message in enumerate(session.messages):
-        if counts[i] is None or estimated:
+        if counts[i] is None or are_estimates:
             counts[i] = await backend.count_message_tokens(session, message)
-    return [c or 0 for c in counts]
+    return [count or 0 for count in counts]
 
 
 async def make_room(
@@ -56,21 +56,23 @@ async def make_room(
     """
     counts = await message_counts(session, backend)
     scale = await _scale(session, backend, full)
-    stated = full.tokens_over if full.tokens_over and full.tokens_over > 0 else None
-    if _is_hopeless(session, counts, backend, scale, stated):
+    # the tokens that are too many, if the backend says how many
+    stated_over = full.tokens_over if full.tokens_over and full.tokens_over > 0 else None
+    if _is_hopeless(session, counts, backend, scale, stated_over):
         raise ContextFullError(
             f"The last message does not fit: {full}. Shorten it, or use a model or "
             "context_size with more room.",
             full.tokens_over,
             full.prompt_tokens,
         )
+    # shares are of the context; where its size is not known (0), of the conversation
     window = min(sum(counts), int(backend.info.context_size / scale) or sum(counts))
-    if stated is None:
-        over = max(1, sum(counts) // UNKNOWN_OVERFLOW_SHARE) << failures
+    if stated_over is None:
+        to_free = max(1, sum(counts) // UNKNOWN_OVERFLOW_SHARE) << failures
     else:
-        over = (math.ceil(stated / scale) << failures) + window // ANSWER_SHARE
+        to_free = (math.ceil(stated_over / scale) << failures) + window // ANSWER_SHARE
     slack = window // SLACK_SHARE
-    return session.evict(plan_eviction(session.messages, counts, over, slack))
+    return session.evict(plan_eviction(session.messages, counts, to_free, slack))
 
 
 def has_room(backend: Backend, prompt_tokens: int) -> bool:
@@ -106,17 +108,19 @@ async def _scale(session: Session, backend: Backend, full: ContextFullError) -> 
 
 
 def _is_hopeless(
-    session: Session, counts: list[int], backend: Backend, scale: float, stated: int | None
+    session: Session, counts: list[int], backend: Backend, scale: float, stated_over: int | None
 ) -> bool:
+    """Whether even the eviction of all groups would free less than the stated tokens."""
     if not message_groups(session.messages):
         return True
-    if stated is None:
+    if stated_over is None:
         return False
     tolerance = COUNT_TOLERANCE if backend.info.count_error is None else ESTIMATE_TOLERANCE
-    return _freeable(session, counts) * scale * tolerance < stated
+    return _freeable(session, counts) * scale * tolerance < stated_over
 
 
 def _freeable(session: Session, counts: list[int]) -> int:
+    """The tokens of all messages that may be evicted."""
     return sum(counts[i] for group in message_groups(session.messages) for i in group)
 
 
@@ -132,18 +136,20 @@ async def result_bytes(session: Session, backend: Backend) -> int | None:
     tokens = await backend.count_message_tokens(session, Message.user(sample))
     bytes_per_token = SAMPLE_MARGIN * len(sample.encode()) / max(1, tokens)
     budget = backend.info.context_size // RESULT_SHARE
+    # a sample may be odd, such as one long word; a token of usual text has one to four bytes
     return int(budget * min(4.0, max(1.0, bytes_per_token))) or None
 
 
 async def fit_result(session: Session, backend: Backend, message: Message) -> Message:
     """The tool result, cut at its end if it exceeds its share of the context."""
     budget = backend.info.context_size // RESULT_SHARE
+    # a token has at least one byte, so a short text need not be counted
     if budget == 0 or len(message.content.encode()) <= budget:
         return message
     tokens = await backend.count_message_tokens(session, message)
     if tokens <= budget:
         return message
-    keep = max(0, len(message.content) * budget // tokens - 80)
+    keep = max(0, len(message.content) * budget // tokens - 80)  # room for the note
     note = f"[cut to fit the context: {keep} of {len(message.content)} characters]"
     return replace(message, content=f"{message.content[:keep]}\n{note}")
 

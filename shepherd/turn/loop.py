@@ -69,6 +69,8 @@ async def continue_turn(
 
 @dataclass(slots=True)
 class _Turn:
+    """One turn; `stats` has an entry for each generation that has ended."""
+
     session: Session
     backend: Backend
     tools: ToolExecutor
@@ -154,6 +156,7 @@ class _Turn:
         return min(self._tokens_left(), self.limits.max_tokens or self._tokens_left())
 
     async def _generate(self) -> Generation:
+        """Generate, and add the message to the session; a part of it if the task is cancelled."""
         self.stream.begin_generation()
         try:
             generation = await self._generate_evicting()
@@ -168,6 +171,7 @@ class _Turn:
                 self.session.add(partial)
             raise
         message = generation.message
+        # a generation that was stopped at once has nothing to add
         if message.content or message.reasoning or message.tool_calls:
             self.session.add(message)
         self.stats.append(generation.stats)
@@ -181,13 +185,14 @@ class _Turn:
 
         Each round generates, shortens the conversation, or finds that nothing more can be evicted.
         """
-        failures, fits = 0, not self.limits.evicts
+        # `accepts_size`: the prompt is taken as it is, even if it leaves little room for an answer
+        failures, accepts_size = 0, not self.limits.evicts
         backend, observer = self.backend, self.limits.observer
         while True:
             try:
-                async with observer.prefilled(backend, self.session, self._read) as (prompt,):
+                async with observer.prefilled(backend, self.session, self._note_read) as (prompt,):
                     tokens = prompt.prompt_tokens
-                    if fits or self.stream.cancelled or has_room(backend, tokens):
+                    if accepts_size or self.stream.cancelled or has_room(backend, tokens):
                         limit = self._token_limit()
                         return await observer.generate(backend, prompt, self.stream.send, limit)
             except ContextFullError as full:
@@ -195,12 +200,12 @@ class _Turn:
                 if self.stream.partial_message() is not None or not self.limits.evicts:
                     raise
                 await self._make_room(full, failures)
-                failures, fits = failures + 1, False
+                failures, accepts_size = failures + 1, False
                 continue
             evicted = await room_for_answer(self.session, self.backend, tokens)
-            fits = not self._report_evicted(evicted)
+            accepts_size = not self._report_evicted(evicted)
 
-    def _read(self, event: events.Event) -> bool:
+    def _note_read(self, event: events.Event) -> bool:
         """Forward an event of the prompt's reading; the ledger counts the tokens."""
         if isinstance(event, events.PrefillProgress):
             self.session.ledger.context_used = event.done
@@ -208,6 +213,7 @@ class _Turn:
         return self.stream.send(event)
 
     async def _make_room(self, full: ContextFullError, failures: int) -> None:
+        """Evict old messages; raises ContextFullError if that can't make the prompt fit."""
         try:
             evicted = await make_room(self.session, self.backend, full, failures)
         except ContextFullError:
@@ -249,14 +255,13 @@ class _Turn:
         messages = await additions.between_rounds(ending=end_reason is not None)
         if not messages and end_reason is not None:
             messages = await additions.at_end(self.session.messages[-1].content)
-        for index, message in enumerate(messages):
+        for message in messages:  # all, as none of them may be lost by a cancellation
             self.session.add(message)
+        for message in messages:
             if additions.was_displayed(message):
                 continue
             topic = events.Topic.HINT if message.is_hint else events.Topic.STEERING
             if not self.stream.send(events.Notice(message.plain_text, topic)):
-                for rest in messages[index + 1 :]:
-                    self.session.add(rest)
                 return events.FinishReason.CANCELLED
         return None if messages else end_reason
 

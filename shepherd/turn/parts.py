@@ -76,6 +76,7 @@ class TurnStream(Struct):
         """
         if self.cancelled:
             return False
+        # the text is kept for the case that the generation never returns its message
         match event:
             case messages.ToolCall():
                 event = open_call(event, self.client_tools)

@@ -80,6 +80,7 @@ class KeptFiles:
         return self._store.get(state.detail) if state.kind is Kind.FILE else None
 
     def _flush(self) -> None:
+        """Write the captured contents to the store in one transaction."""
         self._store.put(self.session, self._captured)
         self._captured.clear()
 
@@ -91,24 +92,24 @@ class KeptFiles:
             return ABSENT
         except OSError as error:
             return FileState(Kind.UNKEPT, detail="parent", why=reason(error))
-        try:
-            return self._capture_at(directory, path)
-        except FileNotFoundError:
-            return ABSENT
-        except OSError as error:
-            return FileState(Kind.UNKEPT, detail="unreadable", why=reason(error))
-        finally:
-            os.close(directory)
+        with opening.closing_descriptor(directory):
+            try:
+                return self._capture_at(directory, path)
+            except FileNotFoundError:
+                return ABSENT
+            except OSError as error:
+                return FileState(Kind.UNKEPT, detail="unreadable", why=reason(error))
 
     def _capture_at(self, directory: int, path: Path) -> FileState:
         """The same in the open directory of the path, so that no link can lead elsewhere."""
         status = os.stat(path.name or ".", dir_fd=directory, follow_symlinks=False)
         owner = (status.st_uid, status.st_gid)
         if stat.S_ISLNK(status.st_mode):
-            return FileState(Kind.LINK, 0, os.readlink(path.name, dir_fd=directory), "", owner)
+            target = os.readlink(path.name, dir_fd=directory)
+            return FileState(Kind.LINK, detail=target, owner=owner)
         mode = stat.S_IMODE(status.st_mode)
         if stat.S_ISDIR(status.st_mode):
-            return FileState(Kind.DIRECTORY, mode, "", "", owner)
+            return FileState(Kind.DIRECTORY, mode, owner=owner)
         if not stat.S_ISREG(status.st_mode):
             return FileState(Kind.UNKEPT, mode, "special", "it is not a regular file")
         if status.st_size > self._max_bytes:
@@ -119,11 +120,11 @@ class KeptFiles:
             data = file.read(self._max_bytes + 1)
         if len(data) > self._max_bytes:
             return unkept(status, "it grows while it is read")
-        if is_key(data):
+        if is_key(data):  # under a name that no rule protects
             return unkept(status, SECRET)
         digest = sha256(data).hexdigest()
         self._captured[digest] = data
-        return FileState(Kind.FILE, mode, digest, "", owner)
+        return FileState(Kind.FILE, mode, digest, owner=owner)
 
 
 def unkept(status: os.stat_result, why: str) -> FileState:
@@ -134,14 +135,18 @@ def unkept(status: os.stat_result, why: str) -> FileState:
 
 
 def restore_order(targets: Sequence[tuple[str, FileState]]) -> list[tuple[str, FileState]]:
-    """Removals first, the deepest before the others; then the rest, the highest first."""
-    removals = [(path, state) for path, state in targets if state.kind is Kind.ABSENT]
-    others = [(path, state) for path, state in targets if state.kind is not Kind.ABSENT]
-    return sorted(removals, key=_depth, reverse=True) + sorted(others, key=_depth)
+    """Removals first, the deepest before the others; then the rest, the highest first.
 
+    So a directory is empty when it goes, and there when its files come.
+    """
 
-def _depth(target: tuple[str, FileState]) -> tuple[int, str]:
-    return target[0].count("/"), target[0]
+    def depth(target: tuple[str, FileState]) -> tuple[int, str]:
+        path, _ = target
+        return path.count("/"), path
+
+    removals = [target for target in targets if target[1].kind is Kind.ABSENT]
+    others = [target for target in targets if target[1].kind is not Kind.ABSENT]
+    return sorted(removals, key=depth, reverse=True) + sorted(others, key=depth)
 
 
 def _restore(path: Path, state: FileState, data: bytes) -> str:
@@ -153,44 +158,43 @@ def _restore(path: Path, state: FileState, data: bytes) -> str:
             return ""  # without its directory, the path is absent already
     else:
         directory = opening.open_directory(path.parent, create=True)
-    try:
+    with opening.closing_descriptor(directory):
         return _restore_at(directory, path.name, state, data)
-    finally:
-        os.close(directory)
 
 
 def _restore_at(directory: int, name: str, state: FileState, data: bytes) -> str:
     """The same for a name in its open directory; what is of another kind is removed first."""
     try:
-        current = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+        present_mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
     except FileNotFoundError:
-        current = None
-    if current is not None and stat.S_ISDIR(current) != (state.kind is Kind.DIRECTORY):
-        remove = os.rmdir if stat.S_ISDIR(current) else os.unlink
+        present_mode = None
+    # a file replaces a file or a link at once, but neither can replace a directory
+    if present_mode is not None and stat.S_ISDIR(present_mode) != (state.kind is Kind.DIRECTORY):
+        remove = os.rmdir if stat.S_ISDIR(present_mode) else os.unlink
         try:
             remove(name, dir_fd=directory)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             return "the directory holds other files"
-        current = None
+        present_mode = None
     match state.kind:
         case Kind.FILE:
             replace_at(directory, name, data, Attributes(state.mode, state.owner))
         case Kind.LINK:
-            _link(directory, name, state.detail)
+            _replace_by_link(directory, name, state.detail)
         case Kind.DIRECTORY:
-            if current is None:
+            if present_mode is None:
                 os.mkdir(name, dir_fd=directory)
             _change_mode(directory, name, state.mode)
-        case _ if current is not None:
+        case _ if present_mode is not None:  # absent: the file or the link goes
             os.unlink(name, dir_fd=directory)
         case _:
             pass
     return ""
 
 
-def _link(directory: int, name: str, target: str) -> None:
+def _replace_by_link(directory: int, name: str, target: str) -> None:
     """Put a link in place of what is there, at once."""
     temporary = f".{secrets.token_hex(12)}"
     os.symlink(target, temporary, dir_fd=directory)
@@ -204,8 +208,5 @@ def _link(directory: int, name: str, target: str) -> None:
 
 def _change_mode(directory: int, name: str, mode: int) -> None:
     """Set the mode of the directory `name`, never that of a link's target."""
-    descriptor = opening.enter_directory(directory, name)
-    try:
+    with opening.closing_descriptor(opening.enter_directory(directory, name)) as descriptor:
         os.fchmod(descriptor, mode)
-    finally:
-        os.close(descriptor)

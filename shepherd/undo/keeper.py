@@ -106,14 +106,15 @@ class UndoKeeper:
         self._thread.shutdown(wait=False)
 
     async def _do(self, work: Callable[[Recorder], T]) -> T:
+        """Do the work in the thread of the store, and pass its warnings on; raises UndoError."""
         try:
-            return await asyncio.wrap_future(self._thread.submit(partial(self._run, work)))
+            return await asyncio.wrap_future(self._thread.submit(partial(self._work, work)))
         finally:
             while self._warnings:
                 self._warn(self._warnings.pop(0))
 
     async def _try(self, work: Callable[[Recorder], object]) -> None:
-        """Do the work; the first failure becomes a warning."""
+        """Do the work; the first failure becomes a warning, as it must not stop the call."""
         try:
             await self._do(work)
         except UndoError as error:
@@ -121,18 +122,20 @@ class UndoKeeper:
                 self._has_warned = True
                 self._warn(f"Changes to files can't be undone: {error}")
 
-    def _run(self, work: Callable[[Recorder], T]) -> T:
-        """Do the work in the thread of the store, which serves one call after another."""
+    def _work(self, work: Callable[[Recorder], T]) -> T:
+        """Do the work; the thread of the store calls it, for one piece of work after another."""
         try:
             return work(self._opened())
         except (ValueError, TypeError, KeyError, OSError) as error:  # a row of another program
             raise UndoError(f"{self._path}: {error}") from error
 
     def _opened(self) -> Recorder:
+        """The recorder of the session, opened at its first use."""
         if self._recorder is None:
             limits = self._limits
             store = self._open_store()
             files = self._kept_files(store)
+            # what is kept before commands may take half of the store
             budget = min(limits.command_bytes, limits.max_bytes // 2)
             scanner = Scanner(self._cwd, files, budget, limits.command_entries) if budget else None
             self._recorder = Recorder(store, files, self._cwd, scanner)
@@ -142,8 +145,8 @@ class UndoKeeper:
         return UndoStore(self._path, self._limits, self._warnings.append)
 
     def _kept_files(self, store: UndoStore) -> KeptFiles:
-        most = min(self._limits.file_bytes, self._limits.max_bytes)
-        return KeptFiles(store, self._session, self._protects, most)
+        largest = min(self._limits.file_bytes, self._limits.max_bytes)
+        return KeptFiles(store, self._session, self._protects, largest)
 
     def _close(self) -> None:
         """Close the store in its thread, after all work that was submitted before."""

@@ -86,25 +86,25 @@ class ChangeLog:
         self.changes: list[Change] = []
         self.done: list[Change] = []
         self.undone: list[Change] = []
-        self._interrupted: dict[str, Entry] = {}
-        self._next = 0
+        self._interrupted: dict[str, Entry] = {}  # the paths of a move that was killed halfway
+        self._next_number = 0
 
     def load(self) -> None:
         """Read the changes; those of a killed program are completed as far as they are known."""
         for change in self._store.changes(self.files.session):
-            self._next = change.number + 1
+            self._next_number = change.number + 1
             if change.finished:
                 self._append(change)
             elif change.kind in TOOLS:
                 self._complete(change)
-            else:
+            else:  # the user can make the move again, which then counts from where it began
                 self._interrupted.update((e.path, e) for e in change.entries)
-                self._store.drop(self.files.session, change.number)
+                self.drop(change)
 
     def begin(self, at: int, kind: ChangeKind, label: str, entries: Iterable[Entry]) -> Change:
         """Write a change before it happens."""
-        change = Change(self._next, at, kind, label, tuple(entries), finished=False)
-        self._next += 1
+        change = Change(self._next_number, at, kind, label, tuple(entries), finished=False)
+        self._next_number += 1
         self._store.write(self.files.session, change)
         return change
 
@@ -114,17 +114,17 @@ class ChangeLog:
         Calls can overlap: a change that finishes late gets a new number, so the order holds.
         """
         changed = tuple(e for e in entries if e.before != e.after)
-        done = replace(change, entries=changed, finished=True)
+        finished = replace(change, entries=changed, finished=True)
         if changed and self.changes and self.changes[-1].number > change.number:
             self.drop(change)
-            done = replace(done, number=self._next)
-            self._next += 1
+            finished = replace(finished, number=self._next_number)
+            self._next_number += 1
         if changed or change.kind in (ChangeKind.UNDO, ChangeKind.REDO):
-            self._store.write(self.files.session, done)
-            self._append(done)
+            self._store.write(self.files.session, finished)
+            self._append(finished)
         else:
             self.drop(change)
-        return done
+        return finished
 
     def drop(self, change: Change) -> None:
         """Remove a change that did not happen."""
@@ -140,20 +140,16 @@ class ChangeLog:
         """The notes since a change."""
         return [c.label for c in self.changes if c.number > number and _is_note(c)]
 
-    def undo_steps(self, count: int) -> list[Step]:
-        """The steps that undo the last `count` changes; [] if there is none."""
-        changes = list(reversed(self.done[-count:])) if count > 0 else []
-        return [Step(ChangeKind.UNDO, change.label, change.entries) for change in changes]
-
-    def redo_steps(self, count: int) -> list[Step]:
-        """The steps that make the last `count` undone changes again."""
-        changes = list(reversed(self.undone[-count:])) if count > 0 else []
-        return [Step(ChangeKind.REDO, change.label, change.entries) for change in changes]
+    def steps(self, kind: ChangeKind, count: int) -> list[Step]:
+        """The steps that UNDO the last `count` changes, or REDO those undone last; [] if none."""
+        changes = self.done if kind is ChangeKind.UNDO else self.undone
+        last = changes[-count:] if count > 0 else []
+        return [Step(kind, change.label, change.entries) for change in reversed(last)]
 
     def steps_to(self, at: int) -> list[Step]:
         """The step to the files as they were when message `at` was added; [] without a change."""
-        span = net_entries([change for change in self.changes if change.at > at])
-        entries = tuple(entry for entry in span if entry.before != entry.after)
+        later = net_entries([change for change in self.changes if change.at > at])
+        entries = tuple(entry for entry in later if entry.before != entry.after)
         return [Step(ChangeKind.MOVE, "the way to another message", entries)] if entries else []
 
     def conflicts(self, steps: Sequence[Step]) -> list[Conflict]:
@@ -178,31 +174,32 @@ class ChangeLog:
         """
         moved = MoveResult()
         for step in steps:
-            if not self._make(step, at, moved):
+            if not self._make_step(step, at, moved):
                 break
         return moved
 
-    def _make(self, step: Step, at: int, moved: MoveResult) -> bool:
-        """Make one step; False if none of its paths could be changed."""
+    def _make_step(self, step: Step, at: int, moved: MoveResult) -> bool:
+        """Make one step, and add its paths to `moved`; False if none of them could be changed."""
         states = self.files.states(entry.path for entry in step.entries)
         entries = {e.path: self._entry(e.path, states[e.path], e.before) for e in step.entries}
         change = self.begin(at, step.kind, step.label, entries.values())
-        done: list[Entry] = []
+        made: list[Entry] = []
         for path, target in restore_order([(e.path, e.before) for e in step.entries]):
             current = states[path]
-            why = "" if current == target else self.files.restore(path, target)
-            # a directory that holds other files stays, which is no failure
-            stays = current.kind is Kind.DIRECTORY and target == ABSENT
-            if why and not stays:
-                moved.failed.append((path, why))
-            elif not why:
-                done.append(entries[path])
-                if current != target and Kind.DIRECTORY not in (current.kind, target.kind):
-                    (moved.removed if target == ABSENT else moved.restored).append(path)
-        if not done and step.entries:
+            why_not = "" if current == target else self.files.restore(path, target)
+            if why_not:
+                # a directory that holds other files stays, which is no failure
+                if current.kind is not Kind.DIRECTORY or target != ABSENT:
+                    moved.failed.append((path, why_not))
+                continue
+            made.append(entries[path])
+            if current == target or Kind.DIRECTORY in (current.kind, target.kind):
+                continue  # the user hears of files only
+            (moved.removed if target == ABSENT else moved.restored).append(path)
+        if not made and step.entries:
             self.drop(change)
             return False
-        self.finish(change, done)
+        self.finish(change, made)
         moved.labels.append(step.label)
         return True
 
@@ -210,11 +207,11 @@ class ChangeLog:
         """The path's part in a change to `target`, also one that a killed program had begun."""
         begun = self._interrupted.get(path)
         if begun is not None and current == target == begun.after:
-            return begun
+            return begun  # it has the state from before the interrupted move, for the way back
         return Entry(path, current, target)
 
     def _append(self, change: Change) -> None:
-        """Add a finished change."""
+        """Add a finished change, and move what it undid or did again to the other list."""
         self.changes.append(change)
         if _is_note(change):
             return
@@ -228,7 +225,7 @@ class ChangeLog:
                 if self.undone:
                     self.undone.pop()
                 self.done.append(change)
-            case _:
+            case _:  # after a new change, what was undone before it can't come back
                 self.done.append(change)
                 self.undone.clear()
 
@@ -261,8 +258,9 @@ def _is_note(change: Change) -> bool:
 def _loss(current: FileState, entry: Entry) -> str:
     """What a move would lose; "" if nothing."""
     expected, target = entry.after, entry.before
-    both = current.kind is expected.kind is Kind.DIRECTORY
-    if current == target or (both and target.kind is not Kind.FILE):
+    is_same_directory = current.kind is expected.kind is Kind.DIRECTORY
+    # only the mode of a directory can differ, and its content is never removed
+    if current == target or (is_same_directory and target.kind is not Kind.FILE):
         return ""
     if current != expected:
         return "it was changed since, by something else"

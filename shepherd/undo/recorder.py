@@ -41,11 +41,11 @@ _DECLARED = (
 
 
 def written_paths(prepared: PreparedCall) -> list[str]:
-    """The paths that a call may write, and their missing parents."""
+    """The paths that a call may write, and their missing parents, which it creates."""
     writes = [access for access in prepared.accesses if access.kind is AccessKind.WRITE]
-    exact = [access.target for access in writes if access.claim is Claim.EXACT]
-    others = [access.target for access in writes if access.claim is not Claim.EXACT]
-    paths = [*exact, *others[:MAX_NAMED]]
+    certain = [access.target for access in writes if access.claim is Claim.EXACT]
+    mentioned = [access.target for access in writes if access.claim is not Claim.EXACT]
+    paths = [*certain, *mentioned[:MAX_NAMED]]
     parents = [parent for path in paths for parent in _missing_parents(path)]
     return list(dict.fromkeys([*parents, *paths]))
 
@@ -80,6 +80,7 @@ def _may_write(access: Access) -> bool:
 
 
 def _missing_parents(path: str) -> list[str]:
+    """The directories above the path that do not exist, the nearest first."""
     parents: list[str] = []
     for parent in Path(path).parents:
         if os.path.lexists(parent):
@@ -88,8 +89,11 @@ def _missing_parents(path: str) -> list[str]:
     return parents
 
 
-class _Running(Struct, eq=False):
-    """A call that has begun; `tree` is the working directory before it."""
+class _RunningCall(Struct, eq=False):
+    """A call that has begun, with the states before it.
+
+    `tree` is the working directory, None if it is not watched; `problem` then says why, or is "".
+    """
 
     prepared: PreparedCall
     change: Change
@@ -109,8 +113,8 @@ class Recorder:
         self._files = files
         self._cwd = cwd
         self._scanner = scanner
-        self._problem = ""
-        self._running: dict[int, _Running] = {}
+        self._scan_problem = ""
+        self._running: dict[int, _RunningCall] = {}  # by the identity of the prepared call
         self._log = ChangeLog(store, files)
         self._log.load()
 
@@ -120,11 +124,11 @@ class Recorder:
         paths = self._files.states(written_paths(prepared))
         tree, problem = self._look_through() if changes_tree(prepared) else (None, "")
         if not paths and tree is None and not problem:
-            return
+            return  # it changes nothing
         entries = [Entry(path, state, state) for path, state in paths.items()]
         kind = ChangeKind.TOOL if tree is None else ChangeKind.COMMAND
         change = self._log.begin(at, kind, call_label(prepared), entries)
-        running = _Running(prepared, change, paths, tree, problem, is_over)
+        running = _RunningCall(prepared, change, paths, tree, problem, is_over)
         self._running[id(prepared)] = running
 
     def after(self, prepared: PreparedCall) -> None:
@@ -136,9 +140,9 @@ class Recorder:
     def undo(self, count: int, at: int, *, force: bool) -> MoveResult:
         """See `UndoKeeper.undo`."""
         self._settle()
-        steps = self._log.undo_steps(count)
-        last = self._log.done[-len(steps)].number if steps else -1
-        notes = self._log.notes_after(last)
+        steps = self._log.steps(ChangeKind.UNDO, count)
+        first_undone = self._log.done[-len(steps)].number if steps else -1
+        notes = self._log.notes_after(first_undone)
         if not steps:
             raise UndoError("There is nothing to undo.", *notes)
         moved = self._make(steps, at, force=force)
@@ -148,7 +152,7 @@ class Recorder:
     def redo(self, count: int, at: int, *, force: bool) -> MoveResult:
         """See `UndoKeeper.redo`."""
         self._settle()
-        steps = self._log.redo_steps(count)
+        steps = self._log.steps(ChangeKind.REDO, count)
         if not steps:
             raise UndoError("There is nothing to redo.")
         return self._make(steps, at, force=force)
@@ -182,7 +186,7 @@ class Recorder:
         lines: list[str] = []
         for change in self._log.changes:
             if change.at < at or change.kind not in _VERBS or not change.entries:
-                continue
+                continue  # the model knows of it, or it changed nothing
             files = [e.path for e in change.entries if e.before.kind is not Kind.DIRECTORY]
             more = f" and {len(files) - MAX_NAMES} more" if len(files) > MAX_NAMES else ""
             changed = ", ".join(map(self._name, files[:MAX_NAMES])) + more
@@ -197,6 +201,7 @@ class Recorder:
             self._store.close()
 
     def _make(self, steps: list[Step], at: int, *, force: bool) -> MoveResult:
+        """Make the steps, unless they would lose something; the result has names for the user."""
         if not force:
             self._check(steps)
         moved = self._log.make(steps, at)
@@ -209,6 +214,7 @@ class Recorder:
         return moved
 
     def _check(self, steps: list[Step]) -> None:
+        """Raise UndoError, with what would be lost, if something else has changed a file."""
         conflicts = self._log.conflicts(steps)
         if not conflicts:
             return
@@ -219,7 +225,8 @@ class Recorder:
             text += f" {others} can't be changed either."
         raise UndoError(text, *filter(None, diffs))
 
-    def _record(self, running: _Running) -> None:
+    def _record(self, running: _RunningCall) -> None:
+        """Write what a call has changed, and a note if that is not known in full."""
         entries = {e.path: e for e in self._tree_changes(running)}
         for path, after in self._files.states(running.paths).items():
             entries[path] = Entry(path, running.paths[path], after)
@@ -228,28 +235,28 @@ class Recorder:
             label = f"{running.change.label} ran; its changes can't be undone: {running.problem}"
             self._log.note(running.change.at, label)
 
-    def _tree_changes(self, running: _Running) -> list[Entry]:
+    def _tree_changes(self, running: _RunningCall) -> list[Entry]:
         if running.tree is None or self._scanner is None:
             return []
         try:
             return self._scanner.changes(running.tree)
-        except TooLargeError as error:
-            running.problem = self._problem = str(error)
+        except TooLargeError as error:  # the command has made the directory so large
+            running.problem = self._scan_problem = str(error)
             return []
 
     def _look_through(self) -> tuple[dict[str, FileState] | None, str]:
         """The state of the tree, or the reason why it is not known; a failure is remembered."""
         if self._scanner is None:
             return None, "commands are not watched (undo.command_mib = 0)"
-        if not self._problem:
+        if not self._scan_problem:
             try:
                 return self._scanner.before(), ""
             except TooLargeError as error:
-                self._problem = str(error)
-        return None, self._problem
+                self._scan_problem = str(error)
+        return None, self._scan_problem
 
-    def _settle(self, is_over: Callable[[_Running], bool] = lambda _: True) -> None:
-        """Record calls that were cancelled."""
+    def _settle(self, is_over: Callable[[_RunningCall], bool] = lambda _: True) -> None:
+        """Record the calls that are over but had no `after`; between turns these are all."""
         for key, running in list(self._running.items()):
             if is_over(running):
                 del self._running[key]
@@ -259,15 +266,15 @@ class Recorder:
         """The change of one path as a diff, or as a line if its content is not text; "" if none."""
         if before == after:
             return ""
-        title, kinds = self._name(path), _kind_change(before, after)
-        lines = [f"{title}: {kinds}"] if kinds else []
+        title, kind_change = self._name(path), _kind_change(before, after)
+        first_line = f"{title}: {kind_change}" if kind_change else ""
         if Kind.DIRECTORY in (before.kind, after.kind):
-            return "\n".join(lines)
+            return first_line
         old, new = self._text(before), self._text(after)
         if old is None or new is None:
-            return f"{title}: {kinds or 'changed'} ({_missing_text(before, after)})"
+            return f"{title}: {kind_change or 'changed'} ({_missing_text(before, after)})"
         diff = unified_diff(old, new, title)
-        return "\n".join([*lines, diff] if diff else lines)
+        return "\n".join(filter(None, [first_line, diff]))
 
     def _text(self, state: FileState) -> str | None:
         """The content as text; None if it is not text, or not stored."""
@@ -278,6 +285,7 @@ class Recorder:
         if data is None or encoding is None:
             return None
         try:
+            # undecodable bytes became surrogates, which no terminal can print
             return encoding.decode(data).encode("utf-8", "replace").decode()
         except UnicodeDecodeError:
             return None

@@ -76,6 +76,7 @@ class Scanner(Struct):
         self._read(changed, changed, marks)
         entries = [Entry(p, before.get(p, ABSENT), known[p].state) for p in changed]
         entries += [Entry(p, state, ABSENT) for p, state in before.items() if p not in marks]
+        # a file that was only touched has other marks and the same state
         return [entry for entry in entries if entry.before != entry.after]
 
     def _read(self, paths: list[str], kept: list[str], marks: dict[str, Marks]) -> None:
@@ -83,12 +84,13 @@ class Scanner(Struct):
         now = time.time_ns()
         states = self.files.states(kept, MAX_SECONDS)
         for path in paths:
-            mark = marks[path]
-            state = states.get(path) or _unread(Path(path), mark)
-            is_settled = max(mark.modified, mark.changed) < now - SETTLED_NS
-            self._known[path] = _Known(mark, state, is_settled)
+            path_marks = marks[path]
+            state = states.get(path) or _unread(Path(path), path_marks)
+            is_settled = max(path_marks.modified, path_marks.changed) < now - SETTLED_NS
+            self._known[path] = _Known(path_marks, state, is_settled)
 
     def _is_known(self, path: str, mark: Marks) -> bool:
+        """Whether the path has not changed since its state was learned."""
         known = self._known.get(path)
         return known is not None and known.marks == mark and known.is_settled
 

@@ -64,7 +64,7 @@ class FileState:
     owner: tuple[int, int] | None = field(default=None, compare=False)
 
     def to_json(self) -> list[object]:
-        """The state as a JSON array; `state_from_json` is the inverse."""
+        """The state as a JSON array; `_state_from_json` is the inverse."""
         return [self.kind.value, self.mode, self.detail, self.why, self.owner]
 
 
@@ -87,10 +87,12 @@ def entries_to_json(entries: tuple[Entry, ...]) -> str:
 def entries_from_json(text: str) -> tuple[Entry, ...]:
     """The inverse of `entries_to_json`."""
     rows = json.loads(text)
-    return tuple(Entry(str(path), _state(old), _state(new)) for path, old, new in rows)
+    return tuple(
+        Entry(str(path), _state_from_json(old), _state_from_json(new)) for path, old, new in rows
+    )
 
 
-def _state(data: list[Any]) -> FileState:
+def _state_from_json(data: list[Any]) -> FileState:
     kind, mode, detail, why, owner = data
     return FileState(Kind(kind), int(mode), str(detail), str(why), tuple(owner) if owner else None)
 
@@ -147,8 +149,8 @@ class UndoStore:
         self.path = path
         self._limits = limits
         self._warn = warn
-        self._file = DatabaseFile(path, MIGRATIONS, self._damaged, UndoError)
-        self._aged = False
+        self._file = DatabaseFile(path, MIGRATIONS, self._warn_of_damage, UndoError)
+        self._is_cleaned = False
 
     def put(self, session: str, objects: dict[str, bytes]) -> None:
         """Store contents by their digests, in one transaction; the oldest go if it is full."""
@@ -163,10 +165,10 @@ class UndoStore:
             connection.executemany(
                 "INSERT OR IGNORE INTO uses VALUES (?, ?)", [(session, d) for d in objects]
             )
-            self._limit(connection, set(objects))
+            self._free_space(connection, kept=set(objects))
 
         if objects:
-            self._clean()
+            self._remove_old()
             self._file.run(work)
 
     def get(self, digest: str) -> bytes | None:
@@ -213,11 +215,11 @@ class UndoStore:
         """Close the file."""
         self._file.close()
 
-    def _clean(self) -> None:
-        """Remove what is too old, once."""
-        if self._aged:
+    def _remove_old(self) -> None:
+        """Remove what is too old; once is enough, as limits are in days."""
+        if self._is_cleaned:
             return
-        self._aged = True
+        self._is_cleaned = True
         oldest = time.time_ns() - self._limits.max_days * DAY
 
         def work(connection: sqlite3.Connection) -> None:
@@ -229,21 +231,22 @@ class UndoStore:
 
         self._file.run(work)
 
-    def _limit(self, connection: sqlite3.Connection, newest: set[str]) -> None:
+    def _free_space(self, connection: sqlite3.Connection, kept: set[str]) -> None:
+        """Remove the contents that were used longest ago if the store is too large."""
         total = int(connection.execute("SELECT total(bytes) FROM objects").fetchone()[0])
-        most = self._limits.max_bytes
-        if total <= most:
+        limit = self._limits.max_bytes
+        if total <= limit:
             return
-        over = total - most + most // FREED_SHARE
+        to_free = total - limit + limit // FREED_SHARE
         rows = connection.execute("SELECT digest, bytes FROM objects ORDER BY used").fetchall()
         for digest, size in rows:
-            if over <= 0:
+            if to_free <= 0:
                 break
-            if digest not in newest:
+            if digest not in kept:  # the contents that were just stored
                 connection.execute("DELETE FROM objects WHERE digest = ?", (digest,))
-                over -= size
+                to_free -= size
 
-    def _damaged(self, error: Exception, aside: Path) -> None:
+    def _warn_of_damage(self, error: Exception, aside: Path) -> None:
         self._warn(f"The store for /undo was damaged ({error}); the old file is {aside}")
 
 
@@ -257,6 +260,7 @@ def forget_session(path: Path, session: str, warn: Callable[[str], None]) -> Non
 
 
 def _forget(connection: sqlite3.Connection, sessions: list[str]) -> None:
+    """Remove all about the sessions, and the contents that no other session uses."""
     names = [(session,) for session in sessions]
     connection.executemany("DELETE FROM changes WHERE session = ?", names)
     connection.executemany("DELETE FROM uses WHERE session = ?", names)
