@@ -52,7 +52,7 @@ def test_keys_arrive_in_whatever_pieces_the_answers_come(
     colours, answers = asked()
     assert "".join(map(colours.typed, pieces)) == before.rstrip("\x1b") + after
     assert answers == [answer is LIGHT]
-    assert not colours.waits
+    assert not colours.is_waiting
 
 
 @pytest.mark.parametrize("keys", ["\x1b", "\x1b[A", "\x1b]x", "\x1b[1;5C", "\x1bOP", "é"])

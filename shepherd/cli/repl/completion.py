@@ -18,9 +18,10 @@ from shepherd.own_programs import own_program
 from shepherd.tools.search.walk import Ignored
 
 MAX_COMPLETIONS = 50
-_MENTION = re.compile(r'(?:^|(?<=\s))@("?)([^\s"]*|(?<=@")[^"]*)$')
+_MENTION = re.compile(r'(?:^|(?<=\s))@(?P<quote>"?)(?P<path>[^\s"]*|(?<=@")[^"]*)$')
 
 Offers: TypeAlias = tuple[list[tuple[str, str]], list[str]]
+"""The prompts of MCP servers, each with its description, and the names of their resources."""
 
 
 def no_offers() -> Offers:
@@ -52,60 +53,74 @@ class PromptCompleter(Completer):
         if text.startswith("!"):
             yield from shell_completions(self._cwd, text.lstrip("!"))
         elif mention:
-            yield from self._resources(mention.group(2))
-            yield from self._files(mention.group(2), quoted=bool(mention.group(1)))
+            typed = mention["path"]
+            yield from self._resources(typed)
+            yield from self._files(typed, quoted=bool(mention["quote"]))
         elif text.startswith("/") and "\n" not in text:
-            yield from self._slash(text[1:])
+            name, space, argument = text[1:].partition(" ")
+            yield from self._choices(name, argument) if space else self._names(name)
 
-    def _slash(self, text: str) -> Iterator[Completion]:
-        name, space, argument = text.partition(" ")
-        for prompt, summary in () if space else self._offers()[0]:
-            if prompt.startswith(name) and name:
-                yield Completion(prompt, -len(name), f"/{prompt}", display_meta=summary)
+    def _names(self, typed: str) -> Iterator[Completion]:
+        """The prompts of MCP servers, once a letter is typed, and the commands."""
+        prompts, _ = self._offers() if typed else no_offers()
+        commands = ((command.name, command.summary) for command in self._commands)
+        for name, summary in (*prompts, *commands):
+            if name.startswith(typed):
+                yield Completion(name, -len(typed), f"/{name}", display_meta=summary)
+
+    def _choices(self, name: str, typed: str) -> Iterator[Completion]:
+        """The arguments of a command, whole or word by word."""
         for command in self._commands:
-            if not space and command.name.startswith(name):
-                yield Completion(
-                    command.name, -len(name), f"/{command.name}", display_meta=command.summary
-                )
-            elif space and command.name == name and command.choices is not None:
-                fitting = [c for c in command.choices() if c.startswith(argument)]
+            if command.name == name and command.choices is not None:
+                choices = [choice for choice in command.choices() if choice.startswith(typed)]
                 if command.by_words:
-                    fitting = _next_words(fitting, len(argument))
-                yield from (Completion(choice, -len(argument)) for choice in fitting)
+                    choices = _next_words(choices, len(typed))
+                yield from (Completion(choice, -len(typed)) for choice in choices)
 
     def _resources(self, typed: str) -> Iterator[Completion]:
         """The resources of MCP servers, once a server's name is typed."""
-        names = [name for name in self._offers()[1] if ":" in typed and name.startswith(typed)]
+        if ":" not in typed:
+            return
+        _, resources = self._offers()
+        names = [name for name in resources if name.startswith(typed)]
+        # a mention ends at a blank
         yield from (Completion(n, -len(typed)) for n in names[:MAX_COMPLETIONS] if " " not in n)
 
     def _files(self, typed: str, *, quoted: bool) -> Iterator[Completion]:
+        """Paths after an @, in quotation marks where they need them."""
         for name in islice(self._find(typed), MAX_COMPLETIONS):
-            if any(not c.isprintable() or c == '"' for c in name):
+            if '"' in name or not name.isprintable():  # it can't be typed in a mention
                 continue
             if " " in name or quoted:
-                close = "" if name.endswith("/") else '"'
-                back = len(typed) + (1 if quoted else 0)
-                yield Completion(f'"{name}{close}', -back, name)
+                closing_mark = "" if name.endswith("/") else '"'  # a file of the directory follows
+                replaced = len(typed) + (1 if quoted else 0)
+                yield Completion(f'"{name}{closing_mark}', -replaced, name)
             else:
                 yield Completion(name, -len(typed), name)
 
     def _find(self, typed: str) -> Iterator[str]:
         """Entries that begin with `typed`, then similar files of subdirectories."""
-        directory, _, start = typed.rpartition("/")
-        prefix = typed[: len(typed) - len(start)]
-        base = (self._cwd / Path(directory or ("/" if prefix else ".")).expanduser()).resolve()
+        prefix, start = _split(typed)
+        base = (self._cwd / Path(prefix or ".").expanduser()).resolve()
         ignored = Ignored(base)
-        seen: set[str] = set()
+        offered: set[str] = set()
         for entry in scan(base):
             is_dir = entry.is_dir()
             name = prefix + entry.name + ("/" if is_dir else "")
             is_hidden = entry.name[0] == "." and not start
             is_match = entry.name.lower().startswith(start.lower()) and not is_hidden
             if is_match and not ignored.has(entry.name, is_dir=is_dir):
-                seen.add(name)
+                offered.add(name)
                 yield name
-        if len(start) > 1 and not (prefix and seen):
-            yield from (path for path in self._list.ranked(typed) if path not in seen)
+        # one letter is in most names; and who types a directory means what is in it
+        if len(start) > 1 and not (prefix and offered):
+            yield from (path for path in self._list.ranked(typed) if path not in offered)
+
+
+def _split(path: str) -> tuple[str, str]:
+    """The directory with its slash, and the beginning of a name: `src/` and `ma` for `src/ma`."""
+    directory, slash, start = path.rpartition("/")
+    return directory + slash, start
 
 
 def _next_words(choices: Iterable[str], typed: int) -> list[str]:
@@ -144,23 +159,20 @@ def programs(prefix: str) -> Iterator[str]:
 
 
 def _paths(cwd: Path, word: str) -> Iterator[Completion]:
+    """Entries that begin as a word of a shell line, in which a backslash is before a blank."""
     typed = re.sub(r"\\(.)", r"\1", word)
-    folder, _, start = typed.rpartition("/")
-    prefix = typed[: len(typed) - len(start)]
-    base = cwd / Path(folder or ("/" if prefix else ".")).expanduser()
-    for entry in scan(base):
+    prefix, start = _split(typed)
+    for entry in scan(cwd / Path(prefix or ".").expanduser()):
         is_hidden = entry.name.startswith(".") and not start
         if not entry.name.startswith(start) or is_hidden or not entry.name.isprintable():
             continue
-        end = "/" if entry.is_dir() else ""
-        name = f"{entry.name}{end}"
+        name = f"{entry.name}/" if entry.is_dir() else entry.name
         yield Completion(_escaped(prefix + name), -len(word), name)
 
 
 def _escaped(path: str) -> str:
     """The path as one word of a shell line."""
-    head = "~" if path.startswith("~/") else ""
-    return head + re.sub(r"([^\w@%+=:,./~-])", r"\\\1", path[len(head) :])
+    return re.sub(r"([^\w@%+=:,./~-])", r"\\\1", path)
 
 
 def mark_first_command(buffer: Buffer) -> None:
@@ -170,11 +182,12 @@ def mark_first_command(buffer: Buffer) -> None:
         return
     names = [completion.text for completion in state.completions]
     typed = buffer.text.removeprefix("/")
-    if names not in ([], [typed]):
+    if names and names != [typed]:  # a single one that is typed whole needs no mark
         state.go_to_index(names.index(typed) if typed in names else 0)
 
 
 def _is_command_name(buffer: Buffer) -> bool:
+    """Whether the text is a slash and at most one word."""
     return buffer.text.startswith("/") and not any(map(str.isspace, buffer.text))
 
 
@@ -227,6 +240,7 @@ class FileList:
         return [path for grade, _, path in sorted(scored) if grade < NO_MATCH]
 
     def _read(self) -> list[str]:
+        """The paths, from git if it can tell them."""
         files = _git_files(self._cwd)
         if files is None:
             return list(_walk(self._cwd))
@@ -247,9 +261,9 @@ def score(path: str, query: str) -> int:
         return 0
     if query in text:
         return 1
-    characters = iter(text)
+    remaining = iter(text)  # each search goes on behind the letter before
     is_long = len(query) >= MIN_LETTERS
-    return 2 if is_long and all(letter in characters for letter in query) else NO_MATCH
+    return 2 if is_long and all(letter in remaining for letter in query) else NO_MATCH
 
 
 def _parents(path: str) -> Iterator[str]:
@@ -280,14 +294,14 @@ def _git_files(cwd: Path) -> list[str] | None:
 
 def _walk(base: Path) -> Iterator[str]:
     """The visible files and directories, those near `base` first; up to MAX_SCANNED are read."""
-    budget = MAX_SCANNED
+    entries_left = MAX_SCANNED
     level = [""]
     for _ in range(MAX_DEPTH):
         below: list[str] = []
         for directory in level:
             for entry in scan(base / directory):
-                budget -= 1
-                if budget < 0:
+                entries_left -= 1
+                if entries_left < 0:
                     return
                 if entry.name[0] == "." or entry.name in SKIPPED:
                     continue

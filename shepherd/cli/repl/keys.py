@@ -45,10 +45,10 @@ def reading_keys(source: Input) -> Generator[None]:
     """Switches the terminal to keys in this context; lines that were typed before come first."""
     edits_lines = _edits_lines(source)
     with source.raw_mode():
-        keys: list[KeyPress] = []
+        typed_before: list[KeyPress] = []
         while edits_lines and not source.closed and input_waiting(source):
-            keys += source.read_keys()
-        store_typeahead(source, [_AS_TYPED.get(key.key, key) for key in keys])
+            typed_before += source.read_keys()
+        store_typeahead(source, [_AS_TYPED.get(key.key, key) for key in typed_before])
         yield
 
 
@@ -56,8 +56,9 @@ def input_waiting(source: Input) -> bool:
     """Whether a terminal has input to read."""
     try:
         descriptor = source.fileno()
-        return os.isatty(descriptor) and bool(select.select([descriptor], [], [], 0)[0])
-    except (NotImplementedError, OSError, ValueError):
+        readable, _, _ = select.select([descriptor], [], [], 0)
+        return os.isatty(descriptor) and bool(readable)
+    except (NotImplementedError, OSError, ValueError):  # the input has no file, or it is closed
         return False
 
 
@@ -69,10 +70,10 @@ def marks_pastes(env: Mapping[str, str]) -> bool:
 def _edits_lines(source: Input) -> bool:
     """Whether the terminal is in its own line editing, which changes Enter and Ctrl+D."""
     try:
-        flags = termios.tcgetattr(source.fileno())
-    except (NotImplementedError, OSError, ValueError, termios.error):
+        input_flags, _, _, local_flags, *_ = termios.tcgetattr(source.fileno())
+    except (NotImplementedError, OSError, ValueError, termios.error):  # it is no terminal
         return False
-    return bool(flags[0] & termios.ICRNL and flags[3] & termios.ICANON)
+    return bool(input_flags & termios.ICRNL and local_flags & termios.ICANON)
 
 
 def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
@@ -104,7 +105,7 @@ def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
         elif buffer.document.text_before_cursor.endswith("\\"):
             buffer.delete_before_cursor()
             buffer.insert_text("\n")
-        elif chose_file(buffer):
+        elif chose_file(buffer):  # Enter accepts it; a second one sends
             buffer.complete_state = None
         else:
             choose_command(buffer)
@@ -140,15 +141,16 @@ def _bind_pastes(keys: KeyBindings, prompt: Prompt) -> None:
 class Escape:
     """The key Esc: it closes the completions or stops the work; twice, it goes back."""
 
-    def __init__(self, prompt: Prompt, actions: Actions, asking: Callable[[], bool]) -> None:
+    def __init__(self, prompt: Prompt, actions: Actions, is_asking: Callable[[], bool]) -> None:
         self._prompt = prompt
         self._actions = actions
-        self._asking = asking
+        self._is_asking = is_asking
         self._pressed_at = -TWICE_SECONDS
+        """The time of a press that may be the first of two."""
 
     def is_idle(self) -> bool:
         """Whether there is neither work, nor a question, nor text."""
-        return not (self._prompt.text or self._asking() or self._actions.busy)
+        return not (self._prompt.text or self._is_asking() or self._actions.busy)
 
     def press(self) -> None:
         """Handle one press."""
@@ -165,31 +167,31 @@ class Escape:
             self._pressed_at = now
 
 
-def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) -> KeyBindings:
+def global_keys(prompt: Prompt, actions: Actions, is_asking: Callable[[], bool]) -> KeyBindings:
     """Keys that work everywhere: Ctrl+C, Esc, Ctrl+D, Ctrl+Z and Shift+Tab.
 
     Esc twice in an empty prompt goes back to an earlier message.
     """
     keys = KeyBindings()
     busy = Condition(lambda: actions.busy)
-    escape = Escape(prompt, actions, asking)
+    escape = Escape(prompt, actions, is_asking)
     alone = Condition(lambda: not get_app().key_processor.input_queue)  # not Alt+key
 
     @keys.add("c-c", filter=~is_searching)
     @keys.add("<sigint>")
     def _(_event: KeyPressEvent) -> None:
-        if prompt.text and not asking():
-            prompt.take()
+        if prompt.text and not is_asking():
+            prompt.take()  # only clears the prompt; the history has the text
         else:
             actions.stop()
 
     # in vi's mode, Esc leaves the insertion unless there is something to stop
     can_press = alone & ~is_searching & (busy | has_completions | emacs_mode)
     bind(keys, "escape", escape.press, when=can_press)
-    answering = Condition(asking)
     # two presses that arrive together
     bind(keys, ("escape", "escape"), actions.rewind, when=Condition(escape.is_idle) & ~is_searching)
-    bind(keys, "s-tab", actions.turn_mode, when=~answering & ~has_completions & ~is_searching)
+    can_turn_mode = ~Condition(is_asking) & ~has_completions & ~is_searching
+    bind(keys, "s-tab", actions.turn_mode, when=can_turn_mode)
     bind(keys, "c-z", lambda: get_app().suspend_to_background())
     bind(keys, "c-d", actions.leave, when=Condition(lambda: not prompt.text))
     return keys
@@ -197,16 +199,16 @@ def global_keys(prompt: Prompt, actions: Actions, asking: Callable[[], bool]) ->
 
 def leave_prompt_keys(
     keys: KeyBindings,
-    beside_question: Callable[[], bool],
+    is_beside_question: Callable[[], bool],
     move: Callable[[int], None],
     page: Callable[[Callable[[Pager], None]], None],
 ) -> None:
     """Add the keys that lead from the prompt back to a question, if there is one."""
-    active = Condition(beside_question) & ~has_completions & ~is_searching
+    can_return = Condition(is_beside_question) & ~has_completions & ~is_searching
     for key, step in {"up": -1, "down": 1, "tab": 1, "s-tab": -1}.items():
-        bind(keys, key, partial(move, step), when=active)
+        bind(keys, key, partial(move, step), when=can_return)
     for key, turn in {"pageup": Pager.back, "pagedown": Pager.forward}.items():
-        bind(keys, key, partial(page, turn), when=active)
+        bind(keys, key, partial(page, turn), when=can_return)
 
 
 def bind(

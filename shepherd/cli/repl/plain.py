@@ -37,8 +37,10 @@ class PlainSurface(Surface):
         self.echoes = self.target.isatty()
         self.has_live_area = False
         self._answers: asyncio.Queue[str] | None = None
+        """Gets the lines while a question waits; otherwise they are messages."""
         self.at_end = False
-        self._ended: asyncio.Event = asyncio.Event()
+        """Whether the input has ended."""
+        self._has_left: asyncio.Event = asyncio.Event()
 
     def show(self, *ink: Ink) -> None:
         """Print."""
@@ -80,29 +82,31 @@ class PlainSurface(Surface):
         loop = asyncio.get_running_loop()
 
         def read() -> None:
+            """In a thread, which a blocking read keeps; it ends with the process."""
             with suppress(RuntimeError):  # the loop is closed: there is no listener
                 for line in self._source:
-                    loop.call_soon_threadsafe(self._take, line.rstrip("\n"))
-                loop.call_soon_threadsafe(self._end)
+                    loop.call_soon_threadsafe(self._take_line, line.rstrip("\n"))
+                loop.call_soon_threadsafe(self._note_end)
 
         threading.Thread(target=read, daemon=True, name="shepherd-stdin").start()
         loop.add_signal_handler(signal.SIGINT, self.actions.stop)
         try:
-            await self._ended.wait()
+            await self._has_left.wait()
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
     def leave(self) -> None:
         """End `run`."""
-        self._ended.set()
+        self._has_left.set()
 
-    def _take(self, line: str) -> None:
+    def _take_line(self, line: str) -> None:
         if self._answers is not None:
             self._answers.put_nowait(line)
         else:
             self.actions.submit(line)
 
-    def _end(self) -> None:
+    def _note_end(self) -> None:
+        """Leave after the last line of the input, once all messages are answered."""
         self.at_end = True
         if self._answers is not None:
             self._answers.put_nowait("")  # wakes a question
@@ -146,13 +150,15 @@ class _Answers:
 
     async def read(self, label: str) -> str | None:
         line = await self._surface.next_line(self._answers, label)
-        return None if not line and self._surface.at_end and self._answers.empty() else line
+        is_end = not line and self._surface.at_end and self._answers.empty()
+        return None if is_end else line
 
     async def forget_typed(self) -> None:
-        if self._surface.echoes:  # a program writes its answers in advance
-            await asyncio.sleep(QUIET_SECONDS)
-            while not self._answers.empty():
-                self._surface.actions.submit(self._answers.get_nowait())
+        if not self._surface.echoes:  # a program writes its answers in advance
+            return
+        await asyncio.sleep(QUIET_SECONDS)
+        while not self._answers.empty():
+            self._surface.actions.submit(self._answers.get_nowait())
 
 
 @contextmanager
@@ -161,9 +167,10 @@ def _no_echo(source: TextIO) -> Generator[None]:
     if not source.isatty():
         yield
         return
+    local_flags = 3  # their place in the list of termios
     before = termios.tcgetattr(source)
-    silent = termios.tcgetattr(source)
-    silent[3] &= ~termios.ECHO
+    silent = [*before]
+    silent[local_flags] &= ~termios.ECHO
     termios.tcsetattr(source, termios.TCSADRAIN, silent)
     try:
         yield

@@ -88,7 +88,7 @@ class Prompt:
         self._sign = sign
         self._bursts_are_pastes = bursts_are_pastes
         self._typed_at = 0.0
-        self._more_came = False
+        self._was_in_burst = False
         """Whether more keys waited when the last one was handled."""
         self._folds: dict[str, str] = {}
         """Long pastes by the signs that stand for them."""
@@ -110,7 +110,7 @@ class Prompt:
     def is_bursting(self) -> bool:
         """Whether text arrives as fast as a paste."""
         just_now = time.monotonic() - self._typed_at < BURST_SECONDS
-        return self._bursts_are_pastes and (just_now or self._more_came)
+        return self._bursts_are_pastes and (just_now or self._was_in_burst)
 
     @property
     def is_typing(self) -> bool:
@@ -121,9 +121,9 @@ class Prompt:
         """Return the text and clear the prompt; the history gets it, without keys."""
         self.unfold()
         text = self.buffer.text
-        kept = redact(text)
-        if kept != text:
-            self.buffer.text = kept
+        for_history = redact(text)
+        if for_history != text:  # the history takes the buffer's text
+            self.buffer.text = for_history
         self.buffer.reset(append_to_history=bool(text.strip()))
         return text
 
@@ -132,7 +132,7 @@ class Prompt:
         if text.count("\n") < MIN_FOLDED_LINES and len(text) < MIN_FOLDED:
             self.buffer.insert_text(text)
             return
-        count = text.count("\n") + (not text.endswith("\n"))
+        count = text.count("\n") + (0 if text.endswith("\n") else 1)
         sign = f"[paste {len(self._folds) + 1}: {pluralize(count, 'line')}, Tab opens]"
         self._folds[sign] = text
         self.buffer.insert_text(sign)
@@ -152,25 +152,26 @@ class Prompt:
         if not any(sign in text for sign in self._folds):
             return
         position = self.buffer.cursor_position
-        before, after = text[:position], text[position:]
+        before, after = text[:position], text[position:]  # apart, so that the cursor stays there
         for sign, folded in self._folds.items():
             before, after = before.replace(sign, folded, 1), after.replace(sign, folded, 1)
         self._folds.clear()
         self.buffer.document = Document(before + after, len(before))
 
     def _fold_before(self) -> str:
+        """The sign of a folded text that ends at the cursor, or ""."""
         before = self.buffer.document.text_before_cursor
         return next((sign for sign in self._folds if before.endswith(sign)), "")
 
     def restore(self, text: str) -> None:
         """Put `text` before the typed text, which does not become a part of a command in it."""
         typed = self.buffer.text
-        joined = "\n".join(t for t in (text, typed) if t)
+        joined = "\n".join(part for part in (text, typed) if part)
         if text and typed and text.startswith(SIGN):  # after a blank, no line of the shell
             joined = f" {joined}"
         self.buffer.reset()
         self.buffer.insert_text(joined)
-        self._typed_at = 0.0
+        self._typed_at = 0.0  # it was not typed just now
 
     def window(self, key_bindings: KeyBindingsBase) -> Window:
         """The window that shows it."""
@@ -193,9 +194,10 @@ class Prompt:
         )
 
     def _prefix(self, line: int, wrap: int) -> StyleAndTextTuples:
+        """What is before row `wrap` of a line: the sign in the very first one."""
         sign = self._sign if line == wrap == 0 else " "
         return [("class:prompt", f"{sign} ")]
 
     def _note_typing(self, buffer: Buffer) -> None:
         self._typed_at = time.monotonic()
-        self._more_came = bool(get_app().key_processor.input_queue)
+        self._was_in_burst = bool(get_app().key_processor.input_queue)

@@ -47,11 +47,12 @@ class Screen(Surface):
         self._actions = actions
         self._painted: tuple[int, list[str]] = (-1, [])
         """The number of a redraw, and the lines of its live area."""
-        self._answer: asyncio.Future[str] | None = None
-        """The line that `ask_text` waits for, after `_label`."""
-        self._label = ""
+        self._reply: asyncio.Future[str] | None = None
+        """The line that `ask_text` waits for, after `_reply_label`."""
+        self._reply_label = ""
         self._is_secret = False
-        self._reply = Buffer(multiline=False)
+        """Whether the reply is shown as stars."""
+        self._reply_buffer = Buffer(multiline=False)
         self._build_windows(actions)
         self._panel = QuestionPanel(painter, prompt, self._prompt_window, lambda: self.app)
         self.reader = ResultPanel(
@@ -61,7 +62,7 @@ class Screen(Surface):
         for key in ("c-g", ("c-x", "c-e")):
             bind(keys, key, self._open_editor, when=~Condition(self._is_asking) & ~is_searching)
         for key, has_focus in ((terminal.FOCUS_IN, True), (terminal.FOCUS_OUT, False)):
-            bind(keys, key, partial(self._focused, has_focus=has_focus))
+            bind(keys, key, partial(self._note_focus, has_focus=has_focus))
         bind(keys, "c-o", self.reader.toggle, when=~Condition(self._is_asking) & ~is_searching)
         leave_prompt_keys(keys, self._panel.is_beside_prompt, self._panel.move, self._panel.page)
         self.app = terminal.ResizingApplication(
@@ -75,16 +76,17 @@ class Screen(Surface):
             input=input,
             before_pause=self._pause,
             after_pause=self._go_on,
-            before_erase=self._resized,
+            before_erase=self._prepare_resize,
         )
         self.app.ttimeoutlen = ESCAPE_SECONDS
         self._ink = InkWriter(
             painter,
             self.app,
             self._actions.held,
-            lambda: bool(prompt.text) or self._panel.is_open or self.reader.is_open,
+            is_typing=lambda: bool(prompt.text) or self._panel.is_open or self.reader.is_open,
         )
-        self._answers: terminal.AnswerReader | None = None
+        self._terminal_answers: terminal.AnswerReader | None = None
+        """Reads what the terminal tells about its colours; None if it is not asked."""
         self.app.before_render += self._panel.before_drawing
         self.app.after_render += self._panel.drawn
         self._drawn = asyncio.Event()
@@ -121,9 +123,18 @@ class Screen(Surface):
     async def ask_text(self, label: str) -> str:
         """Read one line after `label`."""
         self.reader.close()
-        self._label = label
-        self._reply.reset()
-        return await self._wait_in(self._reply_window)
+        self._reply_label = label
+        self._reply_buffer.reset()
+        self._reply = asyncio.get_running_loop().create_future()
+        self.app.layout.focus(self._reply_window)
+        self.refresh()
+        try:
+            return await self._reply
+        finally:
+            self._reply = None
+            self._reply_label = ""
+            self.app.layout.focus(self._prompt_window)
+            self.refresh()
 
     async def ask_secret(self, label: str) -> str:
         """Read one line after `label`, shown as stars."""
@@ -132,7 +143,7 @@ class Screen(Surface):
             return await self.ask_text(label)
         finally:
             self._is_secret = False
-            self._reply.reset()
+            self._reply_buffer.reset()
 
     def hint(self, text: str) -> None:
         """Show `text` in the prompt until the user types."""
@@ -152,27 +163,28 @@ class Screen(Surface):
         try:
             with reading_keys(self.app.input):
                 self._attention.begin()
-                if self._answers is not None:
-                    self._answers.colours.ask(self.app.output)
+                if self._terminal_answers is not None:
+                    self._terminal_answers.colours.ask(self.app.output)
                 await self.app.run_async(set_exception_handler=False)
         except EOFError:
             return  # the terminal was closed
         finally:
             self._attention.end()
             self._ink.write()
-            if self._answers is not None:
-                self._answers.drop()
+            if self._terminal_answers is not None:
+                self._terminal_answers.drop()
 
     def ask_background(self, changed: terminal.BackgroundListener) -> None:
         """Ask the terminal in `run` whether its background is light; `changed` gets the answer."""
-        self._answers = terminal.read_answers(self.app.input, terminal.TerminalColours(changed))
+        colours = terminal.TerminalColours(changed)
+        self._terminal_answers = terminal.read_answers(self.app.input, colours)
 
     def leave(self) -> None:
         """End `run`."""
         if self.app.is_running and not self.app.is_done:
             self.app.exit()
 
-    def _focused(self, *, has_focus: bool) -> None:
+    def _note_focus(self, *, has_focus: bool) -> None:
         self._attention.has_focus = has_focus
 
     def _open_editor(self) -> None:
@@ -187,71 +199,65 @@ class Screen(Surface):
         self._attention.end()
 
     def _go_on(self) -> None:
+        """Take the terminal back from another program, which may have changed the screen."""
         self._attention.begin()
         self._ink.is_paused = False
         self._ink.begin_row()
-        self._ink.add(())
+        self._ink.add(())  # writes what has come meanwhile
 
     def _note_drawn(self, _app: object) -> None:
         self._drawn.set()
 
-    def _resized(self) -> bool:
-        return self._ink.resized()
+    def _prepare_resize(self) -> bool:
+        """Put the cursor into the live area; returns whether it was above it."""
+        return self._ink.prepare_resize()
 
     def _is_asking(self) -> bool:
-        return self._answer is not None or self._panel.is_open
+        """Whether a question, of any kind, waits for the user."""
+        return self._reply is not None or self._panel.is_open
 
-    async def _wait_in(self, window: layout.Window) -> str:
-        self._answer = asyncio.get_running_loop().create_future()
-        self.app.layout.focus(window)
-        self.refresh()
-        try:
-            return await self._answer
-        finally:
-            self._answer = None
-            self._label = ""
-            self.app.layout.focus(self._prompt_window)
-            self.refresh()
-
-    def _settle(self, answer: str) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(answer)
+    def _accept_reply(self) -> None:
+        """Give the typed line to `ask_text`."""
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_result(self._reply_buffer.text)
 
     def _build_windows(self, actions: Actions) -> None:
+        """Make the windows of the prompt and of the line for `ask_text`."""
         self._prompt_window = self.prompt.window(prompt_keys(self.prompt, actions))
         reply_keys = KeyBindings()
-        bind(reply_keys, "enter", lambda: self._settle(self._reply.text))
+        bind(reply_keys, "enter", self._accept_reply)
         self._reply_window = layout.Window(
             layout.BufferControl(
-                self._reply,
+                self._reply_buffer,
                 input_processors=[
                     ConditionalProcessor(PasswordProcessor(), Condition(lambda: self._is_secret))
                 ],
                 key_bindings=reply_keys,
             ),
             height=1,
-            get_line_prefix=lambda _line, _wrap: [("class:prompt", self._label)],
+            get_line_prefix=lambda _line, _wrap: [("class:prompt", self._reply_label)],
         )
 
     def _root(self) -> layout.HSplit:
-        asking = Condition(lambda: self._panel.is_open)
-        replying = Condition(lambda: bool(self._label))
-        drafting = Condition(lambda: bool(self.prompt.text))
-        idle = ~asking & ~replying
-        reading = Condition(lambda: self.reader.is_open)
-        lively = Condition(lambda: bool(self._live_lines())) & ~reading
+        """All windows, each visible while its condition holds; one of four is above the prompt."""
+        has_question = Condition(lambda: self._panel.is_open)
+        has_reply_line = Condition(lambda: bool(self._reply_label))
+        has_results = Condition(lambda: self.reader.is_open)
+        has_live_lines = Condition(lambda: bool(self._live_lines()))
+        has_typed = Condition(lambda: bool(self.prompt.text))
+        asks_nothing = ~has_question & ~has_reply_line
         live = layout.FormattedTextControl(lambda: ANSI("\n".join(self._live_lines())))
+        live_window = layout.Window(live, dont_extend_height=True)
+        shows_live = asks_nothing & has_live_lines & ~has_results
         status = layout.FormattedTextControl(self._status_text)
         return layout.HSplit(
             [
-                layout.ConditionalContainer(
-                    layout.Window(live, dont_extend_height=True), idle & lively
-                ),
-                layout.ConditionalContainer(self._panel.window, asking),
-                layout.ConditionalContainer(self.reader.window, idle & reading),
-                layout.ConditionalContainer(self._reply_window, replying),
+                layout.ConditionalContainer(live_window, shows_live),
+                layout.ConditionalContainer(self._panel.window, has_question),
+                layout.ConditionalContainer(self.reader.window, asks_nothing & has_results),
+                layout.ConditionalContainer(self._reply_window, has_reply_line),
                 layout.Window(height=1),
-                layout.ConditionalContainer(self._prompt_window, idle | drafting),
+                layout.ConditionalContainer(self._prompt_window, asks_nothing | has_typed),
                 self.prompt.search,
                 layout.CompletionsMenu(max_height=8),
                 layout.Window(status, height=1),

@@ -8,6 +8,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from math import ceil
 
 from msgspec import Struct
 from prompt_toolkit.application import Application
@@ -31,11 +32,14 @@ class Area(Struct, frozen=True):
 
 
 def rows_of(line: str, column: int, width: int) -> tuple[int, int]:
-    """The rows that a line fills from `column` on, and the column after it."""
+    """The rows that a line fills from `column` on, and the column after it.
+
+    A full row leaves the column at `width`: the terminal wraps at the next character.
+    """
     line = _STYLES.sub("", line)
     if line.isascii():
         total = column + len(line)
-        rows = max(1, -(-total // width))
+        rows = max(1, ceil(total / width))
         return rows, total - (rows - 1) * width
     rows = 1
     for character in line:
@@ -56,18 +60,21 @@ class Scrollback:
         self._output = output
         self._area = area
         self._erase = erase
-        self._row: str | None = None
+        self._open_row: str | None = None
         """The text in the open row; None if the next text begins a row."""
-        self._drafted = ""
+        self._draft = ""
         """What `draft` shows after the open row."""
-        self._kept = ""
+        self._kept_draft = ""
         """A draft that stays on the screen; the text that it began comes once more."""
-        self.is_away = False
+        self.is_cursor_in_text = False
         """Whether the cursor is at the end of the text instead of in the live area."""
 
     def write(self, text: str) -> None:
         """Append text; without a newline at its end, its last row stays open."""
-        text, self._kept = (self._after_kept(text), "") if text else ("", self._kept)
+        if not text:
+            return
+        text = self._after_kept_draft(text)
+        self._kept_draft = ""
         if not text:
             return
         self._erase_draft()
@@ -77,27 +84,28 @@ class Scrollback:
 
     def draft(self, text: str) -> None:
         """Show `text` at the end until the next `write`, as far as the row has room."""
-        fitting = self._fitting(self._after_kept(text))
+        fitting = self._fitting(self._after_kept_draft(text))
         area = self._area()
         has_room = 0 < area.height < self._output.get_size().rows - 2
-        if not has_room or not fitting.strip() or fitting == self._drafted:
+        if not has_room or not fitting.strip() or fitting == self._draft:
             return
-        if self._row is None:
+        if self._open_row is None:
             self._append("")
-            self._row = ""
-        if not self.is_away or not fitting.startswith(self._drafted):
+            self._open_row = ""
+        # a longer draft goes on at the cursor; any other one takes its place
+        if not self.is_cursor_in_text or not fitting.startswith(self._draft):
             self._erase_draft()
-            self._leave()
-        self._output.write_raw(fitting[len(self._drafted) :])
+            self._go_to_text()
+        self._output.write_raw(fitting[len(self._draft) :])
         self._output.flush()
-        self._drafted = fitting
+        self._draft = fitting
 
     def go_home(self) -> None:
         """Put the cursor back into the live area."""
-        if not self.is_away:
+        if not self.is_cursor_in_text:
             return
         area = self._area()
-        self.is_away = False
+        self.is_cursor_in_text = False
         self._output.cursor_down(area.row + 1)
         self._output.write_raw(f"\x1b[{area.column + 1}G")
         self._output.show_cursor()
@@ -107,36 +115,39 @@ class Scrollback:
 
         A draft stays where it is, and the text that it begins continues after it.
         """
-        self._kept = self._drafted.strip() or self._kept
-        self._drafted = ""
-        self._row = None
+        self._kept_draft = self._draft.strip() or self._kept_draft
+        self._draft = ""
+        self._open_row = None
 
-    def _after_kept(self, text: str) -> str:
+    def _after_kept_draft(self, text: str) -> str:
         """The text without its beginning if that stands there as a draft."""
         words = text.lstrip(" ")
-        if not self._kept or not words.startswith(self._kept):
+        if not self._kept_draft or not words.startswith(self._kept_draft):
             return text
-        return text[: len(text) - len(words)] + words[len(self._kept) :].lstrip(" ")
+        blanks = text[: len(text) - len(words)]
+        return blanks + words[len(self._kept_draft) :].lstrip(" ")
 
     def _fitting(self, text: str) -> str:
         """The beginning of the text that fits into the open row."""
-        row = self._row or ""
+        row = self._open_row or ""
         line = text.lstrip("\n").partition("\n")[0].replace("\t", " ")
         room = self._output.get_size().columns - 1 - self._column()
-        if width_varies(line + row):
+        if width_varies(line + row):  # the draft could not be erased cell by cell
             return ""
         while line and text_cells(line) > room:
+            # first by characters, which have a cell at least, then one by one
             line = line[: max(1, room)] if len(line) > room > 0 else line[:-1]
         return line
 
     def _erase_draft(self) -> None:
-        if self._drafted:
-            if self.is_away:
-                self._output.cursor_backward(text_cells(self._drafted))
-            else:
-                self._leave()
-            self._output.write_raw("\x1b[K")
-            self._drafted = ""
+        if not self._draft:
+            return
+        if self.is_cursor_in_text:
+            self._output.cursor_backward(text_cells(self._draft))
+        else:
+            self._go_to_text()
+        self._output.write_raw("\x1b[K")  # erases to the end of the row
+        self._draft = ""
 
     def _portions(self, text: str) -> Iterator[str]:
         """The text in portions that fit above the live area."""
@@ -144,7 +155,7 @@ class Scrollback:
         room = max(1, size.rows - self._area().height - 1)
         portion, rows = "", 0
         for line in text.splitlines(keepends=True):
-            needed = rows_of(line.rstrip("\n"), 0, size.columns)[0]
+            needed, _ = rows_of(line.rstrip("\n"), 0, size.columns)
             if portion and rows + needed > room:
                 yield portion
                 portion, rows = "", 0
@@ -152,85 +163,97 @@ class Scrollback:
         yield portion
 
     def _append(self, text: str) -> None:
+        """Append a portion, above the live area or, without room, in its place."""
         size = self._output.get_size()
         height = self._area().height
         body, ends_row = text.removesuffix("\n"), text.endswith("\n")
         rows = self._new_rows(body, size.columns)
         if not height or height + rows + 1 > size.rows:
-            is_open = self._row is not None and height < size.rows
+            # a live area as high as the screen has pushed the open row out of reach
+            continues_row = self._open_row is not None and height < size.rows
             self._output.write_raw(BEGIN_UPDATE if height else "")  # until the next redraw
             self.go_home()
             self._erase()
-            self._write_at_the_end(body, is_open=is_open)
+            self._write_at_the_end(body, continues_row=continues_row)
         else:
             self._append_above(body, rows)
-        _, newline, last = body.rpartition("\n")
-        self._row = None if ends_row else last if newline else (self._row or "") + last
+        _, newline, last_line = body.rpartition("\n")
+        before = "" if newline else self._open_row or ""
+        self._open_row = None if ends_row else before + last_line
 
     def _new_rows(self, body: str, columns: int) -> int:
+        """The rows that the text needs below the open one."""
         first, *others = body.split("\n")
-        column = rows_of(self._row or "", 0, columns)[1]
-        rows = rows_of(first, column, columns)[0] - (self._row is not None)
+        rows, _ = rows_of(first, self._column(), columns)
+        if self._open_row is not None:  # it is there already
+            rows -= 1
         return rows + sum(rows_of(line, 0, columns)[0] for line in others)
 
     def _append_above(self, body: str, rows: int) -> None:
         """Append above the live area, which has room below it."""
-        head, newline, rest = body.partition("\n")
-        if self._row is None:
+        first_line, newline, others = body.partition("\n")
+        if self._open_row is None:
             self._insert(body, rows)
-        elif rows_of(head, self._column(), self._output.get_size().columns)[0] > 1:
-            self._insert(body, rows, is_open=True)
-        else:
-            if head:
-                self._leave()
-                self._output.write_raw(head)
-            if newline:
-                self._insert(rest, rows)
+            return
+        rows_of_first, _ = rows_of(first_line, self._column(), self._output.get_size().columns)
+        if rows_of_first > 1:
+            self._insert(body, rows, continues_row=True)
+            return
+        if first_line:  # it fits into the open row, so nothing moves
+            self._go_to_text()
+            self._output.write_raw(first_line)
+        if newline:
+            self._insert(others, rows)
 
     def _column(self) -> int:
-        return rows_of(self._row or "", 0, self._output.get_size().columns)[1]
+        """The column after the text in the open row."""
+        _, column = rows_of(self._open_row or "", 0, self._output.get_size().columns)
+        return column
 
-    def _leave(self) -> None:
+    def _go_to_text(self) -> None:
         """Move the cursor from the live area to the end of the open row."""
-        if self.is_away:
+        if self.is_cursor_in_text:
             return
         self._output.hide_cursor()
         self._output.cursor_up(self._area().row + 1)
-        self._to_end()
-        self.is_away = True
+        self._go_to_end_of_row()
+        self.is_cursor_in_text = True
 
-    def _to_end(self) -> None:
-        row = self._row or ""
+    def _go_to_end_of_row(self) -> None:
+        """Move the cursor, which is in the open row, to its end."""
+        row = self._open_row or ""
+        # where its width is not certain, writing it again leads to its end
         move = "\r" + row if width_varies(row) else f"\x1b[{self._column() + 1}G"
         self._output.write_raw(move)
 
-    def _insert(self, body: str, rows: int, *, is_open: bool = False) -> None:
-        """Write into new rows above the live area; if `is_open`, begin at the end of the open row.
+    def _insert(self, body: str, rows: int, *, continues_row: bool = False) -> None:
+        """Write into new rows above the live area, or from the end of the open row on.
 
         A row or two in a single short write need no synchronised update.
         """
         # newlines below the live area make room or scroll, then rows are inserted above it
         area, out = self._area(), self._output
         is_small = rows <= 2 and len(body) < MAX_UNSYNCHRONISED
+        rows_below = area.height if self.is_cursor_in_text else area.height - 1 - area.row
         out.write_raw("" if is_small else BEGIN_UPDATE)
         out.hide_cursor()
-        out.cursor_down(area.height if self.is_away else area.height - 1 - area.row)
+        out.cursor_down(rows_below)
         out.write_raw("\n" * rows)
         out.cursor_up(area.height - 1 + rows)
         out.write_raw(f"\x1b[{rows}L" if rows > 1 else "\x1b[L")
-        if is_open:
+        if continues_row:
             out.cursor_up(1)
-            self._to_end()
+            self._go_to_end_of_row()
         out.write_raw(body + ("" if is_small else END_UPDATE))
-        self.is_away = True
+        self.is_cursor_in_text = True
 
-    def _write_at_the_end(self, body: str, *, is_open: bool) -> None:
+    def _write_at_the_end(self, body: str, *, continues_row: bool) -> None:
         """Write where no live area is drawn; the cursor is left at the begin of a row."""
-        if is_open:
+        if continues_row:
             self._output.cursor_up(1)
-            self._to_end()
+            self._go_to_end_of_row()
         self._output.write_raw(body + "\n")
-        self.is_away = False
+        self.is_cursor_in_text = False
 
 
 WRITE_SECONDS = 0.12
@@ -293,15 +316,15 @@ class InkWriter:
         text = self._rows.write(pending, columns)
         self._written_at = time.monotonic()
         self._scrollback.write(text)
-        if not self._area().height:
+        if not self._area().height:  # it had no room and was erased
             self._app.invalidate()
 
-    def resized(self) -> bool:
+    def prepare_resize(self) -> bool:
         """Prepare for drawing at another size; returns whether the cursor was above the area."""
-        was_away = self._scrollback.is_away
+        was_above = self._scrollback.is_cursor_in_text
         self._scrollback.go_home()
         self.begin_row()
-        return was_away
+        return was_above
 
     def begin_row(self) -> None:
         """Continue in a new row, after a resize or another program."""
@@ -313,7 +336,7 @@ class InkWriter:
         loop = asyncio.get_running_loop()
         delay = max(0.0, self._written_at + seconds - time.monotonic())
         if self._timer is not None:
-            if self._timer.when() <= loop.time() + delay:
+            if self._timer.when() <= loop.time() + delay:  # it comes early enough
                 return
             self._timer.cancel()
         self._timer = loop.call_later(delay, self._write_due)
@@ -332,19 +355,22 @@ class InkWriter:
         else:
             self._scrollback.draft(self._rows.blanks + self._held())
             self._written_at = time.monotonic()
-        if self._is_typing():
+        if self._is_typing():  # the user looks for the cursor in the prompt
             self._go_home()
 
     def _go_home(self, _processor: object = None) -> None:
-        if self._scrollback.is_away:
+        """Put the cursor back into the live area, before a key changes it."""
+        if self._scrollback.is_cursor_in_text:
             self._scrollback.go_home()
             self._app.output.flush()
 
     def _before_redraw(self, app: Application[None]) -> None:
+        """Let the terminal show the redraw at once, which begins at the cursor of the area."""
         app.output.write_raw(BEGIN_UPDATE)
         self._scrollback.go_home()
 
     def _after_redraw(self, app: Application[None]) -> None:
+        """Note where the cursor is in the live area."""
         app.output.write_raw(END_UPDATE)
         app.output.flush()
         screen = app.renderer.last_rendered_screen
@@ -353,6 +379,7 @@ class InkWriter:
             self._cursor = cursor.y, cursor.x
 
     def _area(self) -> Area:
+        """The live area as it is on the screen; its height is 0 if it is not."""
         screen = self._app.renderer.last_rendered_screen
         if screen is None:
             return Area()

@@ -33,7 +33,7 @@ _BELL, _END = "\a", "\x1b\\"
 def notification(text: str, env: Mapping[str, str]) -> str:
     """The sequence that shows `text` in this terminal; "" if it is not known to have one."""
     program = env.get("TERM_PROGRAM", "")
-    if env.get("TMUX") or env.get("STY"):
+    if env.get("TMUX") or env.get("STY"):  # tmux and screen do not pass it on
         return ""
     if "KITTY_WINDOW_ID" in env:
         return f"\x1b]99;;{text}{_END}"
@@ -99,7 +99,7 @@ ANSWER_SECONDS = 2.0
 
 _COLOUR = r"\x1b\](?P<place>1[01]);rgba?:(?P<parts>[0-9a-fA-F/]{1,19})(?:\a|\x1b\\)"
 _ANSWER = re.compile(rf"{_COLOUR}|\x1b\[\?[0-9;]*c")
-_BEGUN = re.compile(
+_BEGINNING = re.compile(
     r"\x1b(?:\](?:1(?:[01](?:;[rgba:0-9a-fA-F/]{0,26}\x1b?)?)?)?|\[(?:\?[0-9;]*)?)\Z"
 )
 _TEXT, _BACKGROUND = "10", "11"
@@ -130,10 +130,11 @@ class TerminalColours:
         """Until then an answer may come."""
         self._held = ""
         """What may be the beginning of an answer."""
-        self._colours: dict[str, float] = {}
+        self._brightness: dict[str, float] = {}
+        """Of the text and of the background, as far as they are known."""
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether an answer may still be on its way."""
         return self._clock() < self._deadline
 
@@ -146,9 +147,9 @@ class TerminalColours:
     def typed(self, text: str) -> str:
         """The text without the answers; the beginning of one is held for the next call."""
         text, self._held = _ANSWER.sub(self._take, self._held + text), ""
-        begun = _BEGUN.search(text) if self.waits else None
-        if begun is not None:
-            text, self._held = text[: begun.start()], begun[0]
+        beginning = _BEGINNING.search(text) if self.is_waiting else None
+        if beginning is not None:
+            text, self._held = text[: beginning.start()], beginning[0]
         return text
 
     def _take(self, answer: re.Match[str]) -> str:
@@ -157,17 +158,18 @@ class TerminalColours:
         if place is None:  # the terminal's attributes are the last answer
             self._deadline = 0.0
             return ""
-        parts = answer["parts"].split("/")[:3]
+        parts = answer["parts"].split("/")[:3]  # a fourth one is the opacity
         if len(parts) == 3 and all(parts):
-            self._colours[place] = brightness(parts)
-            background = self._colours.get(_BACKGROUND)
+            self._brightness[place] = brightness(parts)
+            background = self._brightness.get(_BACKGROUND)
             if background is not None:
-                self._changed(light=background > self._colours.get(_TEXT, 0.5))
+                self._changed(light=background > self._brightness.get(_TEXT, 0.5))
         return ""
 
 
 def brightness(parts: list[str]) -> float:
     """The brightness of a colour from 0 to 1; its parts are one to four hexadecimal digits each."""
+    # `ff` and `ffff` are both 1
     red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in parts)
     # as the eye sees colours, by ITU-R BT.709
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
@@ -185,7 +187,7 @@ class AnswerReader(PosixStdinReader):
 
     def drop(self) -> None:
         """Drop what an ending program has not read, if an answer could reach the shell."""
-        if self.colours.waits:
+        if self.colours.is_waiting:
             termios.tcflush(self.stdin_fd, termios.TCIFLUSH)
 
 
@@ -215,8 +217,9 @@ def rows_added(cells: Cells, cursor_row: int, columns: int) -> int:
     """The number of additional rows above the cursor after wrapping at `columns`."""
     added = 0
     for row in range(cursor_row):
-        used = max((x for x, c in cells.data_buffer[row].items() if c.char.strip()), default=0)
-        added += used // max(1, columns)
+        characters = cells.data_buffer[row].items()
+        last_column = max((column for column, cell in characters if cell.char.strip()), default=0)
+        added += last_column // max(1, columns)
     return added
 
 
@@ -237,30 +240,34 @@ class ResizingApplication(Application[None]):
     ) -> None:
         super().__init__(**arguments)
         self._reflows = reflows(os.environ)
-        self._drawn: Size | None = None
+        self._drawn_size: Size | None = None
+        """The size of the terminal at the last drawing."""
         self._before_pause = before_pause
         self._after_pause = after_pause
         self._before_erase = before_erase
         self.after_render += self._note_size
 
     def _note_size(self, app: Application[None]) -> None:
-        self._drawn = app.output.get_size()
+        self._drawn_size = app.output.get_size()
 
     def suspend_to_background(self, suspend_group: bool = True) -> None:  # noqa: FBT001 - prompt-toolkit's signature
-        """Stop the process."""
+        """Stop the process, as Ctrl+Z in a shell."""
 
         def stop() -> None:
             self._before_pause()
-            os.kill(0 if suspend_group else os.getpid(), signal.SIGTSTP)
+            own_group = 0
+            os.kill(own_group if suspend_group else os.getpid(), signal.SIGTSTP)
             self._after_pause()
 
         run_in_terminal(stop)
 
     def _on_resize(self) -> None:
+        """Put the cursor where prompt-toolkit expects it, which then erases and redraws."""
         cells = self.renderer.last_rendered_screen
         columns = self.output.get_size().columns
         was_above = self._before_erase()
-        is_narrower = self._drawn is not None and columns < self._drawn.columns
+        drawn_size = self._drawn_size
+        is_narrower = drawn_size is not None and columns < drawn_size.columns
         # the terminal has wrapped the rows above the cursor, which is lower than it was drawn
         if self._reflows and is_narrower and cells and not was_above:
             cursor = cells.get_cursor_position(self.layout.current_window)
