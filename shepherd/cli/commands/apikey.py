@@ -11,7 +11,7 @@ import typer
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from shepherd.cli.commands.arguments import with_option_groups
+from shepherd.cli.commands.arguments import Json, with_option_groups
 from shepherd.cli.commands.output import note, show_table, warn
 from shepherd.cli.request import loaded_config
 from shepherd.cli.terminal.sanitize import one_line, sanitize
@@ -31,14 +31,14 @@ from shepherd.server.access.key import (
 
 if TYPE_CHECKING:
     from shepherd.server.access.keys import Keys
-    from shepherd.storage.postgres import PostgresServer
+    from shepherd.server.access.usage import UsageStore
 
 
 NOTE_WIDTH = 60
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
 _USAGE_COLUMNS = ("day", "key", "model", "requests", *_TOKENS)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_DURATION = re.compile(r"([0-9]{1,5})([mhdw])")
+_DURATION = re.compile(r"(?P<number>[0-9]{1,5})(?P<unit>[mhdw])")
 _EXAMPLES = "write 30m, 12h, 30d, 8w"
 
 apikey = typer.Typer(
@@ -144,12 +144,10 @@ def usage(
     context: typer.Context,
     days: Annotated[int, typer.Option(min=1, max=36_500, help="How many days, with today.")] = 30,
     key: Annotated[str | None, typer.Option(help="Only this key.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Requests and tokens of the server's keys, per day (UTC) and model."""
-    from shepherd.cli.serve.database import usage_store
-
-    store = usage_store(_database(context), Paths.from_env(os.environ), days)
+    store = _usage_store(context, days)
     uses = [] if store is None else store.read(days, key).result()
     rows = [{name: getattr(use, name) for name in _USAGE_COLUMNS} for use in uses]
     if as_json:
@@ -174,39 +172,51 @@ def _checked_note(note: str) -> str:
 
 def _last_uses(context: typer.Context) -> Mapping[str, int]:
     """When keys were last used; none if that can't be read."""
-    from shepherd.cli.serve.database import usage_store
     from shepherd.server.access.usage import UsageError
 
     try:
-        store = usage_store(_database(context), Paths.from_env(os.environ), days=1)
+        store = _usage_store(context, days=1)
         return {} if store is None else store.last_used()
     except UsageError as error:
         warn(f"the last uses are unknown: {error}")
         return {}
 
 
+def _usage_store(context: typer.Context, days: int) -> "UsageStore | None":
+    """The store of uses, in the database of the settings or in a file; None without one."""
+    from shepherd.cli.serve.database import configured_database, usage_store  # imports FastAPI
+
+    server = configured_database(loaded_config(context), os.environ)
+    return usage_store(server, Paths.from_env(os.environ), days)
+
+
 def _keys(context: typer.Context) -> "Keys":
-    from shepherd.cli.serve.database import key_store
+    """The store of keys, in the database of the settings or in a file."""
+    from shepherd.cli.serve.database import configured_database, key_store  # imports FastAPI
 
-    return key_store(_database(context), Paths.from_env(os.environ))
-
-
-def _database(context: typer.Context) -> "PostgresServer | None":
-    from shepherd.cli.serve.database import configured_database
-
-    return configured_database(loaded_config(context), os.environ)
+    server = configured_database(loaded_config(context), os.environ)
+    return key_store(server, Paths.from_env(os.environ))
 
 
 def table(keys: Sequence[ApiKey], now: datetime, used: Mapping[str, int]) -> Iterator[str]:
     """One line for each key; `used` has the Unix times of the last uses by name."""
     width = max((len(key.name) for key in keys), default=0)
     for key in keys:
-        parts = [f"{key.name:<{width}}", f"{key.prefix}…", format_time(key.created)]
-        parts.append(f"used {_last_use(key, used)}")
-        parts += [part for part in (_scopes(key), _end(key, now)) if part]
-        if key.note:
-            parts.append(one_line(key.note, NOTE_WIDTH))
-        yield "  ".join(parts)
+        # those of most keys are the default, so they say nothing
+        scopes = "" if key.scopes == USER_SCOPES else ",".join(_sorted_scopes(key))
+        end = ""
+        if key.expires is not None:
+            end = f"{'expired' if key.is_expired(now) else 'until'} {format_time(key.expires)}"
+        parts = (
+            f"{key.name:<{width}}",
+            f"{key.prefix}…",
+            format_time(key.created),
+            f"used {_last_use(key, used)}",
+            scopes,
+            end,
+            one_line(key.note, NOTE_WIDTH),
+        )
+        yield "  ".join(part for part in parts if part)
 
 
 def details(key: ApiKey, now: datetime, used: Mapping[str, int]) -> Iterator[str]:
@@ -218,7 +228,7 @@ def details(key: ApiKey, now: datetime, used: Mapping[str, int]) -> Iterator[str
     yield f"created    {format_time(key.created)}"
     yield f"last used  {_last_use(key, used)}"
     yield f"expires    {'never' if key.expires is None else format_time(key.expires)}"
-    yield f"scopes     {', '.join(scope for scope in KeyScope if scope in key.scopes)}"
+    yield f"scopes     {', '.join(_sorted_scopes(key))}"
     yield f"models     {', '.join(key.models) or 'all'}"
     limits = [
         f"{value} {name.replace('_', ' ')}"
@@ -237,24 +247,17 @@ def _last_use(key: ApiKey, used: Mapping[str, int]) -> str:
     return format_time(datetime.fromtimestamp(used[key.name], UTC))
 
 
-def _scopes(key: ApiKey) -> str:
-    if key.scopes == USER_SCOPES:  # those of most keys, so they say nothing
-        return ""
-    return ",".join(scope for scope in KeyScope if scope in key.scopes)
-
-
-def _end(key: ApiKey, now: datetime) -> str:
-    if key.expires is None:
-        return ""
-    return f"{'expired' if key.is_expired(now) else 'until'} {format_time(key.expires)}"
+def _sorted_scopes(key: ApiKey) -> list[str]:
+    """The scopes of a key in the order of their definition."""
+    return [scope for scope in KeyScope if scope in key.scopes]
 
 
 def parse_duration(text: str) -> timedelta:
     """A duration such as `12h`; raises UsageError."""
     match = _DURATION.fullmatch(text.strip())
-    if match is None or not int(match[1]):
+    if match is None or not int(match["number"]):
         raise UsageError(f"{text!r} is not a duration: {_EXAMPLES}.")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    return timedelta(**{_UNITS[match["unit"]]: int(match["number"])})
 
 
 def parse_expiry(text: str, now: datetime) -> datetime:
@@ -273,6 +276,7 @@ def parse_expiry(text: str, now: datetime) -> datetime:
 
 
 def _time(text: str, now: datetime) -> datetime:
+    """The time in UTC that a text names; raises ValueError or OverflowError."""
     if _DURATION.fullmatch(text):
         return now + parse_duration(text)
     if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII):

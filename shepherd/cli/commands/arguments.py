@@ -25,6 +25,10 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Keyring = Annotated[
+    bool, typer.Option("--keyring", help="Keep secrets in the system's keyring, not in a file.")
+]
 
 _NOUNS = {"int_parsing": "a whole number", "float_parsing": "a number"}
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d.*|-(inf|infinity|nan)", re.IGNORECASE)
@@ -35,10 +39,11 @@ class ValueCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: Sequence[str]) -> list[str]:
         """Treat the first negative number, and everything after it, as arguments."""
-        place = next((n for n, arg in enumerate(args) if _NEGATIVE_NUMBER.fullmatch(arg)), None)
-        if place is None or "--" in args:
-            return super().parse_args(ctx, list(args))
-        return super().parse_args(ctx, [*args[:place], "--", *args[place:]])
+        for place, argument in enumerate(args):
+            if _NEGATIVE_NUMBER.fullmatch(argument) and "--" not in args:
+                args = [*args[:place], "--", *args[place:]]
+                break
+        return super().parse_args(ctx, list(args))
 
 
 class PlainErrors(TyperGroup):
@@ -57,10 +62,11 @@ class PlainErrors(TyperGroup):
 
 @contextmanager
 def _plain_errors() -> Generator[None]:
+    """Gives a wrong value the words that a wrong setting in a file has."""
     try:
         yield
     except BadParameter as error:
-        if isinstance(error.__cause__, ValidationError):
+        if isinstance(error.__cause__, ValidationError):  # the option is made from a field
             problem = error.__cause__.errors(include_url=False)[0]
             noun = _NOUNS.get(problem["type"], "")
             error.message = describe_problem(problem, "", expected=noun, show_value=True)
@@ -95,9 +101,9 @@ class FieldOption(Struct, frozen=True):
 
     @property
     def parameter(self) -> str:
-        """The name of the parameter that Typer fills."""
-        own = self.key.rpartition(".")[2]
-        first_name = re.split("[ /]", self.names or own)[0]
+        """The name of the parameter that Typer fills: `ask` for the names `--ask/--no-ask`."""
+        _section, _dot, field_name = self.key.rpartition(".")
+        first_name, *_ = re.split("[ /]", self.names or field_name)
         return first_name.lstrip("-").replace("-", "_")
 
     def annotation(self, field: FieldInfo) -> Any:
@@ -117,7 +123,7 @@ class FieldOption(Struct, frozen=True):
         """The field's value for what Typer has read."""
         if self.off:
             return not value
-        if isinstance(value, list):
+        if isinstance(value, list):  # `--allow a,b --allow c` has two texts and three values
             return ",".join(cast(list[str], value)).split(",")
         return str(value) if isinstance(value, Path) else value
 
@@ -144,8 +150,12 @@ class FieldOptions:
 
     def take(self, values: dict[str, Any]) -> dict[str, object]:
         """Move the options that were set out of Typer's `values`, by their keys."""
-        taken = [(option, values.pop(option.parameter)) for option in self._options]
-        return {option.key: option.setting(v) for option, v in taken if v is not None}
+        settings: dict[str, object] = {}
+        for option in self._options:
+            value = values.pop(option.parameter)
+            if value is not None:
+                settings[option.key] = option.setting(value)
+        return settings
 
 
 def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
@@ -165,11 +175,10 @@ def with_option_groups(command: Callable[..., R]) -> Callable[..., R]:
         grouped = {name: _filled(group, values) for name, group in groups.items()}
         return command(**values, **grouped)
 
-    parameters = [
-        flat
-        for name, parameter in signature.parameters.items()
-        for flat in (_parameters(groups[name]) if name in groups else [parameter])
-    ]
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        parameters += _parameters(groups[name]) if name in groups else [parameter]
+    # options with defaults may stand before arguments without, which only keywords allow
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
     flat_signature = signature.replace(parameters=keywords)
     setattr(run, "__signature__", flat_signature)  # noqa: B010 - the attribute is unknown to type checkers
@@ -194,13 +203,13 @@ def _parameters(group: Any) -> Iterator[inspect.Parameter]:
     kinds = get_type_hints(group, include_extras=True)
     for field in fields(group):
         default: Any = field.default
-        flat = [(field.name, kinds[field.name])]
+        parameters = [(field.name, kinds[field.name])]
         options = _metadata(kinds[field.name], FieldOptions)
-        if options is not None:
-            default, flat = None, [*options.parameters()]
+        if options is not None:  # one field for several options; None means that one is not set
+            default, parameters = None, [*options.parameters()]
         elif default is NODEFAULT:
             default = inspect.Parameter.empty
-        for name, kind in flat:
+        for name, kind in parameters:
             option = _metadata(kind, OptionInfo)
             if option is not None:
                 option.rich_help_panel = getattr(group, "panel", None)

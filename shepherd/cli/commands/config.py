@@ -51,7 +51,7 @@ def set_(
     key = _setting_name(key)
     path = Paths.from_env(os.environ).user_file
     parsed = parse_text(key, value)
-    try:
+    try:  # a wrong value must not come into the file
         flag_layer({key: parsed})
     except ConfigError as error:
         raise UsageError(str(error)) from error
@@ -67,7 +67,7 @@ def unset(key: Key) -> None:
     key = first_name(key)
     path = Paths.from_env(os.environ).user_file
     was_set, problems = unset_value(path, key)
-    if not was_set:
+    if not was_set:  # then the key may be mistyped
         _setting_name(key)
     _report(f"{key} is {'no longer' if was_set else 'not'} set in {path}.", problems)
 
@@ -95,6 +95,7 @@ def path() -> None:
 
 
 def _report(result: str, problems: str) -> None:
+    """Show what was done, and what else is wrong in the file."""
     note(result)
     if problems:
         warn(f"the file has other problems:\n{problems}")

@@ -5,17 +5,17 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import Struct
 
 from shepherd.backends.base import UpstreamState
-from shepherd.cli.commands.arguments import with_option_groups
+from shepherd.cli.commands.arguments import Json, with_option_groups
 from shepherd.cli.terminal.secrets import STDIN, read_key
 from shepherd.config.load import load_config
 from shepherd.errors import AccessError, BackendError, UnreachableError
-from shepherd.messages import JsonObject
+from shepherd.json_text import as_object
 
 if TYPE_CHECKING:
     import httpx
@@ -26,7 +26,6 @@ KEY_VARIABLE = "SHEPHERD_ADMIN_KEY"
 _KEY_ADVICE = f"Give a key with the scope admin: --api-key KEY, or {KEY_VARIABLE}."
 _TIMEOUT = 120.0
 _POLL_SECONDS = 0.2
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class ServerAddress(Struct, frozen=True, kw_only=True):
@@ -47,9 +46,9 @@ class ServerAddress(Struct, frozen=True, kw_only=True):
         """The server's answer; raises BackendError for a refusal, and UnreachableError."""
         import httpx
 
-        place, url = self._place()
-        name = url if place is None else str(place)
-        with self._client(place, url) as client:
+        socket, url = self._place()
+        name = url if socket is None else str(socket)
+        with self._client(socket, url) as client:
             try:
                 response = client.request(method, f"/admin/{path}", json=body)
                 answer: dict[str, Any] = response.json()
@@ -63,16 +62,18 @@ class ServerAddress(Struct, frozen=True, kw_only=True):
                 raise BackendError(message) from error
         if response.is_success:
             return answer
-        message = _message_of(answer) or f"The server refused: {response.status_code}"
+        message = str(as_object(answer.get("error")).get("message", ""))
+        message = message or f"The server refused: {response.status_code}"
         if response.status_code in (401, 403):
             raise AccessError(f"{message} {_KEY_ADVICE}")
         raise BackendError(message)
 
-    def _client(self, path: Path | None, url: str) -> "httpx.Client":
+    def _client(self, socket: Path | None, url: str) -> "httpx.Client":
+        """A client of the socket, which needs no key, or of the address."""
         import httpx
 
-        if path is not None:
-            transport = httpx.HTTPTransport(uds=str(path))
+        if socket is not None:
+            transport = httpx.HTTPTransport(uds=str(socket))
             return httpx.Client(base_url="http://localhost", transport=transport, timeout=_TIMEOUT)
         key = read_key("Key: ") if self.api_key == STDIN else self.api_key
         key = key or os.environ.get(KEY_VARIABLE, "")
@@ -162,11 +163,7 @@ def _show(answer: Mapping[str, Any], text: str, *, as_json: bool) -> None:
 
 
 def _model_line(model: Mapping[str, Any]) -> str:
+    """`pup (8192 tokens, 310 MiB, 0 waiting)`."""
     total = model["memory_bytes"] + model["vram_bytes"]
     memory = f", {total / 2**20:.0f} MiB" if total else ""
     return f"{model['name']} ({model['context_size']} tokens{memory}, {model['waiting']} waiting)"
-
-
-def _message_of(answer: Mapping[str, Any]) -> str:
-    error = cast(object, answer.get("error"))
-    return str(cast(JsonObject, error).get("message", "")) if isinstance(error, dict) else ""

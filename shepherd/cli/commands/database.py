@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from shepherd.cli.commands.arguments import Keyring
 from shepherd.cli.commands.output import note
 from shepherd.cli.request import loaded_config
 from shepherd.config.paths import Paths
@@ -53,18 +54,13 @@ def copy(
 
 
 @database.command("password")
-def store_password(
-    *,
-    keyring: Annotated[
-        bool, typer.Option("--keyring", help="Store it in the system's keyring, not in a file.")
-    ] = False,
-) -> None:
+def store_password(*, keyring: Keyring = False) -> None:
     """Store the password, which is read from the terminal or from stdin."""
     from shepherd.cli.serve.database import PASSWORD_NAME
     from shepherd.config.edit import set_value  # loads tomlkit
 
-    terminal = sys.stdin.isatty()
-    password = getpass.getpass("Password: ") if terminal else sys.stdin.readline().rstrip("\n")
+    is_terminal = sys.stdin.isatty()
+    password = getpass.getpass("Password: ") if is_terminal else sys.stdin.readline().rstrip("\n")
     if not password:
         raise UsageError("The password is empty; nothing is stored.")
     paths, place = Paths.from_env(os.environ), "keyring" if keyring else "file"

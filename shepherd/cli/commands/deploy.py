@@ -94,7 +94,10 @@ def ray(
             **routing.arguments,
             "insecure": address.insecure,
             # plain texts, because replicas get the arguments as JSON
-            "settings": {k: str(v) if isinstance(v, AuthMode) else v for k, v in settings.items()},
+            "settings": {
+                key: str(value) if isinstance(value, AuthMode) else value
+                for key, value in settings.items()
+            },
             "directory": str(Path.cwd()),
         }
     )

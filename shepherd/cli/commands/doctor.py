@@ -50,7 +50,7 @@ class State(StrEnum):
 
 
 class Check(Struct, frozen=True):
-    """The result of one check, and advice."""
+    """The result of one check: `text` says what there is, `advice` what could be done."""
 
     name: str
     state: State
@@ -83,9 +83,10 @@ def doctor(
 
 def _lines(check: Check) -> str:
     """`sandbox      ok      bubblewrap`, and advice below it."""
-    texts = [*sanitize(check.text).splitlines(), *(f"→ {sanitize(a)}" for a in check.advice)]
     head = f"{check.name:<{_WIDTH}} {check.state.value:<7} "
-    return ("\n" + " " * len(head)).join([head + texts[0], *texts[1:]])
+    advice = [f"→ {sanitize(sentence)}" for sentence in check.advice]
+    lines = [*sanitize(check.text).splitlines(), *advice]
+    return head + ("\n" + " " * len(head)).join(lines)
 
 
 def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]) -> list[Check]:
@@ -94,7 +95,7 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
     problem = ""
     try:
         config = load_config(cwd, env, overrides)
-    except ConfigError as error:
+    except ConfigError as error:  # the other checks use the defaults
         config, problem = Config(), str(error)
     # with a provider, the settings work without a model in this process
     model_state = State.NOTE if config.model.provider else State.BROKEN
@@ -104,8 +105,8 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
         _settings(config, paths, cwd, problem),
         _directories(paths),
         check_sandbox(config.tools.sandbox, find_box()),
-        _tried("llama.cpp", _llamacpp, model_state),
-        _tried("model", partial(_model_file, config), model_state),
+        _try("llama.cpp", _llamacpp, model_state),
+        _try("model", partial(_model_file, config), model_state),
         *_workers(config, model_state),
         *_database(config, env),
         *_providers(paths, env),
@@ -118,10 +119,11 @@ def check_all(cwd: Path, env: Mapping[str, str], overrides: Mapping[str, object]
 
 
 def _settings(config: Config, paths: Paths, cwd: Path, problem: str) -> Check:
+    """The files of settings; `problem` is why they could not be read, or ""."""
     files = [path for path in (paths.user_file, project_file(cwd)) if path and path.is_file()]
     text = ", ".join(map(str, files)) or "none; the defaults count"
     if not problem:
-        try:
+        try:  # the rules in the settings are read only here
             build_policy(config, paths, cwd)
         except ShepherdError as error:
             problem = str(error)
@@ -148,10 +150,10 @@ def _can_be_written(place: Path) -> bool:
 
 def check_sandbox(mode: SandboxMode, finding: Finding) -> Check:
     """What `finding` means for commands in this mode."""
-    failed = [attempt for attempt in finding.tried if not attempt.ok]
     advice = tuple(
         f"{attempt.name}: {'; '.join(filter(None, (attempt.reason, attempt.advice)))}"
-        for attempt in failed
+        for attempt in finding.tried
+        if not attempt.ok
     )
     if finding.box is None:
         state = State.BROKEN if mode is SandboxMode.REQUIRED else State.NOTE
@@ -162,15 +164,16 @@ def check_sandbox(mode: SandboxMode, finding: Finding) -> Check:
     return Check("sandbox", State.OK, f"{finding.box.name}, tried and held", advice)
 
 
-def _tried(name: str, check: Callable[[], str], otherwise: State) -> Check:
-    """The text that `check` returns, or its error as a problem of the state `otherwise`."""
+def _try(name: str, check: Callable[[], str], if_it_fails: State) -> Check:
+    """The text that `check` returns, or its error as a problem of the state `if_it_fails`."""
     try:
         return Check(name, State.OK, check())
     except (ShepherdError, OSError) as error:
-        return Check(name, otherwise, str(error))
+        return Check(name, if_it_fails, str(error))
 
 
 def _llamacpp() -> str:
+    """The version of llama.cpp and its GPUs; raises ModelLoadError if it can't be loaded."""
     from shepherd.backends.llamacpp.native.bindings import bindings
     from shepherd.backends.llamacpp.native.devices import gpus, has_gpu
 
@@ -205,19 +208,20 @@ def _workers(config: Config, broken: State) -> Iterator[Check]:
         return f"{address} ({', '.join(f'{size} GiB free' for size in sizes)})"
 
     for address in addresses:
-        yield _tried("rpc", partial(devices, address), broken)
+        yield _try("rpc", partial(devices, address), broken)
 
 
 def _database(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
+    """The database of the settings, if they have one, after a connection to it."""
     if not config.server.database:
         return
-    from shepherd.cli.serve.database import required_database
+    from shepherd.cli.serve.database import required_database  # imports FastAPI
 
     def answer() -> str:
         required_database(config, env).check()
         return f"{config.server.database} answers"
 
-    yield _tried("database", answer, State.BROKEN)
+    yield _try("database", answer, State.BROKEN)
 
 
 def _model_file(config: Config) -> str:
@@ -256,11 +260,13 @@ def _providers(paths: Paths, env: Mapping[str, str]) -> Iterator[Check]:
         yield check
         opens_window = provider.api_key == "keyring"  # a keyring may ask for its password
         is_usable = check.state is State.OK and not opens_window
+        # the request that tests a server is known for the types of Shepherd alone
         if len(provider.urls) > 1 and is_usable and provider.type in PROVIDER_TYPES:
             yield from _upstreams(book, provider)
 
 
 def _provider(book: ProviderBook, provider: Provider) -> Check:
+    """The type, the model and the key of a provider, without a request to it."""
     text = f"{provider.name}: {provider.type}, {provider.model or 'no model'}"
     if problem := missing_type(provider):
         return Check("provider", State.NOTE, text, (problem,))
@@ -287,6 +293,7 @@ async def _problems(book: ProviderBook, provider: Provider) -> list[str]:
 
 
 async def _problem(book: ProviderBook, provider: Provider) -> str:
+    """Why a server does not answer; "" if it does."""
     from shepherd.backends.connect import check_answer  # imports an HTTP client
 
     try:
@@ -319,32 +326,34 @@ def _plugins(config: Config) -> Iterator[Check]:
         failures: list[str] = []
         described: list[str] = []
         for plugin in plugins:
-            state = ""
+            remark = ""
             if plugin.is_in(config.plugins.disabled):
-                state = " (switched off: plugins.disabled)"
+                remark = " (switched off: plugins.disabled)"
             else:
                 try:
                     plugin.load()
                 except PluginError as error:
-                    state = " (fails)"
+                    remark = " (fails)"
                     failures.append(str(error))
-            described.append(f"{plugin.group.removeprefix('shepherd.')} {plugin.name}{state}")
-        note = State.NOTE if failures else State.OK
-        yield Check("plugin", note, f"{package} {version}: {', '.join(described)}", (*failures,))
+            described.append(f"{plugin.group.removeprefix('shepherd.')} {plugin.name}{remark}")
+        state = State.NOTE if failures else State.OK
+        yield Check("plugin", state, f"{package} {version}: {', '.join(described)}", (*failures,))
 
 
 def _terminal(env: Mapping[str, str]) -> Check:
+    """The kind and the encoding of the terminal; it is a note if it shows plain lines only."""
     if not sys.stdout.isatty():
         return Check("terminal", State.OK, "the output is not a terminal")
     term, encoding = env.get("TERM", ""), sys.stdout.encoding
     text = f"TERM={term or 'unset'}, {encoding}, {shutil.get_terminal_size().columns} columns"
-    plain = term in ("", "dumb") or "utf" not in encoding.lower()
-    return Check("terminal", State.NOTE if plain else State.OK, text)
+    is_plain = term in ("", "dumb") or "utf" not in encoding.lower()
+    return Check("terminal", State.NOTE if is_plain else State.OK, text)
 
 
 def _programs() -> Check:
+    """The programs that Shepherd itself runs, if they are there."""
     programs = {name: own_program(name) for name in ("bash", "git")}
-    programs["rg"] = packaged_program("rg")
+    programs["rg"] = packaged_program("rg")  # it comes with a package of Python
     text = ", ".join(f"{name} {path or 'missing'}" for name, path in programs.items())
     advice: list[str] = []
     if not programs["rg"]:
@@ -355,12 +364,14 @@ def _programs() -> Check:
 
 
 def _keyring() -> Check:
+    """The keyring of the system, by the module that speaks to it."""
     try:
         import keyring
 
         name = type(keyring.get_keyring()).__module__
     except (ImportError, RuntimeError) as error:
         return Check("keyring", State.NOTE, f"can't be used: {error}")
-    usable = not name.endswith((".fail", ".null"))
-    text = name if usable else "none; keys of providers can be kept in a private file"
-    return Check("keyring", State.OK if usable else State.NOTE, text)
+    if name.endswith((".fail", ".null")):  # what the package uses where there is none
+        text = "none; keys of providers can be kept in a private file"
+        return Check("keyring", State.NOTE, text)
+    return Check("keyring", State.OK, name)

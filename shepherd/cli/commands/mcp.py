@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from shepherd.cli.commands.arguments import Yes, pairs, with_option_groups
+from shepherd.cli.commands.arguments import Keyring, Yes, pairs, with_option_groups
 from shepherd.cli.commands.output import note, show, show_rows
 from shepherd.cli.launch import ended_by_signals
 from shepherd.cli.request import load_settings, overrides_of
@@ -40,7 +40,6 @@ mcp = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="The server's name.")]
-Keyring = Annotated[bool, typer.Option("--keyring", help="Keep secrets in the system's keyring.")]
 _Texts = list[str] | None
 
 
@@ -181,7 +180,7 @@ def login(name: Name) -> None:
     server = find_server(paths, Path.cwd(), name)
     if not server.definition.url:
         raise UsageError(f"{name} is a program; only servers with a url have a login.")
-    if server.origin is Origin.PROJECT:
+    if server.origin is Origin.PROJECT:  # the user has to accept its address first
         accept(name)
 
     def show_url(url: str) -> None:
@@ -221,7 +220,7 @@ def serve(
 
 
 def summaries(paths: Paths, cwd: Path, warn: Callable[[str], None]) -> list[str]:
-    """A line for each server."""
+    """A line for each server: its name, its command or URL, and whether it may start."""
     servers = all_servers(paths, cwd, warn)
     consents = Consents(AcceptanceStore(paths.accepted_file))
     width = max((len(server.name) for server in servers), default=0)
@@ -234,32 +233,34 @@ def summaries(paths: Paths, cwd: Path, warn: Callable[[str], None]) -> list[str]
 def _details(paths: Paths, cwd: Path, name: str) -> dict[str, str]:
     """The settings of a server; raises ConfigError if there is none of this name."""
     server = find_server(paths, cwd, name)
-    one = server.definition
+    definition = server.definition
+    is_program = bool(definition.command)
     consents = Consents(AcceptanceStore(paths.accepted_file))
     return {
         "name": server.name,
-        "command" if one.command else "url": _place(server),
-        "env": ", ".join(_assigned(key, value) for key, value in one.env.items()),
-        "headers": ", ".join(_assigned(key, value) for key, value in one.headers.items()),
-        "secrets": ", ".join(_secret(paths, server, key) for key in one.secrets),
-        "network": _yes(one.network) if one.command else "",
-        "sandbox": _yes(one.sandbox) if one.command else "",
-        "writable": ", ".join(one.writable),
-        "tools": ", ".join(one.tools),
-        "timeout": f"{one.timeout:g} s",
+        "command" if is_program else "url": _place(server),
+        "env": ", ".join(_assigned(key, value) for key, value in definition.env.items()),
+        "headers": ", ".join(_assigned(key, value) for key, value in definition.headers.items()),
+        "secrets": ", ".join(_secret(paths, server, key) for key in definition.secrets),
+        "network": _yes(definition.network) if is_program else "",
+        "sandbox": _yes(definition.sandbox) if is_program else "",
+        "writable": ", ".join(definition.writable),
+        "tools": ", ".join(definition.tools),
+        "timeout": f"{definition.timeout:g} s",
         "state": _standing(server, consents),
         "file": str(server.file),
-        "log": str(paths.mcp_logs / f"{server.name}.log") if one.command else "",
+        "log": str(paths.mcp_logs / f"{server.name}.log") if is_program else "",
     }
 
 
 def _place(server: Server) -> str:
     """The command line or the URL."""
-    one = server.definition
-    return one.url or shlex.join([one.command, *one.args])
+    definition = server.definition
+    return definition.url or shlex.join([definition.command, *definition.args])
 
 
 def _standing(server: Server, consents: Consents) -> str:
+    """Whose server it is, and whether it may start: `of this project, not accepted`."""
     if not server.definition.enabled:
         return "off"
     if server.origin is Origin.USER:
@@ -273,12 +274,13 @@ def _assigned(key: str, value: str) -> str:
 
 
 def _secret(paths: Paths, server: Server, name: str) -> str:
-    where = server.definition.secrets[name]
+    """`TOKEN (keyring)`: the place of a secret, or why it can't be read."""
+    place = server.definition.secrets[name]
     try:
-        is_there = bool(server_secrets(paths).read(server.name, name, where))
+        value = server_secrets(paths).read(server.name, name, place)
     except ConfigError as error:
         return f"{name} ({error})"
-    return f"{name} ({where if is_there else 'missing'})"
+    return f"{name} ({place if value else 'missing'})"
 
 
 def _yes(value: object) -> str:
@@ -296,7 +298,7 @@ async def _probe(config: Config, cwd: Path, name: str) -> int:
     hub = hub_of([server], paths, policy, sandbox, show)
     hub.begin()
     try:
-        await hub.settled(server.definition.start_timeout + 5)
+        await hub.settled(server.definition.start_timeout + 5)  # the hub itself ends a late start
         [entry] = hub.entries
         for line in offer_lines(entry):
             show(line)

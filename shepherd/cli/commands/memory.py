@@ -50,6 +50,8 @@ def clear(yes: Yes = False) -> None:
 
 
 def _with_memory(work: Callable[[Memory], Awaitable[T]]) -> T:
+    """What `work` returns for the user's memory."""
+
     async def do() -> T:
         memory = Memory(Paths.from_env(os.environ).memory_file, warn)
         try:

@@ -75,22 +75,22 @@ def info(
     config = loaded_config(context)
     directory = _models_dir(config)
     path = builtin_model() if name == BUILTIN_NAME else locate_model(name, directory)
-    result = summarise(path)
+    summary = summarise(path)
     header = check_model_file(path)
     choice = choose_projector(path, header, config.llamacpp)
     fit = fit_model(header, config.llamacpp, beside=choice.bytes)
-    size = config.llamacpp.context_size or result.context
+    context_size = config.llamacpp.context_size or summary.context
     rows = {
-        "file": str(result.path),
-        "name": result.name,
-        "architecture": result.architecture,
-        "parameters": result.parameters,
-        "quantisation": result.quantisation,
-        "size": size_text(result.size),
-        "context": f"{result.context:,} tokens" if result.context else "",
-        "template": result.family,
+        "file": str(summary.path),
+        "name": summary.name,
+        "architecture": summary.architecture,
+        "parameters": summary.parameters,
+        "quantisation": summary.quantisation,
+        "size": size_text(summary.size),
+        "context": f"{summary.context:,} tokens" if summary.context else "",
+        "template": summary.family,
         "images": choice.text,
-        "memory": _memory_text(result, size, fit.context),
+        "memory": _memory_text(summary, context_size, fit.context),
         "gpu": fit.text if fit.demand.gpus else "",
     }
     show_rows(rows)
@@ -112,7 +112,7 @@ def pull(
 
     An interrupted download continues where it stopped.
     """
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty():  # a log has no use for bars
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     try:
         if provider:
@@ -152,7 +152,7 @@ def _file_line(summary: "ModelSummary") -> str:
     """A model file in one line, without its name."""
     from shepherd.backends.llamacpp.native.devices import available_memory
 
-    needed = summary.needs(min(summary.context, LISTED_CONTEXT))
+    needed_bytes = summary.needs(min(summary.context, LISTED_CONTEXT))
     context = f"{summary.context:,} tokens" if summary.context else "?"
     parts = [
         f"{size_text(summary.size):>9}",
@@ -160,7 +160,7 @@ def _file_line(summary: "ModelSummary") -> str:
         f"{summary.quantisation:<7}",
         f"{context:>15}",
         f"{summary.family:<8}",
-        "fits" if needed <= available_memory() else "too large for the memory",
+        "fits" if needed_bytes <= available_memory() else "too large for the memory",
     ]
     return "  ".join(parts).rstrip()
 
@@ -179,8 +179,9 @@ def _memory_text(summary: "ModelSummary", context: int, fitted: int) -> str:
         return f"{text}; fits ({size_text(available)} are free)"
     if 0 < fitted < context:
         return f"{text}; {size_text(available)} are free: it loads with {fitted:,} tokens"
-    room = (available - summary.size) // summary.cache_bytes if summary.cache_bytes else 0
-    if room > 0:
-        fitting = room // MIN_CONTEXT * MIN_CONTEXT  # llama.cpp rounds up to such multiples
+    bytes_for_tokens = available - summary.size
+    tokens = bytes_for_tokens // summary.cache_bytes if summary.cache_bytes else 0
+    if tokens > 0:
+        fitting = tokens // MIN_CONTEXT * MIN_CONTEXT  # llama.cpp rounds up to such multiples
         return f"{text}; of {size_text(available)} free: fits with --context-size {fitting}"
     return f"{text}; too large: {size_text(available)} are free"

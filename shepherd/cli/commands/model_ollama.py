@@ -3,8 +3,8 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from shepherd.backends.api import ollama_models
@@ -14,35 +14,12 @@ from shepherd.backends.connect import endpoint_of
 from shepherd.catalog.discovery import DEFAULT_URL, adding_command, ollama_url
 from shepherd.cli.commands.output import MIB, note, show, show_rows, show_table, size_text
 from shepherd.cli.terminal.sanitize import sanitize
-from shepherd.config.provider import Provider, make_provider
+from shepherd.config.provider import make_provider
 from shepherd.config.provider_book import ProviderBook
 from shepherd.errors import UsageError
 
 OLLAMA = "ollama"
 """The type, and the name of the server at OLLAMA_HOST unless a provider has it."""
-
-
-def is_stored(name: str, book: ProviderBook) -> bool:
-    """Whether a provider has that name; raises ConfigError for a broken file."""
-    return name in [provider.name for provider in book.all()]
-
-
-def provider_called(name: str, book: ProviderBook, env: Mapping[str, str]) -> Provider:
-    """The provider with that name, of any type; raises ConfigError."""
-    if name == OLLAMA and not is_stored(name, book):
-        return make_provider(name, {"type": OLLAMA, "base_url": ollama_url(env)})
-    return book.pick(name)
-
-
-@asynccontextmanager
-async def managing(
-    provider: Provider, book: ProviderBook
-) -> AsyncGenerator[ollama_models.OllamaManager, None]:
-    """The manager of the models of a provider of type `ollama`; raises ConfigError."""
-    endpoint = endpoint_of(provider, book)
-    headers = {**OllamaAdapter().auth(endpoint.api_key), **endpoint.headers}
-    async with new_http(endpoint) as client:
-        yield ollama_models.OllamaManager(client, endpoint.base_url, headers, name=provider.name)
 
 
 T = TypeVar("T")
@@ -54,8 +31,14 @@ class OllamaModels:
     def __init__(self, name: str) -> None:
         """Raises ConfigError for an unknown provider, UsageError for one of another type."""
         self._book = ProviderBook.from_env(os.environ)
-        self._provider = provider_called(name, self._book, os.environ)
+        stored = [provider.name for provider in self._book.all()]
+        if name == OLLAMA and name not in stored:
+            address = ollama_url(os.environ)
+            self._provider = make_provider(name, {"type": OLLAMA, "base_url": address})
+        else:
+            self._provider = self._book.pick(name)
         self._name = self._provider.name
+        self._is_stored = self._name in stored
         if self._provider.type != OLLAMA:
             raise UsageError(
                 f"{self._name} is of type {self._provider.type}: only providers of type {OLLAMA} "
@@ -66,7 +49,7 @@ class OllamaModels:
         """The models on the server's disk."""
         models = self._call(lambda manager: manager.list())
         if models:
-            show_table([_row(model) for model in models], right=1)
+            show_table([_row(model) for model in models], number_column=1)
         else:
             how = f"`shepherd model pull qwen3:4b --provider {self._name}`"
             note(f"No models at {self._name} yet; {how} gets one.")
@@ -96,7 +79,7 @@ class OllamaModels:
         """Make the server fetch a model, and show the progress."""
         self._call(lambda manager: _pull(manager, model))
         show(model)
-        if is_stored(self._name, self._book):
+        if self._is_stored:
             note(f"`shepherd --provider {self._name}/{model}` talks to it.")
         else:
             note(f"`{adding_command(self._provider.base_url, model)}` connects it.")
@@ -107,6 +90,7 @@ class OllamaModels:
         note(f"{model} is no longer in the memory of {self._name}.")
 
     def _context(self, details: ollama_models.ModelDetails) -> str:
+        """The context that requests ask for, and the model's own if that is longer."""
         size = self._provider.context_size or details.context_size
         if not size:
             return ""
@@ -114,9 +98,14 @@ class OllamaModels:
         return f"{size:,} tokens" + (more if details.trained_context > size else "")
 
     def _call(self, ask: Callable[[ollama_models.OllamaManager], Awaitable[T]]) -> T:
+        """What `ask` returns for the manager of the provider's models; raises ConfigError."""
+
         async def call() -> T:
-            async with managing(self._provider, self._book) as manager:
-                return await ask(manager)
+            endpoint = endpoint_of(self._provider, self._book)
+            headers = {**OllamaAdapter().auth(endpoint.api_key), **endpoint.headers}
+            async with new_http(endpoint) as client:
+                url = endpoint.base_url
+                return await ask(ollama_models.OllamaManager(client, url, headers, name=self._name))
 
         return asyncio.run(call())
 
@@ -133,6 +122,7 @@ async def _pull(manager: ollama_models.OllamaManager, model: str) -> None:
 
 
 def _row(model: ollama_models.LocalModel) -> tuple[str, ...]:
+    """The cells of a model in the list."""
     return (
         model.name,
         "in the cloud" if model.remote_host else size_text(model.size),
@@ -150,11 +140,12 @@ class _PullBars:
         self._is_terminal = sys.stderr.isatty()
         self._last_status = ""
         self._digest = ""
+        """That of the file whose bar or line was begun last."""
         self._bar: Any = None  # huggingface_hub's types are incomplete
 
     def show(self, step: ollama_models.PullProgress) -> None:
         """Show one step."""
-        if not step.total:
+        if not step.total:  # it transfers nothing
             self.close()
             self._digest = ""
             if step.status not in (self._last_status, "success"):

@@ -31,14 +31,13 @@ def show_rows(rows: Mapping[str, str], width: int = 13) -> None:
             show(f"{key:<{width}} {text}")
 
 
-def show_table(rows: Sequence[Sequence[str]], right: int | None = None) -> None:
-    """Print rows in columns; column `right` holds numbers."""
+def show_table(rows: Sequence[Sequence[str]], number_column: int | None = None) -> None:
+    """Print rows in columns; the one with numbers is aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = [
-            f"{text:>{width}}" if place == right else f"{text:<{width}}"
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
+        cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
+        if number_column is not None:
+            cells[number_column] = row[number_column].rjust(widths[number_column])
         show("  ".join(cells).rstrip())
 
 

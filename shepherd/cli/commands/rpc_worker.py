@@ -28,6 +28,8 @@ from shepherd.tools.sandbox.sandbox import find_box, problems
 if TYPE_CHECKING:
     from shepherd.backends.llamacpp.rpc.serve import Service
 
+INTERRUPTED = 130
+"""The exit code after Ctrl+C."""
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 _LIBRARIES = ("site-packages", "dist-packages")
@@ -81,7 +83,7 @@ def rpc_worker(
         note(_WARNING.format(host=address))
     if no_sandbox:
         note(f"RPC worker on {address}:{service.port}, without a sandbox. Ctrl+C ends it.")
-        serve(service)
+        serve(service)  # returns only by an error
     raise typer.Exit(_serve_in_box(service))
 
 
@@ -119,6 +121,7 @@ def _serve_in_box(service: "Service") -> int:
             f"No sandbox works here: {problems(finding)}. --no-sandbox starts the worker without."
         )
     with ExitStack() as resources:
+        # without a cache, the worker's directory is empty and read-only
         root = service.cache or resources.enter_context(
             tempfile.TemporaryDirectory(prefix="shepherd-rpc-")
         )
@@ -128,7 +131,7 @@ def _serve_in_box(service: "Service") -> int:
             try:
                 return _watch(process, service, finding.box.name)
             except KeyboardInterrupt:
-                return 130
+                return INTERRUPTED
             finally:
                 process.kill()
 
@@ -138,8 +141,8 @@ def boxed_program(service: "Service", root: Path) -> tuple[Program, Profile]:
     module = "shepherd.backends.llamacpp.rpc.serve"
     # not all of sys.path, which may hold the current directory
     libraries = [path for path in sys.path if Path(path).name in _LIBRARIES]
-    own = Path(__file__).parents[2]
-    places = [Path(path).resolve() for path in (*libraries, own, sys.prefix, sys.base_prefix)]
+    package = Path(__file__).parents[2]
+    places = [Path(path).resolve() for path in (*libraries, package, sys.prefix, sys.base_prefix)]
     environment = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     profile = Profile(
         root=root,
@@ -169,7 +172,7 @@ def _interruptible() -> Generator[None]:
 
 
 def _watch(process: subprocess.Popen[bytes], service: "Service", box: str) -> int:
-    """Report the start, and wait for the end."""
+    """Report the start, and wait for the end; returns the exit code."""
     for stream in filter(None, (process.stdout, process.stderr)):
         threading.Thread(target=_forward, args=(stream,), daemon=True).start()
     if (devices := _offer(process, service)) is not None:
@@ -187,7 +190,7 @@ def _offer(process: subprocess.Popen[bytes], service: "Service") -> list[int] | 
     while process.poll() is None and time.monotonic() < end:
         try:
             return [device.free for device in probe(Address(service.host, service.port)).devices]
-        except WorkerError:
+        except WorkerError:  # it does not listen yet
             time.sleep(_POLL_SECONDS)
     return None
 

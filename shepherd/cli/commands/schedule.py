@@ -147,6 +147,7 @@ def remove_job(name: Name) -> None:
 
 
 def _summary(run: Run) -> str:
+    """`2026-05-01T09:00:00  exit 0  12.3 s  1 denied  session ID`."""
     denied = f"  {run.denied} denied" if run.denied else ""
     session = f"  session {run.session}" if run.session else ""
     return f"{run.started}  exit {run.exit_code}  {run.seconds:.1f} s{denied}{session}"

@@ -68,6 +68,7 @@ def _checked_id(id: str) -> str:
 
 
 def _store(context: typer.Context, *, database: bool) -> SessionStore:
+    """The sessions of servers in the database, or those of the terminal in files."""
     if database:
         from shepherd.cli.serve.database import required_database, session_store
 
@@ -77,11 +78,12 @@ def _store(context: typer.Context, *, database: bool) -> SessionStore:
 
 
 def _as_text(message: Message) -> str:
-    opened = map(open_call, message.tool_calls)
-    calls = [f"→ {call.name} {one_line(call.arguments_json, LINE_WIDTH)}" for call in opened]
-    if message.role is Role.TOOL:
-        return f"  {one_line(message.plain_text, LINE_WIDTH)}"
-    sign = "> " if message.role is Role.USER and not message.is_hint else ""
+    """A message in lines: `> question`, `answer`, `→ call arguments`, and its result set in."""
     content = message.plain_text
-    text = f"\n{sign}{sanitize(content)}" if content else ""
-    return "\n".join([part for part in (text, *calls) if part])
+    if message.role is Role.TOOL:
+        return f"  {one_line(content, LINE_WIDTH)}"
+    sign = "> " if message.role is Role.USER and not message.is_hint else ""
+    text = [f"\n{sign}{sanitize(content)}"] if content else []
+    calls = map(open_call, message.tool_calls)
+    lines = (f"→ {call.name} {one_line(call.arguments_json, LINE_WIDTH)}" for call in calls)
+    return "\n".join([*text, *lines])

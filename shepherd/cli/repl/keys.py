@@ -34,6 +34,9 @@ _AS_TYPED: dict[str, KeyPress] = {
 }
 """Enter and Ctrl+D, as Linux reports them in its own line editing."""
 
+NO_MENU = ~has_completions & ~is_searching
+"""Neither a menu nor the search in the history has the keys."""
+
 TWICE_SECONDS = 1.0
 """Two presses of Esc within this time belong together."""
 
@@ -82,20 +85,19 @@ def prompt_keys(prompt: Prompt, actions: Actions) -> KeyBindings:
     While the model works, Tab sends into the running turn, and Up takes a waiting message back.
     """
     keys = KeyBindings()
-    idle = ~has_completions & ~is_searching
     can_steer = Condition(lambda: actions.busy and not completes_path(prompt.buffer))
     can_take = Condition(  # in a lower row, Up goes to the row above
         lambda: actions.has_waiting and prompt.buffer.document.cursor_position_row == 0
     )
 
-    @keys.add("tab", filter=idle & can_steer)
+    @keys.add("tab", filter=NO_MENU & can_steer)
     def _(event: KeyPressEvent) -> None:
         if prompt.is_bursting and more_follows(event):
             event.current_buffer.insert_text("\t")
         else:
             actions.steer(prompt.take())
 
-    bind(keys, "up", actions.take_back, when=idle & can_take)
+    bind(keys, "up", actions.take_back, when=NO_MENU & can_take)
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
@@ -190,8 +192,7 @@ def global_keys(prompt: Prompt, actions: Actions, is_asking: Callable[[], bool])
     bind(keys, "escape", escape.press, when=can_press)
     # two presses that arrive together
     bind(keys, ("escape", "escape"), actions.rewind, when=Condition(escape.is_idle) & ~is_searching)
-    can_turn_mode = ~Condition(is_asking) & ~has_completions & ~is_searching
-    bind(keys, "s-tab", actions.turn_mode, when=can_turn_mode)
+    bind(keys, "s-tab", actions.turn_mode, when=NO_MENU & ~Condition(is_asking))
     bind(keys, "c-z", lambda: get_app().suspend_to_background())
     bind(keys, "c-d", actions.leave, when=Condition(lambda: not prompt.text))
     return keys
@@ -204,7 +205,7 @@ def leave_prompt_keys(
     page: Callable[[Callable[[Pager], None]], None],
 ) -> None:
     """Add the keys that lead from the prompt back to a question, if there is one."""
-    can_return = Condition(is_beside_question) & ~has_completions & ~is_searching
+    can_return = NO_MENU & Condition(is_beside_question)
     for key, step in {"up": -1, "down": 1, "tab": 1, "s-tab": -1}.items():
         bind(keys, key, partial(move, step), when=can_return)
     for key, turn in {"pageup": Pager.back, "pagedown": Pager.forward}.items():

@@ -107,23 +107,21 @@ async def add_provider(
 ) -> int:
     """Store a provider, and its key separately; `key` "-" asks for the key."""
     book = console.book
-    if name in [p.name for p in book.store.all()]:
+    if name in [provider.name for provider in book.store.all()]:
         raise UsageError(f"There is a provider {name} already; `provider set` changes it.")
     place = "keyring" if keyring else "file"
     added = _checked(name, values)
-    secret = await _key_to_store(console, added, key, stored=keyring)
+    secret = await _key_to_store(console, added, key, must_have_one=keyring)
     if secret:
         await asyncio.to_thread(book.secrets.store, name, secret, place)
         added = _checked(name, {**values, KEY: place})
     book.store.save(added)
-    _tell(console, f"Provider {name} is added.", await _key_advice(added, book))
+    await _tell_with_key_advice(console, f"Provider {name} is added.", added, book)
     await console.after_change(name)
     if use:
         return await use_provider(console, name)
-    _tell(
-        console,
-        f"`{console.command} test {name}` tries it, `{console.command} use {name}` chooses it.",
-    )
+    begin = console.command
+    console.tell(f"`{begin} test {name}` tries it, `{begin} use {name}` chooses it.")
     return 0
 
 
@@ -132,12 +130,11 @@ async def list_providers(console: Console, overrides: Mapping[str, object]) -> i
     book, config = console.book, load_settings(Path.cwd(), os.environ, overrides)
     providers = book.all()
     current = config.model.provider.partition("/")[0]
-    width = max((len(p.name) for p in providers), default=0)
-    for one in providers:
-        star = "*" if one.name == current else " "
-        console.show(
-            f"{star} {one.name:<{width}}  {await asyncio.to_thread(view.summary, one, book)}"
-        )
+    width = max((len(provider.name) for provider in providers), default=0)
+    for provider in providers:
+        star = "*" if provider.name == current else " "
+        summary = await asyncio.to_thread(view.summary, provider, book)
+        console.show(f"{star} {provider.name:<{width}}  {summary}")
     for warning in book.warnings():
         console.tell(warning)
     if not providers:
@@ -166,7 +163,7 @@ async def set_provider(console: Console, name: str, key: str, value: str | None)
         raise UsageError(f"Write a value behind {key}: `provider set {name} {key} VALUE`.")
     else:
         after = await asyncio.to_thread(_changed, before, key, value, book)
-    if before.api_key != after.api_key:
+    if before.api_key != after.api_key:  # the old key is elsewhere, and not used any more
         await asyncio.to_thread(book.secrets.forget, before)
     book.store.save(after)
     console.tell(f"{name}: {key.replace('_', '-')} is changed.")
@@ -180,14 +177,15 @@ async def use_provider(console: Console, selector: str) -> int:
 
     path = Paths.from_env(os.environ).user_file
     chosen = None if selector == LOCAL else console.book.pick(selector)
-    if not await console.switch(selector):
+    if not await console.switch(selector):  # what can't be opened is not chosen for later
         return 1
     if chosen is None:
         unset_value(path, SETTING)
         console.tell("The local model answers.")
         return 0
     set_value(path, SETTING, selector)
-    _tell(console, f"{chosen.label} answers from now on.", await _key_advice(chosen, console.book))
+    sentence = f"{chosen.label} answers from now on."
+    await _tell_with_key_advice(console, sentence, chosen, console.book)
     return 0
 
 
@@ -222,26 +220,32 @@ def _stop_using(console: Console, name: str) -> None:
 
 
 async def _key_to_store(
-    console: Console, added: Provider, text: str | None, *, stored: bool
+    console: Console, added: Provider, text: str | None, *, must_have_one: bool
 ) -> str:
-    """The key to store; "" if there is none or it is stored elsewhere."""
+    """The key to store; "" if there is none or it is stored elsewhere.
+
+    `text` is the option's value: a key, "-" to ask for it, or None.
+    """
     question = f"Key of {added.name}: "
-    if text == STDIN or (text is None and stored):
+    if text == STDIN or (text is None and must_have_one):
         return await _ask_key(console, question)
     if text is not None:
         return text
-    asks = vendor_of(added) is not None and not added.api_key and console.can_ask
-    if not asks or (await asyncio.to_thread(console.book.key, added)).value:
+    may_need_one = vendor_of(added) is not None and not added.api_key
+    if not may_need_one or not console.can_ask:
+        return ""
+    of_environment = await asyncio.to_thread(console.book.key, added)
+    if of_environment.value:
         return ""
     return await _ask_key(console, f"{question}(empty = none) ", needed=False)
 
 
-async def _key_advice(provider: Provider, book: ProviderBook) -> str:
-    return await asyncio.to_thread(view.key_advice, provider, book)
-
-
-def _tell(console: Console, *sentences: str) -> None:
-    console.tell(" ".join(sentence for sentence in sentences if sentence))
+async def _tell_with_key_advice(
+    console: Console, sentence: str, provider: Provider, book: ProviderBook
+) -> None:
+    """Report what was done, and advise if the provider still needs a key."""
+    advice = await asyncio.to_thread(view.key_advice, provider, book)
+    console.tell(f"{sentence} {advice}".rstrip())
 
 
 def _changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Provider:
@@ -256,6 +260,7 @@ def _changed(provider: Provider, key: str, value: str, book: ProviderBook) -> Pr
     values = provider.model_dump(exclude_defaults=True)
     if key.startswith(_HEADER):
         headers = {**provider.headers, key.removeprefix(_HEADER): value}
+        # an empty value removes a header
         values["headers"] = {name: text for name, text in headers.items() if text}
     else:
         values[key] = _parsed(key, value)
@@ -281,9 +286,9 @@ def _checked(name: str, values: Mapping[str, object]) -> Provider:
 def _parsed(key: str, value: str) -> object:
     """The value of a setting; a text of another type stays, and validation reports it."""
     field = Provider.model_fields.get(key)
-    if field is None or key in ("name", "headers"):
-        known = [name.replace("_", "-") for name in Provider.model_fields if name != "name"]
-        suggestion = did_you_mean(key.replace("_", "-"), known) or f"; there are {', '.join(known)}"
+    if field is None or key in ("name", "headers"):  # a header is set by `headers.NAME`
+        names = [name.replace("_", "-") for name in Provider.model_fields if name != "name"]
+        suggestion = did_you_mean(key.replace("_", "-"), names) or f"; there are {', '.join(names)}"
         raise UsageError(f"a provider has no setting {key}{suggestion}")
     kind = bare_type(field)
     if kind == list[str]:

@@ -48,9 +48,7 @@ class ProviderOptions(Struct, frozen=True, kw_only=True):
     api_key_env: Annotated[
         str, typer.Option(metavar="VARIABLE", help="The variable that holds the key.")
     ] = ""
-    keyring: Annotated[
-        bool, typer.Option("--keyring", help="Keep the key in the system's keyring.")
-    ] = False
+    keyring: arguments.Keyring = False
     header: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Header of each request; may be repeated."),
@@ -184,7 +182,7 @@ def read_command(words: Sequence[str], program: str) -> Action | str:
 
     Raises UsageError.
     """
-    printed = StringIO()
+    printed = StringIO()  # the help, which Typer prints
     try:
         with redirect_stdout(printed):
             result = get_command(provider).main(list(words), program, standalone_mode=False)

@@ -39,7 +39,7 @@ def details(provider: Provider, book: ProviderBook) -> list[tuple[str, str]]:
         ("key", _key(provider, book)),
         ("context", context or "(what the server says)"),
         ("output limit", f"{facts.output:,} tokens" if facts.output else ""),
-        ("can", ", ".join(n for n in ("vision", "thinking") if getattr(facts, n))),
+        ("can", ", ".join(name for name in ("vision", "thinking") if getattr(facts, name))),
         ("effort", provider.effort),
         ("dialect", provider.dialect),
         ("headers", ", ".join(provider.headers)),
@@ -61,6 +61,7 @@ def key_advice(provider: Provider, book: ProviderBook) -> str:
 
 
 def _place(provider: Provider) -> str:
+    """The host of the provider, or how many servers it has."""
     urls = provider.urls
     if len(urls) > 1:
         return f"{len(urls)} servers"
@@ -68,6 +69,7 @@ def _place(provider: Provider) -> str:
 
 
 def _address(provider: Provider) -> str:
+    """The whole addresses of the servers, or why one can't be used."""
     if provider.is_local:
         return "(in this process)"
     from shepherd.backends.connect import address_of
@@ -79,6 +81,7 @@ def _address(provider: Provider) -> str:
 
 
 def _key_place(provider: Provider, book: ProviderBook) -> str:
+    """Where the key is, in two words; "" if the provider needs none and has none."""
     try:
         secret = book.key(provider)
     except ConfigError:
@@ -89,6 +92,7 @@ def _key_place(provider: Provider, book: ProviderBook) -> str:
 
 
 def _key(provider: Provider, book: ProviderBook) -> str:
+    """The key with its middle hidden, and where it is, or why it can't be read."""
     try:
         secret = book.key(provider)
     except ConfigError as error:
@@ -119,6 +123,7 @@ async def _test_upstream(provider: Provider, book: ProviderBook, say: Callable[[
 
 
 async def _test_server(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
+    """Connect to one server and report what it answers; returns the exit code."""
     from shepherd.backends.connect import address_of, examine  # imports httpx
 
     secret = await asyncio.to_thread(book.key, provider)
@@ -133,25 +138,29 @@ async def _test_server(provider: Provider, book: ProviderBook, say: Callable[[st
 
 
 def _findings(provider: Provider, examination: "Examination") -> list[str]:
-    models = examination.models
+    """A line for the models that are listed, the chosen one, its context and its output limit."""
+    models, window = examination.models, examination.window
     names = ", ".join(models[:MAX_LISTED_MODELS])
-    rest = len(models) - MAX_LISTED_MODELS
-    more = f" and {rest} more" if rest > 0 else ""
+    left_out = len(models) - MAX_LISTED_MODELS
+    more = f" and {left_out} more" if left_out > 0 else ""
     lines = [f"models ({len(models)}): {names}{more}" if names else "models: none are listed"]
     if examination.problem:
         return [*lines, examination.problem]
-    listed = examination.model in models or not models
-    note = "" if listed else " (not in the list)"
-    lines.append(f"model: {examination.model}" + (note if examination.listing else " (it answers)"))
-    if not examination.window.size:
+    if not examination.listing:  # a request to the model itself was the test
+        note = " (it answers)"
+    else:
+        note = " (not in the list)" if models and examination.model not in models else ""
+    lines.append(f"model: {examination.model}{note}")
+    if not window.size:
         how = f"`shepherd provider set {provider.name} context-size TOKENS`"
         return [*lines, f"context: unknown; set it with {how}"]
-    lines.append(f"context: {examination.window.size:,} tokens, from {examination.window.source}")
-    limit = examination.window.output_limit
+    lines.append(f"context: {window.size:,} tokens, from {window.source}")
+    limit = window.output_limit
     return [*lines, f"output limit: {limit:,} tokens"] if limit else lines
 
 
 async def _test_local(provider: Provider, book: ProviderBook, say: Callable[[str], None]) -> int:
+    """Load the model of a provider in this process, and end it."""
     backend = await open_provider(provider, book, Config())
     try:
         say(f"{provider.name}: {backend.info.id} runs in this process")
