@@ -226,6 +226,7 @@ class Consent(Struct, frozen=True):
     def _request(
         self, accesses: tuple[Access, ...], verdict: Verdict, preview: str, sandbox: str = ""
     ) -> ApprovalRequest:
+        """The question about these accesses; `sandbox` is a sentence about how the call runs."""
         text = valid_text(preview)
         return ApprovalRequest(self.call, accesses, text, cause=verdict.cause, sandbox=sandbox)
 

@@ -141,6 +141,7 @@ class Transcript:
             self._fail(error)
 
     def _write(self, change: records.Change) -> None:
+        """Append a change; the first one also creates the session."""
         if self._is_closed:
             return
         if self._log is not None:
@@ -161,6 +162,7 @@ class Transcript:
                 self._storage.delete(self.header.id)
 
     def _append(self, log: SessionLog, data: bytes) -> None:
+        """Write whole lines; an error ends the saving and not the conversation."""
         try:
             log.append(data)
         except (OSError, SessionError) as error:

@@ -157,6 +157,7 @@ class UndoStore:
         now = time.time_ns()
 
         def work(connection: sqlite3.Connection) -> None:
+            # a content that is stored already was used again now
             connection.executemany(
                 "INSERT INTO objects VALUES (?, ?, ?, ?) "
                 "ON CONFLICT (digest) DO UPDATE SET used = excluded.used",
@@ -223,6 +224,7 @@ class UndoStore:
         oldest = time.time_ns() - self._limits.max_days * DAY
 
         def work(connection: sqlite3.Connection) -> None:
+            # sessions whose last change is old, then contents that only such changes have used
             rows = connection.execute(
                 "SELECT session FROM changes GROUP BY session HAVING max(time) < ?", (oldest,)
             )

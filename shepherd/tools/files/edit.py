@@ -144,6 +144,7 @@ class EditFile(Tool[EditArguments]):
 
 
 def _write_edit(arguments: EditArguments, context: ToolContext) -> ToolResult:
+    """Edit the file; the result tells how often, and shows the change to the user."""
     edit = _checked_edit(arguments, context)
     with opening.file_errors(arguments.path):
         access.FileAccess(context).write(edit.path, edit.data)

@@ -248,6 +248,7 @@ def _hunk_lines(hunk: list[_Change], old: list[str], new: list[str]) -> Iterator
 
 
 def _marked(sign: str, lines: list[str]) -> Iterator[str]:
+    """Lines of a diff with ` `, `-` or `+`; the last line of a text may have no line feed."""
     for line in lines:
         yield sign + line.removesuffix("\n")
         if not line.endswith("\n"):

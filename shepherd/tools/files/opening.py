@@ -157,6 +157,7 @@ def _report_links(directory: int, name: str) -> Generator[None]:
 
 
 def _is_link(directory: int, name: str) -> bool:
+    """Whether the name in an open directory is a link; not if it can't be looked at any more."""
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
     except OSError:

@@ -151,6 +151,7 @@ class ListDirectory(Tool[ListArguments]):
 
 
 def _names(files: FileAccess, path: Path, path_text: str) -> list[str]:
+    """The sorted names in a directory; those of directories end with a slash."""
     with (
         directory_errors(path_text),
         closing_descriptor(files.open_directory(path)) as directory,

@@ -11,9 +11,9 @@ from shepherd.errors import ToolError
 from shepherd.tasks import Stopped, in_thread
 from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.files.access import FileAccess
-from shepherd.tools.files.opening import closing_descriptor, directory_errors
+from shepherd.tools.files.opening import directory_errors
 from shepherd.tools.paths import glob_regex, has_magic, resolve_path
-from shepherd.tools.search.walk import SKIPPED, Ignored, Tree, denied
+from shepherd.tools.search.walk import SKIPPED, Ignored, Tree
 from shepherd.tools.text import one_line
 from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
 
@@ -94,14 +94,9 @@ def find_names(
 
 
 def _matches(tree: Tree, pattern: str, files: FileAccess, stopped: Stopped) -> list[str]:
-    matcher = name_matcher(pattern)
     only_directories = pattern.endswith("/")
-    with closing_descriptor(files.open_directory(tree.root)) as directory:
-        return [
-            entry.path + ("/" if entry.is_dir else "")
-            for entry in tree.walk(directory, stopped)
-            if (entry.is_dir or not only_directories)
-            and matcher.fullmatch(entry.path)
-            # the walk leaves out denied directories itself
-            and (entry.is_dir or not denied(tree.context, tree.root / entry.path))
-        ]
+    return [
+        entry.path + ("/" if entry.is_dir else "")
+        for entry in tree.entries(name_matcher(pattern), files, stopped)
+        if entry.is_dir or not only_directories
+    ]

@@ -17,7 +17,7 @@ from shepherd.own_programs import packaged_program
 from shepherd.tasks import Stopped, in_thread
 from shepherd.tools.access import Access, AccessKind
 from shepherd.tools.files.access import FileAccess
-from shepherd.tools.files.opening import closing_descriptor, file_errors
+from shepherd.tools.files.opening import file_errors
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.program import Program
 from shepherd.tools.search.glob import name_matcher
@@ -293,11 +293,5 @@ def _files(query: Query, context: ToolContext, files: FileAccess, stopped: Stopp
     if query.single:
         return [query.single]
     matcher = name_matcher(query.glob) if query.glob else None
-    with closing_descriptor(files.open_directory(query.root)) as root:
-        return [
-            entry.path
-            for entry in Tree(query.root, context, ignored=query.ignored).walk(root, stopped)
-            if entry.is_file
-            and (matcher is None or matcher.fullmatch(entry.path))
-            and not denied(context, query.root / entry.path)
-        ]
+    tree = Tree(query.root, context, ignored=query.ignored)
+    return [entry.path for entry in tree.entries(matcher, files, stopped) if entry.is_file]

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import closing_descriptor, enter_directory
 from shepherd.tools.paths import glob_regex
 from shepherd.tools.tool import ToolContext
@@ -141,7 +142,7 @@ class Entry(Struct, frozen=True):
 class Tree(Struct, frozen=True):
     """The tree below the resolved directory `root`, without what is in `skip` or ignored.
 
-    Directories that the rules deny for reading are left out. Callers check files themselves.
+    What the rules deny for reading is left out.
     """
 
     root: Path
@@ -149,13 +150,22 @@ class Tree(Struct, frozen=True):
     skip: frozenset[str] = SKIPPED
     ignored: Ignored | None = None
 
-    def walk(self, descriptor: int, stopped: Callable[[], bool]) -> Generator[Entry]:
-        """All entries, sorted by the parts of their paths; `descriptor` is the open root.
+    def entries(
+        self, matcher: re.Pattern[str] | None, files: FileAccess, stopped: Callable[[], bool]
+    ) -> list[Entry]:
+        """The entries whose paths match, sorted by the parts of their paths; None for all.
 
         A directory comes before its content. Links are listed but not followed, not even a link
-        that has replaced a directory meanwhile.
+        that has replaced a directory meanwhile. Raises ToolError or OSError for the root.
         """
-        yield from self._below(descriptor, (), stopped)
+        with closing_descriptor(files.open_directory(self.root)) as directory:
+            return [
+                entry
+                for entry in self._below(directory, (), stopped)
+                if (matcher is None or matcher.fullmatch(entry.path))
+                # `_below` leaves out denied directories; of files, few match
+                and (entry.is_dir or not denied(self.context, self.root / entry.path))
+            ]
 
     def _below(
         self, directory: int, parts: tuple[str, ...], stopped: Callable[[], bool]

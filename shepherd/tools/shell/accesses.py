@@ -42,6 +42,7 @@ def rough_mentions(text: str, place: Path) -> Iterator[Access]:
 
 
 def _mentions(names: Iterable[str], places: Places, place: Path) -> Iterator[Access]:
+    """The files that the names may stand for in a place; what is no path is left out."""
     for name in names:
         path = places.file(name, place)
         if path is not None:
@@ -95,6 +96,7 @@ def argv_accesses(argv: Sequence[str], cwd: Path) -> list[Access]:
 
 
 def _accesses_of(commands: Sequence[syntax.Command], cwd: Path, depth: int) -> Iterator[Access]:
+    """The accesses of each command, in the directories to which the commands before it led."""
     places = Places(cwd, commands)
     for command in commands:
         yield from _command_accesses(command, places, depth)

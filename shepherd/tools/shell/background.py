@@ -213,6 +213,7 @@ class _Segment(Struct):
         return self.begin + self.size
 
     def remove(self) -> None:
+        """Close and delete the file; what can't be removed is no reason to stop."""
         with contextlib.suppress(OSError):
             os.close(self.descriptor)
         with contextlib.suppress(OSError):

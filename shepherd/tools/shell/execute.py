@@ -25,6 +25,7 @@ MAX_TIMEOUT = 3600.0
 
 
 def _check_command(command: str | list[str]) -> str | list[str]:
+    """The command; raises ValueError if it has no program, or a word that no program can get."""
     words = [command] if isinstance(command, str) else command
     if not words or not words[0].strip():
         raise ValueError("empty")
@@ -140,6 +141,7 @@ def _without_certainty(access: Access) -> Access:
 
 
 def _argv(command: str | list[str]) -> list[str]:
+    """The words to start; a text is a line for the shell, for bash if it is there."""
     if isinstance(command, list):
         return command
     shell = own_program("bash") or "/bin/sh"

@@ -318,6 +318,7 @@ def _only_reads(words: Sequence[str]) -> bool:
 
 
 def _words(access: Access) -> list[str]:
+    """The words of a command; none if its quotes do not match."""
     try:
         return shlex.split(access.target)
     except ValueError:

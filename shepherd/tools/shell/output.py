@@ -68,6 +68,7 @@ class CappedOutput:
         self._write_spill(bytes(self._head + self._tail), position=0)
 
     def _write_spill(self, data: bytes, position: int) -> None:
+        """Append output that begins at this position of all output; beyond the limit it is lost."""
         if self._spill is None or position >= _SPILL_LIMIT:
             return
         try:

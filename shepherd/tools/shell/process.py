@@ -144,6 +144,7 @@ class _Running:
         return in_time
 
     async def _read_pipe(self, pipe: object, sink: Sink) -> None:
+        """Hand all that comes from the pipe to the sink from now on."""
         loop = asyncio.get_running_loop()
         transport, reader = await loop.connect_read_pipe(
             lambda: _PipeReader(sink, self._note_enough), pipe
@@ -260,6 +261,7 @@ class ConfinedProgram(Struct, frozen=True):
         return "\n".join(f"[{text}]" for text in texts)
 
     def _start_error(self, error: OSError) -> ToolError:
+        """The error of a program that can't be started; a missing directory looks like it."""
         name, cwd = self.program.argv[0], self.program.cwd
         if not cwd.is_dir():
             return ToolError(f"no such directory: {self.place or cwd}")

@@ -96,6 +96,7 @@ class WordReader:
         return char in META and not (char in "<>" and self._cursor.peek(1) == "(")
 
     def _word(self) -> Word:
+        """What was read as a word; only unquoted characters (those of the outline) are special."""
         outline, plain = self._outline, self._outline[: self._plain_length]
         bare = self._plain_length is None
         tilde = plain.startswith("~/") or (bare and outline == "~")
@@ -111,18 +112,21 @@ class WordReader:
         )
 
     def _add(self, text: str, *, quoted: bool) -> None:
+        """Add text to the word, and as many characters to its outline."""
         if quoted and self._plain_length is None:
             self._plain_length = len(self._text)
         self._text += text
         self._outline += _QUOTED * len(text) if quoted else text
 
     def _read_plain(self, char: str) -> None:
+        """Read an unquoted character without a special meaning."""
         if not char.isascii() and not _ODD_BYTES.isdisjoint(char.encode()):
             raise UnreadableError("a character that some shells read as a space")
         self._add(char, quoted=False)
         self._cursor.at += 1
 
     def _read_single_quotes(self) -> None:
+        """Read `'text'`, in which no character is special."""
         end = self._cursor.text.find("'", self._cursor.at + 1)
         if end == -1:
             raise UnreadableError("a quote is not closed")
@@ -146,6 +150,7 @@ class WordReader:
         cursor.at += 1
 
     def _read_escape(self) -> None:
+        r"""Read `\x`, a quoted `x`."""
         char = self._cursor.peek(1)
         if char in ("", "\n"):
             raise UnreadableError("a line continued within a word")
@@ -274,6 +279,7 @@ class _Parser:
             self._add(self._read_simple_command())
 
     def _skip_comment(self) -> None:
+        """Skip the text up to the end of the line, where shells agree on what the end is."""
         end = self._cursor.text.find("\n", self._cursor.at)
         end = len(self._cursor.text) if end == -1 else end
         if self._cursor.text[:end].endswith("\\"):
@@ -281,6 +287,7 @@ class _Parser:
         self._cursor.at = end
 
     def _read_separator(self, char: str) -> None:
+        """Read `;`, `&`, `&&`, `|`, `||` or `|&`; note whether it pipes into the next command."""
         if char == ";" and self._cursor.peek(1) in (";", "&"):
             raise UnreadableError("case")
         is_doubled = self._cursor.peek(1) == char

@@ -130,6 +130,7 @@ def _accesses(text: str, context: ToolContext) -> list[Access]:
 
 
 def _is_json(text: str) -> bool:
+    """Whether it is an object or an array; a number or a word is more likely plain text."""
     try:
         return isinstance(json.loads(text), (dict, list))
     except ValueError:
@@ -382,6 +383,7 @@ def _is_covered(here: "httpx.URL", there: "httpx.URL") -> bool:
 
 
 def _joined(here: "httpx.URL", location: str) -> "httpx.URL":
+    """The canonical URL to which a location, often a relative one, leads from here."""
     import httpx
 
     try:
