@@ -20,13 +20,13 @@ from shepherd.memory import Place
 from shepherd.messages import Message
 from shepherd.session import Session
 from shepherd.tasks import end_tasks
+from shepherd.tools.access import EXECUTE_COMMAND
 from shepherd.tools.consent import CallStep
 from shepherd.tools.deferred import FIND_TOOLS
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.shell.background import BackgroundCommand, BackgroundCommands
-from shepherd.tools.tool import EXECUTE_COMMAND
 from shepherd.transcript import SessionStore, SessionSummary, Transcript
 from shepherd.turn import TurnLimits
 

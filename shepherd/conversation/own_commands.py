@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from shepherd import errors, events, own_programs
 from shepherd.messages import Message, ToolCall
+from shepherd.tools.access import EXECUTE_COMMAND
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.program import Program, safe_environment
 from shepherd.tools.shell.output import CappedOutput, LiveTail
 from shepherd.tools.shell.process import ConfinedProgram, merged
 from shepherd.tools.text import cap_text
-from shepherd.tools.tool import EXECUTE_COMMAND
 
 MAX_SECONDS = 30 * 24 * 3600.0
 MAX_SHOWN = 262_144

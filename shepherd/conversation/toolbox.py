@@ -24,7 +24,7 @@ from shepherd.models import BUILTIN_TOOLS
 from shepherd.plugins import Group, Plugins
 from shepherd.session import Session
 from shepherd.tools import consent, deferred, plan
-from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.access import READ_FILE, Access, AccessKind
 from shepherd.tools.function import add_extensions
 from shepherd.tools.memory import memory_tools
 from shepherd.tools.permissions.approval import Approver, DenyingApprover
@@ -34,7 +34,7 @@ from shepherd.tools.registry import ToolRegistry, builtin_tools
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.shell.background import BackgroundCommands
-from shepherd.tools.tool import READ_FILE, AnyTool, ToolContext
+from shepherd.tools.tool import AnyTool, ToolContext
 from shepherd.undo.keeper import UndoKeeper
 from shepherd.undo.store import UndoLimits
 

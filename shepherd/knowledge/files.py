@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar, cast
 from msgspec import Struct, field
 
 from shepherd.errors import ToolError
-from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.access import READ_FILE, Access, AccessKind
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import file_errors
 from shepherd.tools.files.textfile import detect
@@ -20,7 +20,7 @@ from shepherd.tools.permissions.defaults import default_rules
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision
 from shepherd.tools.text import one_line, plain_text, valid_text
-from shepherd.tools.tool import READ_FILE, ToolContext
+from shepherd.tools.tool import ToolContext
 
 MAX_ENTRIES = 200
 """Entries of one folder that are looked at."""

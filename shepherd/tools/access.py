@@ -1,4 +1,4 @@
-"""The accesses of a call: what it touches, of which kind, and how certain that is."""
+"""What rules are about: the accesses of a call, and tools by name."""
 
 from enum import StrEnum
 
@@ -52,3 +52,8 @@ class Access(Struct, frozen=True):
     target: str
     claim: Claim = Claim.EXACT
     named: int = 0
+
+
+EXECUTE_COMMAND = "execute_command"
+READ_FILE, WRITE_FILE, EDIT_FILE = "read_file", "write_file", "edit_file"
+"""Names of tools that default rules name too."""

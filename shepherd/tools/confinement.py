@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from shepherd.config.section import ApproveMode, SandboxMode
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback, Notice, Topic
-from shepherd.tools.access import Access, AccessKind, Claim
+from shepherd.tools.access import EXECUTE_COMMAND, Access, AccessKind, Claim
 from shepherd.tools.permissions.files import FileRules
 from shepherd.tools.permissions.policy import PermissionPolicy, Verdict
 from shepherd.tools.permissions.rules import Decision, Rule
@@ -22,7 +22,6 @@ from shepherd.tools.sandbox.refusal import Refusal, Refused
 from shepherd.tools.sandbox.sandbox import Confinement, Sandbox
 from shepherd.tools.sandbox.view.tree import TreeScanner
 from shepherd.tools.shell.git import changes_repository, is_git_line
-from shepherd.tools.tool import EXECUTE_COMMAND
 
 MAX_GRANTED = 32
 """Files outside the working directory that an approved command line may name and reach."""

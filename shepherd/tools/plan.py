@@ -3,15 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
+import pydantic
 
 from shepherd import errors, events, messages
 from shepherd.tools.access import Access, AccessKind
@@ -39,17 +31,17 @@ ASCII_SIGNS = {
 }
 
 
-class Step(BaseModel):
+class Step(pydantic.BaseModel):
     """One step of the plan."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     step: Annotated[
-        str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_STEP)
+        str, pydantic.StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_STEP)
     ]
     status: events.StepStatus = events.StepStatus.PENDING
 
-    @model_validator(mode="before")
+    @pydantic.model_validator(mode="before")
     @classmethod
     def _from_text(cls, data: object) -> object:
         """A step, which small models also write as a plain text."""
@@ -72,7 +64,11 @@ _STEPS = {
 class PlanArguments(Arguments):
     """All steps of the plan, in order."""
 
-    steps: Annotated[list[Step], Field(min_length=1, max_length=MAX_STEPS), WithJsonSchema(_STEPS)]
+    steps: Annotated[
+        list[Step],
+        pydantic.Field(min_length=1, max_length=MAX_STEPS),
+        pydantic.WithJsonSchema(_STEPS),
+    ]
 
 
 class UpdatePlan(Tool[PlanArguments]):
@@ -97,7 +93,7 @@ class PresentArguments(Arguments):
     """The plan."""
 
     plan: Annotated[
-        str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_PLAN)
+        str, pydantic.StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_PLAN)
     ]
 
 
@@ -126,7 +122,7 @@ def plan_of(arguments: messages.JsonObject) -> events.PlanUpdate:
     """The plan in a call's arguments; without steps if they are not valid."""
     try:
         return _update(PlanArguments.model_validate(arguments).steps)
-    except ValidationError:
+    except pydantic.ValidationError:
         return events.PlanUpdate()
 
 

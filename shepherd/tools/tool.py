@@ -152,10 +152,6 @@ class ToolContext(Struct, frozen=True):
             raise ToolError("what the call touches has changed since it was approved; try again")
 
 
-EXECUTE_COMMAND = "execute_command"
-READ_FILE, WRITE_FILE, EDIT_FILE = "read_file", "write_file", "edit_file"
-"""Names of tools that default rules name too."""
-
 ToolKind: TypeAlias = Literal[
     "read", "edit", "delete", "search", "execute", "fetch", "think", "other"
 ]

@@ -132,6 +132,6 @@ async def test_the_question_says_that_a_file_can_not_be_read(
 
     workshop = open_workshop(tmp_path, mode=ApproveMode.ASK, answers=[Choice.DENY])
     (workshop.root / "a").write_text("old")
-    monkeypatch.setattr("shepherd.tools.files.access.open_regular", refuse)  # root reads all
+    monkeypatch.setattr("shepherd.tools.files.opening.open_regular", refuse)  # root reads all
     await workshop.call("write_file", path="a", content="new\n")
     assert workshop.approver.requests[0].preview.startswith("replaces a file that can't be read\n")

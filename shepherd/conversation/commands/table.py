@@ -11,8 +11,8 @@ from shepherd.conversation.conversation import Conversation
 from shepherd.conversation.own_commands import ALONE, SIGN, OwnCommand
 from shepherd.errors import InvalidRequestError, UndoError
 from shepherd.events import EventCallback, ignore_events
+from shepherd.tools.access import EXECUTE_COMMAND
 from shepherd.tools.shell.accesses import line_accesses
-from shepherd.tools.tool import EXECUTE_COMMAND
 
 ConversationCommand: TypeAlias = Command[[Conversation, str]]
 

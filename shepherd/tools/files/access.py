@@ -9,15 +9,7 @@ from pathlib import Path
 from shepherd.config.files import Attributes, replace_at
 from shepherd.errors import ToolError
 from shepherd.tools.access import Access, AccessKind
-from shepherd.tools.files.opening import (
-    closing_descriptor,
-    existing_status,
-    open_below,
-    open_directory,
-    open_parent,
-    open_regular,
-    status_at,
-)
+from shepherd.tools.files import opening
 from shepherd.tools.permissions.tree import HardLinks
 from shepherd.tools.tool import ToolContext
 
@@ -29,7 +21,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     Missing parents are created. Raises OSError for a link in the path, and also when the
     existing file is read-only.
     """
-    with closing_descriptor(open_directory(path.parent, create=True)) as directory:
+    with opening.closing_descriptor(opening.open_directory(path.parent, create=True)) as directory:
         old = regular_status(directory, path.name)
         attributes = Attributes()
         if old is not None:
@@ -40,7 +32,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def regular_status(directory: int, name: str) -> os.stat_result | None:
     """The status of the file to be replaced, None if there is none; raises OSError."""
-    status = status_at(directory, name)
+    status = opening.status_at(directory, name)
     # a rename would replace a read-only file, which only a write into it respects
     if status is not None and not os.access(name, os.W_OK, dir_fd=directory):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
@@ -61,13 +53,13 @@ class FileAccess:
     def open(self, path: Path, kind: AccessKind = AccessKind.READ) -> BufferedReader:
         """Open a regular file for reading; `kind` is WRITE if the call may replace it."""
         self._context.require(Access(kind, str(path)))
-        return self._opened(open_regular(path), kind)
+        return self._opened(opening.open_regular(path), kind)
 
     def open_below(self, directory: int, root: Path, name: str) -> BufferedReader:
         """Open the relative path `name` below an open directory whose path is `root`."""
         if self._context.denies(Access(AccessKind.READ, str(root / name))):
             raise ToolError(f"denied by rule: {root / name}")
-        file = self._opened(open_below(directory, name), AccessKind.READ)
+        file = self._opened(opening.open_below(directory, name), AccessKind.READ)
         if self._hard_links.may_be_incomplete(os.fstat(file.fileno())):
             file.close()
             raise ToolError(f"not read: {root / name} has further names (hard links)")
@@ -76,18 +68,18 @@ class FileAccess:
     def check_read(self, path: Path) -> None:
         """Raise the error of `open`, as far as it can be known without opening the file."""
         self._context.require(Access(AccessKind.READ, str(path)))
-        with closing_descriptor(open_parent(path)) as directory:
-            self._check_links(existing_status(directory, path.name), AccessKind.READ)
+        with opening.closing_descriptor(opening.open_parent(path)) as directory:
+            self._check_links(opening.existing_status(directory, path.name), AccessKind.READ)
 
     def open_directory(self, path: Path) -> int:
         """Open a directory and return its descriptor."""
         self._context.require(Access(AccessKind.READ, str(path)))
-        return open_directory(path)
+        return opening.open_directory(path)
 
     def check_directory(self, path: Path) -> None:
         """Raise the error of `open_directory`, as far as it can be known before."""
         self._context.require(Access(AccessKind.READ, str(path)))
-        with closing_descriptor(open_parent(path)) as directory:
+        with opening.closing_descriptor(opening.open_parent(path)) as directory:
             # the root has no name
             status = os.stat(path.name or ".", dir_fd=directory, follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode):
@@ -97,10 +89,10 @@ class FileAccess:
         """Raise the error of `write`, as far as it can be known before."""
         self._context.require(Access(AccessKind.WRITE, str(path)))
         try:
-            directory = open_parent(path)
+            directory = opening.open_parent(path)
         except FileNotFoundError:
             return  # `write` creates it
-        with closing_descriptor(directory):
+        with opening.closing_descriptor(directory):
             status = regular_status(directory, path.name)
         if status is not None:
             self._check_links(status, AccessKind.WRITE)
@@ -113,13 +105,13 @@ class FileAccess:
     def check_delete(self, path: Path) -> None:
         """Raise the error of `delete`, as far as it can be known before."""
         self._context.require(Access(AccessKind.WRITE, str(path)))
-        with closing_descriptor(open_parent(path)) as directory:
+        with opening.closing_descriptor(opening.open_parent(path)) as directory:
             _check_deletable(directory, path.name)
 
     def delete(self, path: Path) -> None:
         """Delete a file, or a link but not its target."""
         self._context.require(Access(AccessKind.WRITE, str(path)))
-        with closing_descriptor(open_parent(path)) as directory:
+        with opening.closing_descriptor(opening.open_parent(path)) as directory:
             _check_deletable(directory, path.name)
             os.unlink(path.name, dir_fd=directory)
 

@@ -8,20 +8,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from shepherd.errors import PlaceError, ToolError
-from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.access import EDIT_FILE, WRITE_FILE, Access, AccessKind
 from shepherd.tools.files import access, linediff, opening, textfile
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.text import pluralize
-from shepherd.tools.tool import (
-    EDIT_FILE,
-    WRITE_FILE,
-    Arguments,
-    FileChange,
-    Tool,
-    ToolContext,
-    ToolResult,
-    Traits,
-)
+from shepherd.tools.tool import Arguments, FileChange, Tool, ToolContext, ToolResult, Traits
 
 
 class Replacement(Struct, frozen=True):

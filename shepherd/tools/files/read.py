@@ -10,13 +10,13 @@ from pydantic import Field
 from shepherd.errors import ImageError, ToolError
 from shepherd.images import MAX_IMAGE_BYTES, Image, read_image
 from shepherd.tasks import Stopped, in_thread
-from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.access import READ_FILE, Access, AccessKind
 from shepherd.tools.files.access import FileAccess
 from shepherd.tools.files.opening import closing_descriptor, directory_errors, file_errors
 from shepherd.tools.files.textfile import HEAD_BYTES, Encoding, Slice, detect, read_slice
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.text import one_line, pluralize
-from shepherd.tools.tool import READ_FILE, Arguments, Tool, ToolContext, ToolResult, Traits
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
 
 MAX_LINES = 2000
 _UTF16_LIMIT = 32 << 20

@@ -10,13 +10,12 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from shepherd.messages import ToolCall
-from shepherd.tools.access import Access, AccessKind, Claim
+from shepherd.tools.access import EDIT_FILE, EXECUTE_COMMAND, WRITE_FILE, Access, AccessKind, Claim
 from shepherd.tools.paths import escape_glob
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.permissions.match import exact_pattern
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Lifetime, Rule
-from shepherd.tools.tool import EDIT_FILE, EXECUTE_COMMAND, WRITE_FILE
 
 DENIED_BY_USER = "denied by the user"
 NO_TERMINAL = "denied: approval needed and no terminal to ask"

@@ -3,8 +3,8 @@
 import re
 from functools import cache
 
+from shepherd.tools.access import EDIT_FILE, WRITE_FILE
 from shepherd.tools.permissions.rules import Decision, Rule, parse_rule
-from shepherd.tools.tool import EDIT_FILE, WRITE_FILE
 
 _REPOSITORIES = """
 .git/** .gitmodules .gitattributes .gitconfig .hg/** .hgrc .svn/** .bzr/** .jj/** .husky/**

@@ -11,12 +11,11 @@ from itertools import islice
 from pathlib import Path
 
 from shepherd.config.section import ApproveMode
-from shepherd.tools.access import Access, AccessKind
+from shepherd.tools.access import EXECUTE_COMMAND, WRITE_FILE, Access, AccessKind
 from shepherd.tools.paths import expand_braces, glob_regex, has_magic
 from shepherd.tools.permissions.defaults import default_rules, original_names
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Decision, Rule
-from shepherd.tools.tool import EXECUTE_COMMAND, WRITE_FILE
 
 MAX_EXPANDED = 500
 """The maximum number of paths outside the tree that one pattern may name."""

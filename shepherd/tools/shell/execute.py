@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from shepherd.errors import ToolError
 from shepherd.events import EventCallback, Notice, Topic
 from shepherd.own_programs import own_program
-from shepherd.tools.access import Access, AccessKind, Claim
+from shepherd.tools.access import EXECUTE_COMMAND, Access, AccessKind, Claim
 from shepherd.tools.paths import resolve_path
 from shepherd.tools.permissions.content import holds_private_key
 from shepherd.tools.program import Program, safe_environment
@@ -19,7 +19,7 @@ from shepherd.tools.shell.accesses import argv_accesses, line_accesses
 from shepherd.tools.shell.background import BackgroundCommand, BackgroundCommands
 from shepherd.tools.shell.output import LINES, CappedOutput, LiveTail
 from shepherd.tools.shell.process import ConfinedProgram, Exit, merged
-from shepherd.tools.tool import EXECUTE_COMMAND, Arguments, Tool, ToolContext, ToolResult, Traits
+from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult, Traits
 
 MAX_TIMEOUT = 3600.0
 
