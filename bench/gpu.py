@@ -111,7 +111,7 @@ def restore_table(plan: Plan) -> str:
             sequence = engine.scheduler.pool.sequences[0]
             save = partial(engine.context.save, sequence.id, partial=False)
             saving, state = _seconds(engine, save), save()
-            engine.scheduler.pool.clear(sequence)
+            engine.scheduler.pool.mirror.clear(sequence)
             restore = partial(engine.context.restore, sequence.id, state, partial=False)
             back = _seconds(engine, restore)
             rows.append(

@@ -33,11 +33,6 @@ class _Waiting(Struct, eq=False):
     vectors: list[Vector] = field(default_factory=list[Vector])
     next_text: int = 0
 
-    @property
-    def is_batched(self) -> bool:
-        """Whether each text is in a batch or done."""
-        return self.next_text == len(self.texts)
-
     def add(self, vector: Vector) -> None:
         """Take the vector of the next text that was computed."""
         self.vectors.append(vector)
@@ -125,7 +120,7 @@ class EmbeddingQueue:
             batch.append((request, tokens))
             request.next_text += 1
             self._waiting.popleft()
-            if not request.is_batched:  # it waits for its next turn behind all others
+            if request.next_text < len(request.texts):  # it waits behind all others again
                 self._waiting.append(request)
         return batch
 

@@ -45,8 +45,8 @@ class Room:
             chunk = rest[: self.pool.chunk(sequence, min(len(rest), self.context.batch_size))]
             span = self.pool.span(sequence, chunk, wants_logits=True)
             assert self.context.decode([span]) == DECODED
-            self.pool.extend(sequence, chunk)
-            self.pool.checkpoint(sequence)
+            self.pool.mirror.extend(sequence, chunk)
+            self.pool.mirror.checkpoint(sequence)
         return sequence, self.context.logits(len(chunk) - 1, self.model.vocab.size), cached
 
     def finish(self, prompt: list[int]) -> tuple[list[float], int]:

@@ -212,7 +212,7 @@ def test_a_state_that_llama_cpp_refuses_is_given_up(places: Places) -> None:
         room.pool.host.capacity = MIB
         room.pool.host.put(StoredSequence(packed(talk(1)), bytearray(64)))
         for sequence in room.pool.sequences:
-            room.pool.clear(sequence)
+            room.pool.mirror.clear(sequence)
         assert room.finish(talk(1))[1] == 0
         assert len(room.pool.host) == 0
 

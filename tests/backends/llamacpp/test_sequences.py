@@ -146,7 +146,7 @@ def test_two_conversations_behind_one_beginning_both_stay_warm(rooms: tuple[Room
 def test_the_oldest_idle_sequence_goes_first(rooms: tuple[Room, Room]) -> None:
     room = rooms[0]
     for sequence in room.pool.sequences:
-        room.pool.clear(sequence)
+        room.pool.mirror.clear(sequence)
     assert not room.pool.drop_idle()
     prompts = [[20 + i] * 40 for i in range(SEQUENCES)]
     used = [room.run(prompt)[0] for prompt in prompts]
@@ -263,9 +263,9 @@ def test_drafted_tokens_are_removed_or_stay(rooms: tuple[Room, Room]) -> None:
     sequence, _, _ = warm.run(prompt)
     drafted = [41, 42, 43]
     warm.context.decode([warm.pool.span(sequence, drafted, wants_logits=True)])
-    warm.pool.extend(sequence, drafted)
+    warm.pool.mirror.extend(sequence, drafted)
     if warm.pool.rolls_back:
-        warm.pool.trim(sequence, len(prompt) + 1)
+        warm.pool.mirror.trim(sequence, len(prompt) + 1)
         assert sequence.tokens == [*prompt, 41]
     warm.check()
     longer = [*sequence.tokens, 44]

@@ -36,50 +36,46 @@ class Checkpoint(Struct, frozen=True):
 
 
 class Checkpoints:
-    """The checkpoints of a sequence, shortest first, within limits of number and size."""
+    """The checkpoints of a sequence, within limits of number and size."""
 
     def __init__(self) -> None:
-        self._items: list[Checkpoint] = []
+        self.items: list[Checkpoint] = []
+        """All of them, shortest first."""
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     @property
     def bytes(self) -> int:
         """The size of all states."""
-        return sum(len(item.state) for item in self._items)
+        return sum(len(item.state) for item in self.items)
 
     @property
     def lengths(self) -> list[int]:
         """The lengths of the checkpoints, shortest first."""
-        return [item.length for item in self._items]
-
-    @property
-    def items(self) -> Sequence[Checkpoint]:
-        """All checkpoints, shortest first."""
-        return self._items
+        return [item.length for item in self.items]
 
     def add(self, checkpoint: Checkpoint) -> None:
         """Add a checkpoint after all others; too many remove the shortest ones."""
         self.cut(checkpoint.length - 1)  # one of this length, and what came after it, is outdated
-        self._items.append(checkpoint)
-        while len(self._items) > MAX_CHECKPOINTS or (
-            len(self._items) > 1 and self.bytes > MAX_CHECKPOINT_BYTES
+        self.items.append(checkpoint)
+        while len(self.items) > MAX_CHECKPOINTS or (
+            len(self.items) > 1 and self.bytes > MAX_CHECKPOINT_BYTES
         ):
-            del self._items[0]
+            del self.items[0]
 
     def at(self, length: int) -> Checkpoint | None:
         """The checkpoint of exactly `length` tokens."""
-        return next((item for item in self._items if item.length == length), None)
+        return next((item for item in self.items if item.length == length), None)
 
     def cut(self, length: int) -> None:
         """Remove the checkpoints of more than `length` tokens."""
-        self._items = [c for c in self._items if c.length <= length]
+        self.items = [c for c in self.items if c.length <= length]
 
     def shared(self, length: int) -> "Checkpoints":
         """A copy with the checkpoints of at most `length` tokens."""
         copy = Checkpoints()
-        copy._items = [c for c in self._items if c.length <= length]
+        copy.items = [c for c in self.items if c.length <= length]
         return copy
 
 
@@ -199,21 +195,17 @@ class HostCache:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.evictions = 0
-        self._entries: list[StoredSequence] = []
+        self.entries: list[StoredSequence] = []
+        """All entries, least recently used first."""
         self._rate = INITIAL_RATE
 
     def __len__(self) -> int:
-        return len(self._entries)
-
-    @property
-    def entries(self) -> Sequence[StoredSequence]:
-        """All entries, least recently used first."""
-        return self._entries
+        return len(self.entries)
 
     @property
     def bytes(self) -> int:
         """The size of all entries."""
-        return sum(entry.bytes for entry in self._entries)
+        return sum(entry.bytes for entry in self.entries)
 
     def wants(self, tokens: Sequence[int], size: int) -> bool:
         """Whether a state of `size` bytes fits with its tokens, and is not stored yet."""
@@ -223,17 +215,17 @@ class HostCache:
     def holds(self, tokens: Sequence[int]) -> bool:
         """Whether an entry begins with these tokens."""
         tokens = packed(tokens)
-        return any(continues(entry.tokens, tokens) for entry in self._entries)
+        return any(continues(entry.tokens, tokens) for entry in self.entries)
 
     def put(self, new: StoredSequence) -> list[StoredSequence]:
         """Store an entry; returns the evicted ones, or the entry itself if it is too large."""
         if new.bytes > self.capacity:
             return [new]
-        kept = [e for e in self._entries if not continues(new.tokens, e.tokens)]
-        self._entries = [*kept, new]
+        kept = [e for e in self.entries if not continues(new.tokens, e.tokens)]
+        self.entries = [*kept, new]
         evicted: list[StoredSequence] = []
         while self.bytes > self.capacity:
-            evicted.append(self._entries.pop(0))
+            evicted.append(self.entries.pop(0))
         self.evictions += len(evicted)
         return evicted
 
@@ -241,7 +233,7 @@ class HostCache:
         """The entry with the longest usable prefix of a prompt, and its length."""
         prompt = packed(prompt)
         best, length = None, 0
-        for entry in self._entries:
+        for entry in self.entries:
             lengths = entry.checkpoints.lengths
             usable = usable_prefix(entry.tokens, lengths, prompt, rolls_back=rolls_back)
             if usable > length:
@@ -250,13 +242,13 @@ class HostCache:
 
     def remove(self, entry: StoredSequence) -> None:
         """Remove an entry, if it is still stored."""
-        if entry in self._entries:
-            self._entries.remove(entry)
+        if entry in self.entries:
+            self.entries.remove(entry)
 
     def touch(self, entry: StoredSequence) -> None:
         """Mark an entry as used: the entries are in the order of their last use."""
-        self._entries.remove(entry)
-        self._entries.append(entry)
+        self.entries.remove(entry)
+        self.entries.append(entry)
 
     def seconds(self, size: int) -> float:
         """The expected seconds to restore a state of `size` bytes."""

@@ -47,7 +47,8 @@ class SequencePool:
         `shifts` allows to move tokens after messages that were evicted.
         """
         self.counts = tiers.CacheCounts()
-        self._mirror = Mirror(context, window, controls)
+        self.mirror = Mirror(context, window, controls)
+        """What a job decodes or drops of its own sequence is noted there."""
         self._stopwatch = context.stopwatch
         self._crowding = tiers.Crowding(context.limits.crowding)
         self._stores = tiers.Tiers(HostCache(0) if host is None else host, disk)
@@ -55,7 +56,7 @@ class SequencePool:
         self._max_sequences = context.sequences
         self._has_own_cells = context.has_streams
         """Whether each sequence has cells of its own, which the others do not slow down."""
-        self._sequences = [CachedSequence(i) for i in range(self._max_sequences)]
+        self.sequences = [CachedSequence(i) for i in range(self._max_sequences)]
         self._clock = 0
         # llama.cpp aborts if either half of a windowed cache has no layers, so no shift there
         self.shifts = shifts and self.rolls_back and context.can_shift and not window
@@ -65,11 +66,7 @@ class SequencePool:
 
     def set_initial_count(self, count: int) -> None:
         """Open `count` sequences first; more follow on demand. Only before the first request."""
-        del self._sequences[count:]
-
-    @property
-    def sequences(self) -> Sequence[CachedSequence]:
-        return self._sequences
+        del self.sequences[count:]
 
     @property
     def host(self) -> HostCache:
@@ -84,11 +81,11 @@ class SequencePool:
     @property
     def rolls_back(self) -> bool:
         """Whether memory can drop the end of a sequence without a checkpoint."""
-        return self._mirror.rolls_back
+        return self.mirror.rolls_back
 
     def has_free(self) -> bool:
         """Whether a sequence is free or can be opened."""
-        return bool(self._free()) or len(self._sequences) < self._max_sequences
+        return bool(self._free()) or len(self.sequences) < self._max_sequences
 
     @property
     def is_crowded_by_others(self) -> bool:
@@ -99,8 +96,8 @@ class SequencePool:
     def known(self, prompt: Sequence[int]) -> int:
         """How many tokens of a prompt are in some tier of the cache."""
         tokens = packed(prompt)
-        stored = self._stores.find(tokens, rolls_back=self._mirror.stored_states_roll_back)
-        live = max(self._mirror.usable(sequence, tokens) for sequence in self._sequences)
+        stored = self._stores.find(tokens, rolls_back=self.mirror.stored_states_roll_back)
+        live = max(self.mirror.usable(sequence, tokens) for sequence in self.sequences)
         return max(live, stored.length if stored is not None else 0)
 
     def acquire(self, prompt: Sequence[int], speed: float = 0.0) -> CachedSequence:
@@ -110,11 +107,11 @@ class SequencePool:
         the decoding speed in tokens per second, 0 if unknown.
         """
         if not self._free():  # another one can be opened
-            self._sequences.append(CachedSequence(len(self._sequences)))
+            self.sequences.append(CachedSequence(len(self.sequences)))
         chosen = self._choose(packed(prompt), speed)
         chosen.busy = True
         self._swap_out_idle(chosen, len(prompt))
-        self._mirror.plan_checkpoints(chosen, prompt)
+        self.mirror.plan_checkpoints(chosen, prompt)
         self._touch(chosen)
         self.counts.note(len(chosen.tokens), restored=bool(chosen.restored))
         return chosen
@@ -124,7 +121,7 @@ class SequencePool:
         sequence.busy = False
         sequence.restored = 0
         self._touch(sequence)
-        sequence.bytes = self._mirror.state_size(sequence)
+        sequence.bytes = self.mirror.state_size(sequence)
         self._report()
 
     def span(
@@ -144,42 +141,22 @@ class SequencePool:
         next_mark = next((mark for mark in sequence.marks if mark > length), None)
         return room if next_mark is None else min(room, next_mark - length)
 
-    def extend(self, sequence: CachedSequence, tokens: Sequence[int]) -> None:
-        """Note decoded tokens; raises BackendError if llama.cpp's memory differs."""
-        self._mirror.extend(sequence, tokens)
-
-    def checkpoint(self, sequence: CachedSequence) -> None:
-        """Take a checkpoint of the sequence if one is planned for its length."""
-        self._mirror.checkpoint(sequence)
-
     def note_batch(self, tokens: int, seconds: float) -> None:
         """Learn from a batch of prompts what cells in use cost."""
         if self._crowding.learns:
-            cells = sum(len(sequence.tokens) for sequence in self._sequences)
+            cells = sum(len(sequence.tokens) for sequence in self.sequences)
             self._crowding.note(tokens, cells, seconds)
-
-    def trim(self, sequence: CachedSequence, keep: int) -> None:
-        """Drop the tokens from `keep` on, or all tokens if memory can't drop a part."""
-        self._mirror.trim(sequence, keep)
-
-    def clear(self, sequence: CachedSequence) -> None:
-        """Drop the whole sequence; never fails."""
-        self._mirror.clear(sequence)
-
-    def resync(self, sequence: CachedSequence) -> None:
-        """After a failed decode, return to the state of the mirror, or clear the sequence."""
-        self._mirror.resync(sequence)
 
     def swap_out(self, sequence: CachedSequence) -> None:
         """Clear a sequence; another tier stores it if that is worth it."""
         if sequence.tokens:
             self.counts.cleared += 1
         self._store(sequence)
-        self._mirror.clear(sequence)
+        self.mirror.clear(sequence)
 
     def drop_idle(self) -> bool:
         """Swap out the least recently used idle sequence; False if there is none."""
-        idle = [s for s in self._sequences if not s.busy and s.tokens]
+        idle = [s for s in self.sequences if not s.busy and s.tokens]
         if not idle:
             return False
         self.swap_out(min(idle, key=_age))
@@ -203,23 +180,23 @@ class SequencePool:
             entry: StoredSequence | None = None
             if isinstance(kept, StoredSequence):
                 entry = kept
-            elif disk.wants(kept.packed, self._mirror.state_size(kept)):
-                entry = self._mirror.save(kept)
+            elif disk.wants(kept.packed, self.mirror.state_size(kept)):
+                entry = self.mirror.save(kept)
             if entry is not None:
                 disk.save(entry)
 
     def _kept(self) -> list[tuple[float, CachedSequence | StoredSequence]]:
         """What memory and host memory hold, each with the time of its last use."""
-        live = [(s.used, s) for s in self._sequences if s.tokens]
+        live = [(s.used, s) for s in self.sequences if s.tokens]
         return [*live, *((entry.used, entry) for entry in self.host.entries)]
 
     def _choose(self, prompt: "array[int]", speed: float) -> CachedSequence:
         """The best sequence for a prompt: moved together, restored from a tier, or reused."""
-        usable = {s: self._mirror.usable(s, prompt) for s in self._sequences}
+        usable = {s: self.mirror.usable(s, prompt) for s in self.sequences}
         # Of sequences with equally many usable tokens an idle one, which need not be shared.
-        best = max(self._sequences, key=lambda s: (usable[s], not s.busy, _age(s)))
+        best = max(self.sequences, key=lambda s: (usable[s], not s.busy, _age(s)))
         known = usable[best]
-        stored = self._stores.find(prompt, rolls_back=self._mirror.stored_states_roll_back)
+        stored = self._stores.find(prompt, rolls_back=self.mirror.stored_states_roll_back)
         shifted = self._close_gaps(prompt, max(known, stored.length if stored else 0))
         if shifted is not None:
             return shifted
@@ -228,7 +205,7 @@ class SequencePool:
         if stored is not None and self._is_worth_restoring(stored, known, speed):
             if self._fetch(stored, prompt, oldest):
                 return oldest
-            known = self._mirror.usable(best, prompt)  # making room may have changed it
+            known = self.mirror.usable(best, prompt)  # making room may have changed it
         return self._reuse(best, known, oldest)
 
     def _swap_out_idle(self, chosen: CachedSequence, length: int) -> None:
@@ -249,16 +226,16 @@ class SequencePool:
 
     def _swap_seconds(self, sequence: CachedSequence) -> float:
         """The expected seconds to put a sequence away and to bring it back."""
-        one_way = self.host.seconds(self._mirror.state_size(sequence))
+        one_way = self.host.seconds(self.mirror.state_size(sequence))
         return 2 * one_way
 
     def _fits_host(self, sequence: CachedSequence) -> bool:
         """Whether host memory has the sequence or has room for it."""
-        host, size = self.host, self._mirror.state_size(sequence)
+        host, size = self.host, self.mirror.state_size(sequence)
         return host.holds(sequence.packed) or host.wants(sequence.packed, size)
 
     def _free(self) -> list[CachedSequence]:
-        return [sequence for sequence in self._sequences if not sequence.busy]
+        return [sequence for sequence in self.sequences if not sequence.busy]
 
     def _reuse(self, best: CachedSequence, usable: int, oldest: CachedSequence) -> CachedSequence:
         """Reuse tokens in memory: in place, or shared with the oldest free sequence."""
@@ -267,11 +244,11 @@ class SequencePool:
         if usable and (in_place or best is oldest):
             if not in_place:  # more tokens go than are quickly read again
                 self._store(best, usable)
-            self._mirror.trim(best, usable)
+            self.mirror.trim(best, usable)
             return best
         self.swap_out(oldest)
         if usable:  # the conversation in `best` stays whole, for its own next prompt
-            self._mirror.share(best, oldest, usable)
+            self.mirror.share(best, oldest, usable)
         return oldest
 
     def _is_worth_restoring(self, stored: tiers.StoredPrefix, known: int, speed: float) -> bool:
@@ -288,13 +265,13 @@ class SequencePool:
             return False
         self.swap_out(target)
         started = self._stopwatch.finished()
-        while not self._mirror.restore(entry, target):
+        while not self.mirror.restore(entry, target):
             if not self.drop_idle():
-                if not any(sequence.tokens for sequence in self._sequences):
+                if not any(sequence.tokens for sequence in self.sequences):
                     self._stores.discard(stored)  # it will never fit
                 return False
         self.host.note_restore(len(entry.state), self._stopwatch.finished() - started)
-        self._mirror.trim(target, self._mirror.usable(target, prompt))
+        self.mirror.trim(target, self.mirror.usable(target, prompt))
         target.restored = len(target.tokens)
         self.counts.note_restored(target.restored, on_disk=stored.on_disk)
         return bool(target.tokens)
@@ -313,21 +290,21 @@ class SequencePool:
                 break
             moved, known = sequence, gap.usable
         if moved is not None:
-            self._mirror.trim(moved, self._mirror.usable(moved, prompt))
+            self.mirror.trim(moved, self.mirror.usable(moved, prompt))
         return moved
 
     def _close_gap(self, sequence: CachedSequence, gap: Gap) -> bool:
         """Close a gap; False if a running sequence shares the tokens after it."""
         sharing = [
             other
-            for other in self._sequences
+            for other in self.sequences
             if other is not sequence and common_prefix(other.packed, sequence.packed) > gap.end
         ]
         if any(other.busy for other in sharing):
             return False
         for other in sharing:  # its tokens would be moved, too
             self.swap_out(other)
-        self._mirror.close(sequence, gap)
+        self.mirror.close(sequence, gap)
         self.counts.gaps_closed += 1
         return bool(sequence.tokens)
 
@@ -336,9 +313,9 @@ class SequencePool:
         # So few tokens are quickly read again.
         if len(sequence.tokens) <= MAX_DISCARDED_TOKENS or not self._stores.exist:
             return
-        if not self._stores.wants(sequence.packed, self._mirror.state_size(sequence)):
+        if not self._stores.wants(sequence.packed, self.mirror.state_size(sequence)):
             return
-        entry = self._mirror.save(sequence, keep)
+        entry = self.mirror.save(sequence, keep)
         if entry is not None:
             self._stores.put(entry)
             self.counts.swap_out += 1
@@ -351,7 +328,7 @@ class SequencePool:
 
     def _report(self) -> None:
         """Renew `tiers`, which other threads read."""
-        held = [sequence for sequence in self._sequences if sequence.tokens]
+        held = [sequence for sequence in self.sequences if sequence.tokens]
         size = sum(sequence.bytes for sequence in held)
         memory = tiers.TierUsage(len(held), size, self.counts.cleared)
         self.tiers = tiers.cache_tiers(self.counts, memory, *self._stores.held())

@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from shepherd.backends.llamacpp.native import devices
 from shepherd.backends.llamacpp.native.batch import Batch, ImageBatch, ImageSpan, Span, pad
@@ -49,7 +49,8 @@ class NativeContext:
         self.has_streams = self.sequences > 1 and not params.kv_unified
         """Whether each sequence has its own cells."""
         self._has_window = model.window > 0
-        self._rows = 1
+        self.rows = 1
+        """Tokens and outputs to whose multiples each part of a batch is padded; 1 pads nothing."""
         self._places: Sequence[int] = ()
         try:
             self._batch = Batch(self.batch_size)
@@ -69,7 +70,7 @@ class NativeContext:
         caller must check the positions in memory. Raises WorkerLostError if the result is
         worthless, because an RPC worker was lost.
         """
-        if self._rows == 1:
+        if self.rows == 1:
             count = self._batch.fill(spans)
             if self.interrupt is None or not interruptible:
                 return self._decode(self._batch.native, count)
@@ -78,7 +79,7 @@ class NativeContext:
                 return self._decode(self._batch.native, count)
             finally:
                 self.interrupt.detach(self._handle)
-        padded, self._places = pad(spans, self._rows)
+        padded, self._places = pad(spans, self.rows)
         self._batch.fill(padded)
         code = self._decode(self._batch.native, sum(len(span.tokens) for span in spans))
         if code == DECODED:
@@ -92,7 +93,7 @@ class NativeContext:
 
         Without causal attention there may be at most `ubatch_size` tokens.
         """
-        batch = ImageBatch(span, min(self._rows, span.tokens))
+        batch = ImageBatch(span, min(self.rows, span.tokens))
         self._places = range(span.tokens)
         if span.causal:
             return self._decode(batch.native, span.tokens)
@@ -115,21 +116,16 @@ class NativeContext:
             raise BackendError(f"llama.cpp could not compute a batch ({code}): {last_error()}")
         return code
 
-    @property
-    def rows(self) -> int:
-        """Tokens and outputs to whose multiples each part of a batch is padded; 1 pads nothing."""
-        return self._rows
-
     def pad_to(self, rows: int) -> None:
         """Pad each part of a batch from now on, which leaves less room for its tokens."""
-        padding = rows - self._rows  # the most tokens behind one part; for 1 row there are none
-        self._rows = rows
+        padding = rows - self.rows  # the most tokens behind one part; for 1 row there are none
+        self.rows = rows
         self.size -= padding
         self.batch_size -= self.sequences * padding
 
     def batch_index(self, index: int) -> int:
         """The index in llama.cpp's last batch of a token of the last spans."""
-        return self._places[index] if self._rows > 1 else index
+        return self._places[index] if self.rows > 1 else index
 
     def synchronize(self) -> None:
         """Wait until all queued batches are computed. Reading results waits too."""
@@ -241,18 +237,6 @@ def _limits(flash: int) -> devices.DeviceLimits:
     return devices.CPU_LIMITS if flash == FLASH_OFF else devices.CPU_FLASH_LIMITS
 
 
-class Computing(Protocol):
-    """A context, as far as its time is measured."""
-
-    @property
-    def returns_early(self) -> bool:
-        """Whether calls only queue work, as on a GPU."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait until all queued work is computed."""
-
-
 class Stopwatch:
     """The clock for everything that a context computes. All speeds are measured with it.
 
@@ -261,7 +245,7 @@ class Stopwatch:
     `now`.
     """
 
-    def __init__(self, context: Computing, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, context: NativeContext, clock: Callable[[], float] = perf_counter) -> None:
         self.returns_early = context.returns_early
         self._context = context
         self._clock = clock

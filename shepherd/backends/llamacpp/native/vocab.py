@@ -23,7 +23,7 @@ class Vocab:
 
     def __init__(self, handle: Any) -> None:
         self._lib = bindings()
-        self._handle = handle
+        self.handle = handle
         self.size: int = self._lib.llama_vocab_n_tokens(handle)
         self.bos: int = self._lib.llama_vocab_bos(handle)
         self.eos: int = self._lib.llama_vocab_eos(handle)
@@ -35,10 +35,6 @@ class Vocab:
         self._pieces: dict[int, bytes] = {}
         self._ends: dict[int, bool] = {}
 
-    @property
-    def handle(self) -> Any:
-        return self._handle
-
     def tokenize(
         self, text: str, *, parse_special: bool = False, add_special: bool = False
     ) -> list[int]:
@@ -48,7 +44,7 @@ class Vocab:
         while True:
             buffer = (ctypes.c_int32 * room)()
             count: int = self._lib.llama_tokenize(
-                self._handle, data, len(data), buffer, room, add_special, parse_special
+                self.handle, data, len(data), buffer, room, add_special, parse_special
             )
             if count >= 0:
                 return buffer[:count]
@@ -77,7 +73,7 @@ class Vocab:
 
     def raw(self, token: int) -> bytes:
         """The token as the model's file stores it."""
-        raw: bytes = self._lib.llama_vocab_get_text(self._handle, token)
+        raw: bytes = self._lib.llama_vocab_get_text(self.handle, token)
         return raw
 
     def text(self, token: int) -> str:
@@ -88,7 +84,7 @@ class Vocab:
         """Whether the token ends a generation; asked for each sampled token, and so kept."""
         ends = self._ends.get(token)
         if ends is None:
-            ends = bool(self._lib.llama_vocab_is_eog(self._handle, token))
+            ends = bool(self._lib.llama_vocab_is_eog(self.handle, token))
             self._ends[token] = ends
         return ends
 
@@ -101,7 +97,7 @@ class Vocab:
     def _specials(self) -> dict[int, int]:
         mask = ATTR_CONTROL | ATTR_UNKNOWN | ATTR_USER_DEFINED
         attributes = (
-            (token, int(self._lib.llama_vocab_get_attr(self._handle, token)))
+            (token, int(self._lib.llama_vocab_get_attr(self.handle, token)))
             for token in range(self.size)
         )
         return {token: attr for token, attr in attributes if attr & mask}
@@ -139,7 +135,7 @@ class Vocab:
     @property
     def infill(self) -> InfillTokens | None:
         """The tokens around a gap that the model fills; None if one of the three is missing."""
-        lib, vocab = self._lib, self._handle
+        lib, vocab = self._lib, self.handle
         tokens = InfillTokens(
             int(lib.llama_vocab_fim_pre(vocab)),
             int(lib.llama_vocab_fim_suf(vocab)),
@@ -154,7 +150,7 @@ class Vocab:
     def suppressed(self) -> list[int]:
         """The tokens that must never be generated, as the model's file says."""
         count = ctypes.c_int32(0)
-        tokens = self._lib.llama_vocab_get_suppress_tokens(self._handle, ctypes.byref(count))
+        tokens = self._lib.llama_vocab_get_suppress_tokens(self.handle, ctypes.byref(count))
         return [int(tokens[i]) for i in range(count.value)]
 
     def _read_piece(self, token: int) -> bytes:
@@ -163,7 +159,7 @@ class Vocab:
         while True:
             buffer = ctypes.create_string_buffer(room)
             # Nothing is stripped, and control tokens have their text.
-            count: int = self._lib.llama_token_to_piece(self._handle, token, buffer, room, 0, True)
+            count: int = self._lib.llama_token_to_piece(self.handle, token, buffer, room, 0, True)
             if count >= 0:
                 return buffer.raw[:count]
             room = -count

@@ -49,7 +49,8 @@ class Relay:
         self.connected = False
         self.reusable = True
         """False if llama.cpp remembers a substitute for this relay's address."""
-        self._reason = ""
+        self.lost = ""
+        """Why the worker is lost, as a sentence; "" if it is not."""
         self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -62,19 +63,14 @@ class Relay:
         """The worker's address."""
         return self.info.address
 
-    @property
-    def lost(self) -> str:
-        """Why the worker is lost, as a sentence; "" if it is not."""
-        return self._reason
-
     def lose(self, reason: str) -> None:
         """Note that the worker can't be used any more; the first reason counts."""
         with self._lock:
-            if self._reason:
+            if self.lost:
                 return
-            self._reason = f"The RPC worker at {self.address} was lost: {reason}."
+            self.lost = f"The RPC worker at {self.address} was lost: {reason}."
             listeners = [*self._listeners]
-        logger.info("%s", self._reason)
+        logger.info("%s", self.lost)
         for listener in listeners:  # without the lock, which a listener may need
             listener()
 
@@ -86,7 +82,7 @@ class Relay:
     def restore(self, info: protocol.WorkerInfo) -> None:
         """Forget the loss, after the worker has answered again; only without a connection."""
         with self._lock:
-            self.info, self._reason = info, ""
+            self.info, self.lost = info, ""
 
     def add_listener(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the worker is lost, from another thread."""

@@ -99,7 +99,7 @@ class SamplerChain:
             token = self._pick_allowed(self._guard, context, index)
         # Where it allows nothing, a free call's grammar is dropped, and the answer's ends it.
         if token == NO_TOKEN and (self._guard is None or self._detector is not None):
-            self._drop_guard()
+            self._guard = None
             token = self._pick_any(context, index)
         return token
 
@@ -148,7 +148,7 @@ class SamplerChain:
         if self._chain:
             self._lib.llama_sampler_free(self._chain)
             self._chain = None
-        self._drop_guard()
+        self._guard = None
 
     def _pick_any(self, context: NativeContext, index: int) -> int:
         """A token without regard to the grammar."""
@@ -170,7 +170,7 @@ class SamplerChain:
         if token != NO_TOKEN and guard.allows(token):  # the usual case, without a mask
             return token
         if token != NO_TOKEN and self._names_unknown_tool(token):
-            self._drop_guard()
+            self._guard = None
             return token
         candidates = self._filled(context, index)
         if not self._mask(guard, candidates):
@@ -195,7 +195,7 @@ class SamplerChain:
         except InvalidRequestError:
             if self._detector is None:
                 raise
-            self._drop_guard()
+            self._guard = None
             return []
         return without_extensible(self._vocab, tokens)
 
@@ -231,7 +231,7 @@ class SamplerChain:
         except InvalidRequestError:
             if self._detector is None:
                 raise
-            self._drop_guard()
+            self._guard = None
 
     def _look_for_calls(self, detector: CallDetector, token: int) -> None:
         """Begin the grammar of a call at its marker, and drop it at the call's end."""
@@ -243,7 +243,7 @@ class SamplerChain:
             return
         detector.follow(piece.decode("utf-8", "replace"))
         if self._guard.complete:
-            self._drop_guard()
+            self._guard = None
             detector.end_call()
 
     def _begin_call(
@@ -261,9 +261,6 @@ class SamplerChain:
         """Whether a free call with this token names a tool that is not offered."""
         text = self._vocab.piece(token).decode("utf-8", "replace")
         return self._detector is not None and self._detector.names_unknown_tool(text)
-
-    def _drop_guard(self) -> None:
-        self._guard = None
 
 
 def _call_detector(constraint: CompiledConstraint | None) -> CallDetector | None:

@@ -201,7 +201,7 @@ class DecodeLoop:
         for part, start in zip(parts, starts, strict=True):
             self._answers.post_text(part.job)
             try:
-                self._pool.extend(part.sequence, part.job.tokens[start : start + decoded])
+                self._pool.mirror.extend(part.sequence, part.job.tokens[start : start + decoded])
             except BackendError as error:
                 self.endings.append(Ending(part.job, error))
 

@@ -72,12 +72,8 @@ class PrefillPace:
     def __init__(self, batch_size: int, limits: DeviceLimits = CPU_LIMITS) -> None:
         self._batch_size = batch_size
         self._limits = limits
-        self._speed = 0.0
-
-    @property
-    def speed(self) -> float:
+        self.speed = 0.0
         """Tokens per second; 0 before any measurement."""
-        return self._speed
 
     def note(self, tokens: int, seconds: float) -> None:
         """Learn from a step; small steps are ignored, which take longer for each token."""
@@ -85,8 +81,8 @@ class PrefillPace:
             return
         speed = tokens / seconds
         # Once it is slower, attention covers more tokens, and the next step is not faster.
-        is_slower = speed < self._speed
-        self._speed = speed if is_slower or not self._speed else (self._speed + speed) / 2
+        is_slower = speed < self.speed
+        self.speed = speed if is_slower or not self.speed else (self.speed + speed) / 2
 
     def limit(
         self,
@@ -111,7 +107,7 @@ class PrefillPace:
         elif in_turn:
             seconds = QUEUED_STEP_SECONDS
         most = self._batch_size // SHARED_BATCH_DIVISOR if is_shared else self._batch_size
-        in_time = int(self._speed * seconds) if self._speed else limits.initial_chunk
+        in_time = int(self.speed * seconds) if self.speed else limits.initial_chunk
         return min(room, max(1, min(most, max(minimum, in_time))))
 
     def without_remainder(self, tokens: int) -> int:

@@ -54,7 +54,7 @@ class Scheduler:
         """
         self._context = context
         self._images = images
-        self._pool = pool
+        self.pool = pool
         self._post = post
         self._vocab = vocab = context.vocab
         self._became_ready = False
@@ -77,11 +77,6 @@ class Scheduler:
     def jobs(self) -> list[Job]:
         """All jobs that are not done, oldest first."""
         return self._queue.jobs
-
-    @property
-    def pool(self) -> SequencePool:
-        """The pool of sequences, with the cache's tiers."""
-        return self._pool
 
     @property
     def prompt_speed(self) -> float:
@@ -183,7 +178,7 @@ class Scheduler:
         if isinstance(error, WorkerLostError):
             raise error  # the whole engine is of no use without the worker
         for part in parts:
-            self._pool.resync(part.sequence)
+            self.pool.mirror.resync(part.sequence)
             self.fail(part.job, BackendError(str(error)))
 
     def _run(self, parts: list[Part]) -> None:
@@ -201,7 +196,7 @@ class Scheduler:
             if not self._is_quiet():  # else the flag was left from a command that was run before
                 self._planner.note_interrupted()
             for part in parts:
-                self._pool.resync(part.sequence)
+                self.pool.mirror.resync(part.sequence)
             return
         self._timer.returned()
         extended = [self._extend(part) for part in parts]
@@ -215,7 +210,7 @@ class Scheduler:
     def _extend(self, part: Part) -> bool:
         """Note the tokens of a part; False if its job has failed."""
         try:
-            self._pool.extend(part.sequence, part.tokens)
+            self.pool.mirror.extend(part.sequence, part.tokens)
         except BackendError as error:
             self.fail(part.job, error)
             return False
@@ -224,7 +219,7 @@ class Scheduler:
     def _read_results(self, part: Part, index: int) -> None:
         """Read the results of a part that ends at the batch index `index`."""
         job = part.job
-        self._pool.checkpoint(part.sequence)
+        self.pool.mirror.checkpoint(part.sequence)
         if part.image is not None:
             job.forget_images()
         if not job.prompt_done:
@@ -279,7 +274,7 @@ class Scheduler:
                 self._planner.note_draft(part, accepted)
                 # All sampled tokens but the last one were in the draft, and stay in memory. None
                 # was sampled if the sampler has failed at once.
-                self._pool.trim(part.sequence, undrafted_length + max(0, sampled - 1))
+                self.pool.mirror.trim(part.sequence, undrafted_length + max(0, sampled - 1))
         self._jump_ahead(job)
 
     def _jump_ahead(self, job: Job) -> None:
