@@ -57,6 +57,7 @@ class Shielding:
         self._sandbox = sandbox
         self._spill_dir = spill_dir
         self._home = Path("~").expanduser().resolve()
+        # what was made of the rules for files, as long as these stay the same
         self._cached: tuple[list[Rule], FileRules, TreeScanner] | None = None
 
     def profile(self, cwd: Path, rights: Rights) -> tuple[Profile, bool]:

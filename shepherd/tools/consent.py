@@ -254,6 +254,7 @@ class Consent(Struct, frozen=True):
         return approval
 
     async def _ask(self, request: ApprovalRequest) -> Approval:
+        """The user's answer, which the observer is told too."""
         if self.caller:
             # the ids of calls are unique only among those of one model
             call = replace(request.call, id=f"{self.caller}: {request.call.id}")

@@ -192,6 +192,7 @@ class FindTools(Tool[FindArguments]):
         return []
 
     async def run(self, arguments: FindArguments, context: ToolContext) -> ToolResult:
+        """Describe the tools that match best, so that the model can call them."""
         if context.runner is None:
             raise ToolError(f"{FIND_TOOLS} works in a conversation only")
         tools = [tool.spec() for tool in context.runner.tools if tool.is_extension]
@@ -291,6 +292,7 @@ class ToolIndex(Struct):
     _mean_length: float = 1.0
 
     def __post_init__(self) -> None:
+        """Count the words of each tool, and the tools that have each word."""
         self._documents = [_document(tool) for tool in self.tools]
         for document in self._documents:
             self._tools_with_word.update(document.keys())

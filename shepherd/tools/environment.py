@@ -30,6 +30,7 @@ class GetEnvironmentVariable(Tool[VariableArguments]):
         return [Access(AccessKind.ENVIRONMENT, arguments.name)]
 
     async def run(self, arguments: VariableArguments, context: ToolContext) -> ToolResult:
+        """The value that a command would see; raises ToolError if it is not set."""
         value = (dict(os.environ) | context.environment).get(arguments.name)
         if value is None:
             raise ToolError(f"environment variable {arguments.name} is not set")

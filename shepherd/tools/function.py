@@ -57,6 +57,7 @@ class FunctionTool(Tool[Arguments]):
         self._function = function
         self._touches = touches
         hints = _hints(function, self.name)
+        # the parameter that gets the context of the call, "" if there is none
         self._context_name = next((n for n, hint in hints.items() if hint is ToolContext), "")
         self.arguments = _arguments_model(function, self.name, hints, _documented(documentation))
 
@@ -72,6 +73,7 @@ class FunctionTool(Tool[Arguments]):
         return [_resolved(access, context) for access in declared]
 
     async def run(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        """Call the function, in a thread if it is not async, and make its result text."""
         values = dict(arguments)
         if self._context_name:  # a parameter with the hint ToolContext is no argument of the model
             values[self._context_name] = context
@@ -210,7 +212,8 @@ class ExtensionTool(Tool[Any]):
         self.arguments = tool.arguments
         self.calls_models = tool.calls_models
         self.starts_programs = tool.starts_programs
-        self.spec()  # raises the error of wrong arguments
+        # raises the error of wrong arguments
+        self.spec()
 
     def accesses(self, arguments: Any, context: ToolContext) -> list[Access]:
         itself = Access(AccessKind.TOOL, self.name)

@@ -59,6 +59,7 @@ class SearchMemory(MemoryTool[SearchArguments]):
     arguments = SearchArguments
 
     async def run(self, arguments: SearchArguments, context: ToolContext) -> ToolResult:
+        """A line for each fact that matches, then for each message."""
         project = self.place.project
         query, limit = arguments.query, arguments.limit
         messages = await read_memory(self.memory.search(query, project, limit))
@@ -111,6 +112,7 @@ class SetFact(MemoryTool[SetArguments]):
         return [Access(AccessKind.MEMORY, arguments.key)]
 
     async def run(self, arguments: SetArguments, context: ToolContext) -> ToolResult:
+        """Store the fact; an older value of its key is replaced."""
         project = EVERYWHERE if arguments.everywhere else self.place.project
         key = _key(arguments.key)
         await read_memory(self.memory.set_fact(project, key, storable(arguments.value)))
@@ -125,6 +127,7 @@ class GetFact(MemoryTool[OptionalKeyArguments]):
     arguments = OptionalKeyArguments
 
     async def run(self, arguments: OptionalKeyArguments, context: ToolContext) -> ToolResult:
+        """The value of the key; without a key, a line for each fact."""
         facts = await read_memory(self.memory.facts(self.place.project))
         key = _key(arguments.key)
         if not key:
@@ -147,6 +150,7 @@ class ClearFact(MemoryTool[KeyArguments]):
         return [Access(AccessKind.MEMORY, arguments.key)]
 
     async def run(self, arguments: KeyArguments, context: ToolContext) -> ToolResult:
+        """Remove the fact; raises ToolError if there is none of that key."""
         key = _key(arguments.key)
         if not await read_memory(self.memory.clear_fact(self.place.project, key)):
             raise ToolError(f"no fact {key}; get_fact without key lists all")

@@ -83,6 +83,7 @@ class UpdatePlan(Tool[PlanArguments]):
         return []
 
     async def run(self, arguments: PlanArguments, context: ToolContext) -> ToolResult:
+        """Show the user the new plan, which replaces the old one."""
         steps = arguments.steps
         context.on_event(_update(steps))
         completed = sum(step.status is events.StepStatus.COMPLETED for step in steps)
@@ -108,6 +109,7 @@ class PresentPlan(Tool[PresentArguments]):
         return []
 
     async def run(self, arguments: PresentArguments, context: ToolContext) -> ToolResult:
+        """Show the user the plan, and tell the model whether it was accepted."""
         context.on_event(events.PlanUpdate(proposal=arguments.plan))
         try:
             needed_approval = await context.authorize(

@@ -42,7 +42,7 @@ class Program(Struct, frozen=True):
     pass_fds: tuple[int, ...] = ()
 
     def start(self) -> subprocess.Popen[bytes]:
-        """See `Startable.start`."""
+        """The process, in a session of its own and with pipes for its output; raises OSError."""
         return subprocess.Popen(
             self.argv,
             cwd=self.cwd,

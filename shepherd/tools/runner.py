@@ -52,12 +52,12 @@ class ToolRunner:
         self.wrap_nested: WrapNested | None = None
         spill_dir = context.spill_dir.resolve()
         self.context = replace(context, cwd=policy.cwd, spill_dir=spill_dir)
-        sandbox = context.sandbox or Sandbox(SandboxMode.OFF)
+        sandbox = context.sandbox or Sandbox(SandboxMode.OFF)  # programs run without a box
         self._confiner = Confiner(policy, sandbox, spill_dir)
 
     @property
     def tools(self) -> ToolRegistry:
-        """See `CallRunner`."""
+        """The tools that it runs."""
         return self.registry
 
     def on_behalf_of(self, caller: str) -> CallRunner:

@@ -201,6 +201,7 @@ class Tool(ABC, Generic[A]):
     later_arguments: frozenset[str] = frozenset()
 
     def __init_subclass__(cls) -> None:
+        """Register the traits of the new class under the name of its tool."""
         # frontends also show calls of earlier sessions, and know only the name of the tool
         super().__init_subclass__()
         if "traits" in cls.__dict__ and hasattr(cls, "name"):

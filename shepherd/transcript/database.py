@@ -64,44 +64,44 @@ class SessionDatabase:
         self.tables = server.database("sessions", MIGRATIONS, SessionStorageError)
 
     def name(self, id: str) -> str:
-        """See `SessionStorage`."""
+        """The name of a session in messages."""
         return f"{self._server.address}: session {id}"
 
     def ids(self) -> list[str]:
-        """See `SessionStorage`."""
+        """The ids of all sessions, the one that changed last first."""
         return [str(session_id) for (session_id,) in self._select(_IDS)]
 
     def headers(self) -> Iterator[tuple[str, bytes]]:
-        """See `SessionStorage`."""
+        """The ids in the same order, each with its first line."""
         offset = 0
         while page := self._select(_HEADERS, PAGE, offset):
             yield from ((str(session_id), bytes(line)) for session_id, line in page)
             offset += len(page)
 
     def read(self, id: str) -> bytes:
-        """See `SessionStorage`."""
+        """The lines of a session, without locking it."""
         lines = [bytes(line) for (line,) in self._select(_LINES, id)]
         if not lines:
             raise SessionError(f"{self.name(id)} has been deleted.")
         return b"".join(line + b"\n" for line in lines)
 
     def modified(self, id: str) -> float:
-        """See `SessionStorage`."""
+        """The time of the last change in seconds since 1970; 0 if there is no such session."""
         rows = self._select(_MODIFIED, id)
         return float(rows[0][0]) if rows else 0.0
 
     def create(self, id: str, notify: Callable[[str], None]) -> "DatabaseLog":
-        """See `SessionStorage`."""
+        """A new session, which exists from its first line on."""
         return DatabaseLog(self._server, id, notify, self._check_seconds)
 
     def open(self, id: str, notify: Callable[[str], None]) -> "DatabaseLog":
-        """See `SessionStorage`."""
+        """An existing session; raises SessionError if it is open in another process."""
         log = DatabaseLog(self._server, id, notify, self._check_seconds)
         log.take()
         return log
 
     def delete(self, id: str) -> None:
-        """See `SessionStorage`."""
+        """Delete a session; raises SessionError if it is open in another process."""
 
         def work(rows: Rows) -> None:
             if not rows.execute(_LOCK_SHORTLY, (_lock_name(id),)).fetchone()[0]:
@@ -124,6 +124,8 @@ class SessionDatabase:
         return self.tables.run(work)
 
     def _select(self, statement: str, *values: object) -> list[Any]:
+        """The rows of a statement that only reads."""
+
         def work(rows: Rows) -> list[Any]:
             return rows.execute(statement, values).fetchall()
 
@@ -170,7 +172,7 @@ class DatabaseLog:
         self._watcher.start()
 
     def read(self) -> bytes:
-        """See `SessionLog`."""
+        """All lines with their newlines."""
         with _storage_errors(self._name), self._writing:
             lines = self._hold.read()
         self._header, self._line_count = b"".join(lines[:1]), len(lines)
@@ -180,7 +182,7 @@ class DatabaseLog:
         """Rows are whole lines, so that there is nothing to remove."""
 
     def append(self, data: bytes) -> None:
-        """See `SessionLog`."""
+        """Add whole lines; they wait in memory while the database does not answer."""
         lines = data.split(b"\n")[:-1]
         if not self._line_count:  # a new session, which is locked from here on
             self._header = lines[0]
@@ -190,19 +192,19 @@ class DatabaseLog:
         self._save(numbered)
 
     def replace_header(self, change: Callable[[bytes], bytes]) -> None:
-        """See `SessionLog`."""
+        """Put `change` of the first line in its place."""
         self._header = change(self._header)
         self._save([(0, self._header)])
 
     def sync(self) -> None:
-        """See `SessionLog`; tries once more to write what waits."""
+        """Try once more to write what waits; raises SessionError if it is lost."""
         self._connection_problem = ""
         self._save([])
         if problem := self._connection_problem:
             raise SessionError(f"the last {len(self._waiting)} lines are lost: {problem}")
 
     def release(self) -> None:
-        """See `SessionLog`."""
+        """End the watcher, and let other processes write the session."""
         self._released.set()
         with self._writing:  # the watcher may be writing
             self._hold.release()
@@ -310,7 +312,8 @@ class SessionHold:
         self._id = id
         self._token = secrets.token_hex(16)
         self._connection: psycopg.Connection | None = None
-        self._is_stored = False  # whether the session has a row
+        # whether the session has a row
+        self._is_stored = False
 
     def take(self) -> None:
         """Hold an existing session."""

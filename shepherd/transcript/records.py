@@ -188,6 +188,7 @@ class _Replay:
         return True
 
     def _apply_change(self, change: Change) -> None:
+        """Make the change to the messages, branches and settings."""
         match change:
             case MessageAdded(number=number):
                 self._add(change)

@@ -88,11 +88,11 @@ class SessionFiles:
         self._directory = directory
 
     def name(self, id: str) -> str:
-        """The path."""
+        """The path of a session's file, for messages."""
         return str(self._path(id))
 
     def ids(self) -> list[str]:
-        """See `SessionStorage`; file systems store times coarsely, so ids decide between equals.
+        """The ids of all sessions, the one that changed last first; ids decide between equal times.
 
         Empty files are left out: their processes ended before the first message.
         """
@@ -101,7 +101,7 @@ class SessionFiles:
         return [path.stem for path in files]
 
     def headers(self) -> Iterator[tuple[str, bytes]]:
-        """See `SessionStorage`."""
+        """The ids in the same order, each with its first line, b"" if it can't be read."""
         for session_id in self.ids():
             try:
                 with self._path(session_id).open("rb") as file:
@@ -110,7 +110,7 @@ class SessionFiles:
                 yield session_id, b""
 
     def read(self, id: str) -> bytes:
-        """See `SessionStorage`."""
+        """The lines of a session, without locking it."""
         path = self._path(id)
         try:
             return path.read_bytes()
@@ -118,20 +118,20 @@ class SessionFiles:
             raise SessionError(f"{path}: can't be read: {error.strerror}") from error
 
     def modified(self, id: str) -> float:
-        """See `SessionStorage`."""
+        """The time of the last change in seconds since 1970; 0 if there is no such session."""
         return _modified(self._path(id)) / 1e9
 
     def create(self, id: str, notify: Callable[[str], None]) -> "FileLog":
-        """See `SessionStorage`; also raises OSError."""
+        """A new session with an empty file; raises SessionError or OSError."""
         make_private_directory(self._directory)
         return FileLog(self._path(id), os.O_CREAT | os.O_EXCL)
 
     def open(self, id: str, notify: Callable[[str], None]) -> "FileLog":
-        """See `SessionStorage`."""
+        """An existing session; raises SessionError if it is open in another process."""
         return FileLog(self._path(id))
 
     def delete(self, id: str) -> None:
-        """See `SessionStorage`."""
+        """Delete a session; raises SessionError if it is open in another process."""
         log = FileLog(self._path(id))
         try:
             self._path(id).unlink(missing_ok=True)
@@ -153,27 +153,27 @@ class FileLog:
         self._descriptor = _locked(path, os.O_RDWR | os.O_APPEND | flags)
 
     def read(self) -> bytes:
-        """See `SessionLog`."""
+        """All lines with their newlines; the last one may be incomplete."""
         with os.fdopen(os.dup(self._descriptor), "rb") as file:
             return file.read()
 
     def cut(self, length: int) -> None:
-        """See `SessionLog`."""
+        """Remove an incomplete last line, which begins after `length` bytes."""
         os.ftruncate(self._descriptor, length)
 
     def append(self, data: bytes) -> None:
-        """See `SessionLog`."""
+        """Add whole lines, or none if the disk is full."""
         before = os.fstat(self._descriptor).st_size
         try:
             while data:  # a write may take only a part
                 data = data[os.write(self._descriptor, data) :]
         except OSError:
-            with suppress(OSError):  # readers skip an incomplete last line
+            with suppress(OSError):  # else readers skip the incomplete last line
                 self.cut(before)
             raise
 
     def replace_header(self, change: Callable[[bytes], bytes]) -> None:
-        """See `SessionLog`; a torn write is harmless, because few bytes differ."""
+        """Put `change` of the first line in its place; few bytes differ, so it may be torn."""
         with self._path.open("r+b", buffering=0) as file:
             line = file.read(MAX_HEADER).partition(b"\n")[0]
             changed = change(line)
@@ -182,11 +182,11 @@ class FileLog:
                 file.write(changed)
 
     def sync(self) -> None:
-        """See `SessionLog`."""
+        """Make all lines durable."""
         os.fsync(self._descriptor)
 
     def release(self) -> None:
-        """See `SessionLog`."""
+        """Free the lock, so that other processes can write the session."""
         os.close(self._descriptor)
 
 

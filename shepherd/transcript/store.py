@@ -123,6 +123,7 @@ class Transcript:
             self._release()
 
     def _setting_changed(self, name: str, value: str) -> None:
+        """Record a setting, in the header as long as that is not written."""
         if self._log is None:  # the header is not written yet
             self.header = replace(self.header, **{name: value})
         else:
@@ -252,7 +253,8 @@ class SessionStore:
                 if records.parse_first_line(session_id, line).cwd == str(cwd):
                     yield session_id
             except SessionError:
-                continue  # `shepherd sessions list` shows it, with its error
+                # `shepherd sessions list` shows it, with its error
+                continue
 
     def summary(self, id: str) -> SessionSummary:
         """The summary of one session; `id` as for `find`."""
@@ -295,6 +297,7 @@ class SessionStore:
         return records.parse_session(self.storage.name(id), self.storage.read(id))
 
     def _summary(self, id: str, saved: records.SavedSession) -> SessionSummary:
+        """The summary of a session that has been read."""
         # a prompt that is an image alone has only a plain text
         prompts = (m.content or m.plain_text for m in saved.messages if m.role is Role.USER)
         return SessionSummary(

@@ -153,7 +153,9 @@ class _Turn:
         """The maximum of tokens of the next generation, 0 for as many as fit."""
         if not self.limits.total_tokens:
             return self.limits.max_tokens
-        return min(self._tokens_left(), self.limits.max_tokens or self._tokens_left())
+        left = self._tokens_left()
+        # 0 is no limit
+        return min(left, self.limits.max_tokens or left)
 
     async def _generate(self) -> Generation:
         """Generate, and add the message to the session; a part of it if the task is cancelled."""

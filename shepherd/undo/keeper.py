@@ -40,10 +40,10 @@ class UndoKeeper:
         self._protects = protects
         self._warn = warn
         self._session = ""
-        self._position: Callable[[], int] = int
-        self._thread = ThreadPoolExecutor(1, "undo")
+        self._position: Callable[[], int] = int  # 0 before `begin`
+        self._thread = ThreadPoolExecutor(1, "undo")  # SQLite's connection stays in one thread
         self._recorder: Recorder | None = None
-        self._warnings: list[str] = []
+        self._warnings: list[str] = []  # of the thread, for the next return to the caller
         self._has_warned = False
 
     def begin(self, session: str, position: Callable[[], int]) -> None:
@@ -52,6 +52,7 @@ class UndoKeeper:
         `position` returns the number of its next message.
         """
         self._session, self._position = session, position
+        # the recorder of the session before
         self._thread.submit(self._close)
 
     async def before(self, prepared: PreparedCall) -> None:
@@ -98,7 +99,8 @@ class UndoKeeper:
         try:
             return await self._do(lambda r: r.preface(self._position()))
         except UndoError:
-            return ""  # the next call warns of it
+            # the next call warns of it
+            return ""
 
     async def aclose(self) -> None:
         """Close the store."""

@@ -83,7 +83,7 @@ class ChangeLog:
     def __init__(self, store: UndoStore, files: KeptFiles) -> None:
         self._store = store
         self.files = files
-        self.changes: list[Change] = []
+        self.changes: list[Change] = []  # all in order, also those of undo and redo
         self.done: list[Change] = []
         self.undone: list[Change] = []
         self._interrupted: dict[str, Entry] = {}  # the paths of a move that was killed halfway

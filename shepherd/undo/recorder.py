@@ -138,7 +138,7 @@ class Recorder:
             self._record(running)
 
     def undo(self, count: int, at: int, *, force: bool) -> MoveResult:
-        """See `UndoKeeper.undo`."""
+        """Undo the last `count` changes; `at` is the number of the session's next message."""
         self._settle()
         steps = self._log.steps(ChangeKind.UNDO, count)
         first_undone = self._log.done[-len(steps)].number if steps else -1
@@ -150,7 +150,7 @@ class Recorder:
         return moved
 
     def redo(self, count: int, at: int, *, force: bool) -> MoveResult:
-        """See `UndoKeeper.redo`."""
+        """Make the last `count` undone changes again."""
         self._settle()
         steps = self._log.steps(ChangeKind.REDO, count)
         if not steps:
@@ -158,23 +158,23 @@ class Recorder:
         return self._make(steps, at, force=force)
 
     def move_to(self, position: int, at: int, *, force: bool) -> MoveResult:
-        """See `UndoKeeper.move_to`."""
+        """Give all files the states that they had when message `position` was added."""
         self._settle()
         return self._make(self._log.steps_to(position), at, force=force)
 
     def check_move(self, position: int) -> None:
-        """See `UndoKeeper.check_move`."""
+        """Raise the UndoError of `move_to`, if any, and change nothing."""
         self._settle()
         self._check(self._log.steps_to(position))
 
     def changed_files(self, position: int) -> list[str]:
-        """See `UndoKeeper.changed_files`."""
+        """The names of the files that changed since message `position` was added."""
         self._settle()
         steps = self._log.steps_to(position)
         return [self._name(entry.path) for step in steps for entry in step.entries]
 
     def diff(self) -> str:
-        """See `UndoKeeper.diff`."""
+        """The changes of the session's files since its start, as one diff."""
         self._settle()
         entries = sorted(net_entries(self._log.changes), key=lambda entry: entry.path)
         current = self._files.states(entry.path for entry in entries)
@@ -182,7 +182,7 @@ class Recorder:
         return "\n".join(filter(None, diffs))
 
     def preface(self, at: int) -> str:
-        """See `UndoKeeper.preface`."""
+        """What the user undid or redid since the last message, for the model; "" if nothing."""
         lines: list[str] = []
         for change in self._log.changes:
             if change.at < at or change.kind not in _VERBS or not change.entries:
@@ -236,6 +236,7 @@ class Recorder:
             self._log.note(running.change.at, label)
 
     def _tree_changes(self, running: _RunningCall) -> list[Entry]:
+        """What the command changed in the working directory; [] if that is not watched."""
         if running.tree is None or self._scanner is None:
             return []
         try:

@@ -61,7 +61,7 @@ class Scanner(Struct):
         marks = self._marks()
         stale = [path for path, mark in marks.items() if not self._is_known(path, mark)]
         self._read(stale, self._affordable(stale, marks), marks)
-        self._known = {path: self._known[path] for path in marks}
+        self._known = {path: self._known[path] for path in marks}  # without what has gone
         return {path: known.state for path, known in self._known.items()}
 
     def changes(self, before: dict[str, FileState]) -> list[Entry]:
@@ -160,6 +160,7 @@ def _ignored(root: Path) -> frozenset[str]:
     git = own_program("git")
     if git is None:
         return frozenset()
+    # another git of the user may wait for a lock
     argv = [git, "--no-optional-locks", "ls-files", "-z", "--others", "--ignored"]
     try:
         process = subprocess.run(

@@ -150,6 +150,7 @@ class UndoStore:
         self._limits = limits
         self._warn = warn
         self._file = DatabaseFile(path, MIGRATIONS, self._warn_of_damage, UndoError)
+        # whether what is too old has been removed
         self._is_cleaned = False
 
     def put(self, session: str, objects: dict[str, bytes]) -> None:

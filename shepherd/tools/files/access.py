@@ -27,7 +27,8 @@ def write_atomic(path: Path, data: bytes) -> None:
         if old is not None:
             attributes = Attributes(stat.S_IMODE(old.st_mode), (old.st_uid, old.st_gid))
         replace_at(directory, path.name, data, attributes)
-        os.fsync(directory)  # the new name also survives a loss of power
+        # the new name also survives a loss of power
+        os.fsync(directory)
 
 
 def regular_status(directory: int, name: str) -> os.stat_result | None:

@@ -56,10 +56,10 @@ def _replace_ignoring_whitespace(text: str, old: str, new: str, *, every: bool) 
     Spaces and tabs match each other, also at both ends of a line, and blank lines do not count.
     """
     lines = [line.split() for line in old.split("\n")]
-    regexes = [r"[ \t]+".join(map(re.escape, words)) for words in lines if words]
-    if not regexes:
-        return Replacement(text, 0)
-    pattern = re.compile(r"[ \t]*\r?\n(?:[ \t]*\r?\n)*[ \t]*".join(regexes))
+    line_regexes = [r"[ \t]+".join(map(re.escape, words)) for words in lines if words]
+    if not line_regexes:
+        return Replacement(text, 0)  # blank lines alone would match anywhere
+    pattern = re.compile(r"[ \t]*\r?\n(?:[ \t]*\r?\n)*[ \t]*".join(line_regexes))
     matches = list(pattern.finditer(text))
     if not matches or (len(matches) > 1 and not every):
         return Replacement(text, len(matches), tolerant=True)
@@ -195,12 +195,14 @@ class WriteFile(Tool[WriteArguments]):
         return [Access(AccessKind.WRITE, str(resolve_path(arguments.path, context.cwd)))]
 
     def preview(self, arguments: WriteArguments, context: ToolContext) -> str:
+        """The diff of the write; raises ToolError if the path can't be written."""
         path, files = _write_target(arguments, context), access.FileAccess(context)
         with opening.file_errors(arguments.path):
             files.check_write(path)
         return _write_diff(files, path, arguments)
 
     def change(self, arguments: WriteArguments, context: ToolContext) -> FileChange | None:
+        """The texts before and after; None if the old file is not text."""
         path = _write_target(arguments, context)
         old = textfile.replaced_file(access.FileAccess(context), path)
         if old.note:
@@ -252,12 +254,14 @@ class DeleteFile(Tool[DeleteArguments]):
         return [Access(AccessKind.WRITE, str(_delete_target(arguments, context)))]
 
     def preview(self, arguments: DeleteArguments, context: ToolContext) -> str:
+        """The path that goes; raises ToolError if it can't be deleted."""
         path = _delete_target(arguments, context)
         with opening.file_errors(arguments.path):
             access.FileAccess(context).check_delete(path)
         return f"delete {path}"
 
     async def run(self, arguments: DeleteArguments, context: ToolContext) -> ToolResult:
+        """Delete the file, or a link but not its target."""
         path = _delete_target(arguments, context)
         with opening.file_errors(arguments.path):
             await asyncio.to_thread(access.FileAccess(context).delete, path)

@@ -25,6 +25,7 @@ def common_blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
     them are matched by a shortest edit script. When the budget of steps is used up, fewer lines
     match, but the result still describes the change in full.
     """
+    # lines as numbers, which are compared faster
     numbers: dict[str, int] = {}
     a = [numbers.setdefault(line, len(numbers)) for line in old]
     b = [numbers.setdefault(line, len(numbers)) for line in new]

@@ -112,6 +112,7 @@ def status_at(directory: int, name: str) -> os.stat_result | None:
 
 def existing_status(directory: int, name: str) -> os.stat_result:
     """The status of the regular file `name`; raises OSError if it is missing or of another kind."""
+    # the root, which is its own parent, has no name
     status = os.stat(name or ".", dir_fd=directory, follow_symlinks=False)
     _check_regular(name, status)
     return status

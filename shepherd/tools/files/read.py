@@ -43,6 +43,7 @@ class ReadFile(Tool[ReadArguments]):
         return [Access(AccessKind.READ, str(path))]
 
     def preview(self, arguments: ReadArguments, context: ToolContext) -> str:
+        """Nothing more than the call says; raises ToolError if the file can't be read."""
         path = resolve_path(arguments.path, context.cwd)
         with file_errors(arguments.path):
             FileAccess(context).check_read(path)
@@ -106,6 +107,7 @@ class ReadImage(ReadFile):
 
 
 def _image_read(files: FileAccess, path: Path, path_text: str) -> Image:
+    """The image in a file; raises ToolError if models can't read it."""
     with file_errors(path_text), files.open(path) as file:
         data = file.read(MAX_IMAGE_BYTES + 1)  # one byte more tells an image that is too large
     try:
@@ -135,12 +137,14 @@ class ListDirectory(Tool[ListArguments]):
         return [Access(AccessKind.READ, str(resolve_path(arguments.path or ".", context.cwd)))]
 
     def preview(self, arguments: ListArguments, context: ToolContext) -> str:
+        """Nothing more than the call says; raises ToolError if there is no such directory."""
         path = resolve_path(arguments.path or ".", context.cwd)
         with directory_errors(arguments.path):
             FileAccess(context).check_directory(path)
         return ""
 
     async def run(self, arguments: ListArguments, context: ToolContext) -> ToolResult:
+        """The names, one per line, and how many more there are."""
         path = resolve_path(arguments.path or ".", context.cwd)
         names = await in_thread(lambda _: _names(FileAccess(context), path, arguments.path))
         lines = names[:MAX_ENTRIES]

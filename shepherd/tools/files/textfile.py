@@ -130,7 +130,7 @@ def replaced_file(files: FileAccess, path: Path) -> Replaced:
         if encoding is not None:
             return Replaced(encoding.decode(data))
     except UnicodeDecodeError:
-        pass  # UTF-8 and Latin-1 read any bytes, but UTF-16 may end inside a character
+        pass  # UTF-16 that ends inside a character; UTF-8 and Latin-1 read any bytes
     return Replaced(note=f"replaces a binary file of {pluralize(size, 'byte')}")
 
 

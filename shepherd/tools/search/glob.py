@@ -40,6 +40,7 @@ class Glob(Tool[GlobArguments]):
         return [Access(AccessKind.READ, str(root))]
 
     async def run(self, arguments: GlobArguments, context: ToolContext) -> ToolResult:
+        """The paths that match, one per line, as the model wrote their beginning."""
         root, prefix, pattern = _split_pattern(arguments, context)
         files = FileAccess(context)
         with directory_errors(prefix or arguments.path):

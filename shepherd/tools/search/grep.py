@@ -71,6 +71,7 @@ class Grep(Tool[GrepArguments]):
         return [Access(AccessKind.READ, str(resolve_path(arguments.path or ".", context.cwd)))]
 
     async def run(self, arguments: GrepArguments, context: ToolContext) -> ToolResult:
+        """Search by ripgrep, or by Python where that can't; then confirm the matches."""
         query = _query(arguments, context)
         collector = MatchCollector(query, context)
         ripgrep = packaged_program("rg") if self._use_ripgrep else None
@@ -134,7 +135,7 @@ class MatchCollector:
         self._query = query
         self._context = context
         self._unfinished_record = bytearray()
-        self._left_out: dict[str, bool] = {}  # by path
+        self._left_out: dict[str, bool] = {}  # whether the matches of a path are dropped
         self._matches: list[Match] = []
         self._result_bytes = 0
         self._is_full = False
@@ -266,7 +267,8 @@ async def search_ripgrep(program: str, query: Query, matches: MatchCollector) ->
     argv += [f"--glob=!{name}" for name in sorted(SKIPPED) if not query.single]
     argv += ["--", query.pattern, f"./{query.single}" if query.single else "./"]
     exit_ = await run_program(Program(argv, query.root), matches.feed, lambda _: True, _NO_TIMEOUT)
-    return exit_.stopped or exit_.code in (0, 1)  # 1: no match; 2: it can't read the pattern
+    # 1: no match; 2: it can't read the pattern
+    return exit_.stopped or exit_.code in (0, 1)
 
 
 async def search_python(query: Query, context: ToolContext, matches: MatchCollector) -> None:

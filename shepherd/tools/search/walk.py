@@ -41,11 +41,13 @@ class Ignored(Struct):
     _directories: dict[str, bool] = field(default_factory=dict[str, bool])
 
     def __post_init__(self) -> None:
+        """Find the repository around the root, and whether git ignores the root itself."""
         directories = (self.root, *self.root.parents)
         self._repository = next((p for p in directories if (p / ".git").exists()), None)
         inside = [p for p in directories if self._repository in p.parents]
         if any(self._is_named(directory, is_dir=True) for directory in inside):
-            self._repository = None  # a search in an ignored directory is meant
+            # a search in an ignored directory is meant
+            self._repository = None
 
     @property
     def is_active(self) -> bool:
@@ -186,6 +188,7 @@ class Tree(Struct, frozen=True):
     def _inside(
         self, parent: int, parts: tuple[str, ...], stopped: Callable[[], bool]
     ) -> Generator[Entry]:
+        """What is in the directory with these `parts`, whose parent is open."""
         try:
             directory = enter_directory(parent, parts[-1])
         except OSError:

@@ -39,7 +39,8 @@ def _search(regex: re.Pattern[str], path: bytes) -> None:
         with name.open("rb") as file:
             _search_open(regex, path, file)
     except OSError:
-        return  # deleted or unreadable: treat it as without matches
+        # deleted or unreadable: treat it as without matches
+        return
 
 
 def _search_open(regex: re.Pattern[str], path: bytes, file: BinaryIO) -> None:

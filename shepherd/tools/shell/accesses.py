@@ -233,17 +233,19 @@ def changes_shell(words: Sequence[str]) -> bool:
 
 def is_doubtful(command: syntax.Command, places: Places) -> bool:
     """Whether the command may do more than a rule for its words covers."""
+    targets = [redirect.target for redirect in command.redirects]
     return (
         not places.known
+        # what a word stands for is known only at run time
         or not all(_is_static(word) for word in [*command.words, *command.assignments])
-        or any(
-            _OF_PROCESS.search(word.text)  # leads to what is known only at run time
-            for word in [*command.words, *(redirect.target for redirect in command.redirects)]
-        )
-        or not all(_is_file(redirect.target) for redirect in command.redirects)
+        # `/proc/self/fd/3` and its like lead to any file
+        or any(_OF_PROCESS.search(word.text) for word in [*command.words, *targets])
+        or not all(map(_is_file, targets))
+        # the target may be a link by then
         or (places.makes_links and any(map(opens_file, command.redirects)))
         or _program_is_uncertain(command)
         or _runs_its_input(command)
+        # the same words start another program in another directory
         or (places.may_have_moved and _names_relative_program(command.texts))
         or any(is_setting(word.text, command.program) for word in command.assignments)
         or changes_shell(command.texts)

@@ -90,7 +90,7 @@ class BackgroundCommands:
 
     def __init__(self, when_ended: Callable[[BackgroundCommand], None] | None = None) -> None:
         self._when_ended = when_ended
-        self._commands: dict[str, BackgroundCommand] = {}
+        self._commands: dict[str, BackgroundCommand] = {}  # by id, the oldest first
         self._last_number = 0
         self._is_closed = False
 

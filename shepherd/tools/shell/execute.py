@@ -63,6 +63,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
     later_arguments = frozenset({"background"})
 
     def accesses(self, arguments: ExecuteArguments, context: ToolContext) -> list[Access]:
+        """What the command runs, reads and writes, as far as its words say."""
         cwd = resolve_path(arguments.cwd or ".", context.cwd)
         command = arguments.command
         if isinstance(command, str):
@@ -86,6 +87,7 @@ class ExecuteCommand(Tool[ExecuteArguments]):
         return resolve_path(arguments.cwd or ".", context.cwd)
 
     async def run(self, arguments: ExecuteArguments, context: ToolContext) -> ToolResult:
+        """Run the command to its end, or start it in the background."""
         cwd = self.start_directory(arguments, context)
         program = Program(_argv(arguments.command), cwd, _environment(context, cwd))
         if arguments.background:
@@ -196,6 +198,7 @@ class CheckCommand(Tool[CheckArguments]):
         return None  # `wait` has a limit of its own
 
     async def run(self, arguments: CheckArguments, context: ToolContext) -> ToolResult:
+        """The output and the state of a command, after waiting for it or ending it."""
         commands = context.background
         if commands is None:
             raise ToolError("there are no background commands here")
@@ -224,7 +227,8 @@ async def _wait(
             sent_to = command.log.end
             lines = command.log.tail(TAIL_BYTES).text.rstrip("\n").split("\n")
             text = "\n".join(lines[-LINES:])
-            goes_on = on_event(Notice(text, Topic.OUTPUT))  # False: the user stops the wait
+            # False: the user stops the wait
+            goes_on = on_event(Notice(text, Topic.OUTPUT))
 
 
 def command_list(commands: BackgroundCommands) -> str:

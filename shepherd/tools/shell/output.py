@@ -26,7 +26,8 @@ class CappedOutput:
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0
-        self._spill: int | None = None  # the descriptor of the open file
+        # the descriptor and the path of the file with all output, once it is too long
+        self._spill: int | None = None
         self._spill_path: Path | None = None
         self._problem = ""
 
@@ -93,13 +94,15 @@ class LiveTail:
 
     def __init__(self, on_event: EventCallback, secrets: Mapping[str, str]) -> None:
         self._on_event = on_event
+        # one for each stream: a secret may come in parts, with the other stream between them
         self._redactors = Redactor(secrets), Redactor(secrets)
         self._last_bytes = b""
-        self._begins_in_line = False
+        self._begins_in_line = False  # whether the beginning of the first line is lost
         self._started = time.monotonic()
         self._next_send = self._started + FIRST_SECONDS
         self._timer: asyncio.TimerHandle | None = None
-        self._goes_on = True  # False once the receiver of an event says so
+        # False once the receiver of an event says so
+        self._goes_on = True
 
     def out(self, data: bytes) -> bool:
         """Take standard output; False ends the command."""
@@ -149,6 +152,7 @@ class Redactor:
         ordered = sorted(secrets.items(), key=lambda item: -len(item[0]))
         self._names = {s.encode(): f"[{name}]".encode() for s, name in ordered if s}
         self._longest = max(map(len, self._names), default=0)
+        # the end of the output, which may be the beginning of a secret
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:

@@ -102,12 +102,12 @@ class _Running:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
-        self._sink_has_enough = False
+        self._sink_has_enough = False  # then the program ends early
         self._transports: list[asyncio.ReadTransport] = []
         self._readers: list[_PipeReader] = []
 
     async def finish(self, out: Sink, err: Sink, timeout: float) -> Exit:
-        """See `run_program`."""
+        """Wait for the end of the program, or end it; also if the task is cancelled."""
         # the guard stays until the program has ended, also if the call is cancelled
         with contextlib.ExitStack() as resources:
             try:
@@ -126,6 +126,7 @@ class _Running:
         )
 
     def _close_pipes(self) -> None:
+        """Close what this process holds of the program's output."""
         for transport in self._transports:
             transport.close()
         for pipe in (self._process.stdout, self._process.stderr):
@@ -251,7 +252,7 @@ class ConfinedProgram(Struct, frozen=True):
 
     @property
     def losses(self) -> list[str]:
-        """See `Confinement`."""
+        """Sentences about what the box can't do here; [] without a box."""
         return self.confinement.losses if self.confinement else []
 
     def note(self, out: str, err: str, exit_: Exit) -> str:

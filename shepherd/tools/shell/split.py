@@ -73,7 +73,8 @@ class WordReader:
         self._text = ""
         self._outline = ""  # the text with each quoted character as NUL
         self._is_dynamic = False
-        self._plain_length: int | None = None  # of the text before the first quote
+        # of the text before the first quote
+        self._plain_length: int | None = None
 
     def read(self) -> Word:
         """The word; an empty one if there is none. Raises UnreadableError."""
@@ -134,6 +135,7 @@ class WordReader:
         self._cursor.at = end + 1
 
     def _read_double_quotes(self) -> None:
+        """Read `"text"`, in which expansions and some escapes count."""
         cursor = self._cursor
         cursor.at += 1
         self._add("", quoted=True)  # also empty quotes make the word a quoted one
@@ -182,6 +184,7 @@ class WordReader:
         self._add(cursor.text[start : cursor.at], quoted=True)
 
     def _read_backticks(self) -> None:
+        """Read a command in backticks, and parse it too."""
         cursor = self._cursor
         end = cursor.text.find("`", cursor.at + 1)
         inner = cursor.text[cursor.at + 1 : end]
@@ -223,6 +226,7 @@ def split_line(text: str) -> list[Command]:
         raise UnreadableError("too long")
     if _UNPRINTABLE.search(text):
         raise UnreadableError("a control character")
+    # in other encodings, a quote may be a part of a longer character
     if not text.isascii() and codecs.lookup(locale.getencoding()).name not in _ENCODINGS:
         raise UnreadableError("a character outside of ASCII")
     commands: list[Command] = []
@@ -354,6 +358,7 @@ class _Parser:
             command.words.append(word)
 
     def _read_word(self) -> Word:
+        """The word at the cursor; commands of its substitutions are added to the line's."""
         start = self._cursor.at
         word = WordReader(self._cursor, self._parse_nested).read()
         # shells differ in where the document begins after such a word

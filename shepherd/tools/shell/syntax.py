@@ -162,6 +162,7 @@ class _Expansion:
                 yield from self.walk(head + entry + ("/" if len(names) > 1 else ""), names[1:])
 
     def _entries_of(self, head: str) -> Iterator[str]:
+        """The names in a directory; raises OverflowError after too many in all."""
         try:
             with os.scandir(self._place / head) as listing:
                 entries = [entry.name for entry in listing]

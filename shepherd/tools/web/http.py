@@ -110,6 +110,7 @@ class HttpRequest(Tool[RequestArguments]):
         return "\n".join([first, *headers, *(["", arguments.body] if arguments.body else [])])
 
     async def run(self, arguments: RequestArguments, context: ToolContext) -> ToolResult:
+        """Send the request, with a content type that fits the body, and show the reply."""
         headers, body = {k.lower(): v for k, v in arguments.headers.items()}, arguments.body
         if body and "content-type" not in headers:
             headers["content-type"] = "application/json" if _is_json(body) else "text/plain"

@@ -71,7 +71,8 @@ def _canonical_host(url: "httpx.URL") -> str:
     try:
         return socket.inet_ntoa(socket.inet_aton(host))  # reads all forms that connecting reads
     except OSError:
-        return host  # a name
+        # a name
+        return host
 
 
 def _display(text: str) -> str:
