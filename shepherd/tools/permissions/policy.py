@@ -277,7 +277,8 @@ class PermissionPolicy:
         base = user_rule or self._built_in(tool, access)
         decided = Verdict(base.decision if base else Decision.ASK, base)
         tighter = self._project.last(tool, access)
-        if tighter and tighter.decision.strictness > decided.decision.strictness:
+        # an equal rule of the project counts too: the sandbox overrules what the defaults ask
+        if tighter and tighter.decision.strictness >= decided.decision.strictness:
             return Verdict(tighter.decision, tighter)
         return decided
 
