@@ -46,8 +46,8 @@ class Engine(Replica):
     """
 
     def __init__(self, arguments: Mapping[str, object]) -> None:
-        replica = cluster.ray_module("serve").get_replica_context().replica_id.unique_id
-        super().__init__(read_arguments(arguments), replica)
+        replica_name = cluster.ray_module("serve").get_replica_context().replica_id.unique_id
+        super().__init__(read_arguments(arguments), replica_name)
 
     async def __del__(self) -> None:
         """Ray calls this after the last request of a replica."""
@@ -111,12 +111,14 @@ class _RayReplicas:
             timeout_s=_ADMIN_SECONDS, return_exceptions=True
         )
         for result in results:
-            if isinstance(result, Exception) and not isinstance(result, self._errors.RayActorError):
+            has_died = isinstance(result, self._errors.RayActorError)
+            if isinstance(result, Exception) and not has_died:
                 raise result
         return [result for result in results if isinstance(result, ReplicaReply)]
 
 
 def _first_line(error: Exception) -> str:
+    """Why it failed, without the tracebacks that Ray puts behind it."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
@@ -126,7 +128,10 @@ def application(args: Mapping[str, object]) -> Any:
 
 
 def build_application(arguments: DeployArguments, addresses: Sequence[str] = ()) -> Any:
-    """The deployments, bound to each other; `addresses` are for `shepherd ctl status`."""
+    """The deployments, bound to each other; `addresses` are for `shepherd ctl status`.
+
+    A router holds all requests that its replicas answer, and those that wait for them.
+    """
     serve, values = cluster.ray_module("serve"), arguments.model_dump()
     engines = serve.deployment(Engine).options(name=ENGINES, **engine_options(arguments))
     router = serve.deployment(Router).options(
@@ -183,7 +188,7 @@ def deploy(
     """
     cluster.check_installed()
     check_settings(arguments, config)
-    if address:
+    if address:  # the deployment goes on in the cluster when this program ends
         with cluster.joined_cluster(address):
             _start(arguments, config)
         return 0
@@ -201,12 +206,12 @@ def deploy(
 def check_settings(arguments: DeployArguments, config: Config) -> None:
     """Raise ConfigError for settings that Ray's proxy can't keep."""
     section = config.server
-    safe = section.auth_mode is AuthMode.JSON or arguments.insecure
-    if not safe and not names_this_machine(section.host):
+    needs_keys = section.auth_mode is AuthMode.JSON
+    if not (needs_keys or arguments.insecure or names_this_machine(section.host)):
         raise UnsafeAddressError(section.host)
     if section.socket:
         raise ConfigError("Ray's proxy does not listen on Unix sockets; unset server.socket.")
-    tls_files(config)
+    tls_files(config)  # raises ConfigError for a certificate without its key
 
 
 def http_options(config: Config, port: int) -> dict[str, Any]:
@@ -219,15 +224,16 @@ def http_options(config: Config, port: int) -> dict[str, Any]:
     }
     if files is not None:
         options |= {"ssl_certfile": str(files.certificate), "ssl_keyfile": str(files.key_file)}
-        if files.password is not None:
+        if files.password is not None:  # Ray takes the password itself
             options["ssl_keyfile_password"] = files.password.read_text("utf-8").strip()
     return options
 
 
 def _start(arguments: DeployArguments, config: Config) -> None:
+    """Start Ray's proxy and the deployments, and say where; raises ConfigError."""
     serve: Any = cluster.ray_module("serve")
     host = config.server.host
-    port = config.server.port or cluster.free_port(host)
+    port = config.server.port or cluster.free_port(host)  # 0: any port
     url = config.server.url(port, encrypted=bool(config.server.tls_cert))
     serve.start(proxy_location="HeadOnly", http_options=http_options(config, port))
     try:

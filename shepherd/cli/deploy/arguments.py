@@ -15,7 +15,7 @@ MAX_REPLICAS = 10_000
 BUSY_SLACK = 4.0
 """A replica answers so many requests at a time, so that a further one does not wait."""
 
-_RANGE = re.compile(r"([0-9]{1,5})(?:\.\.([0-9]{1,5}))?", re.ASCII)
+_RANGE = re.compile(r"(?P<minimum>[0-9]{1,5})(?:\.\.(?P<maximum>[0-9]{1,5}))?", re.ASCII)
 
 
 class ReplicaRange(Struct, frozen=True):
@@ -35,8 +35,8 @@ def parse_range(text: str) -> ReplicaRange:
     match = _RANGE.fullmatch(text.strip())
     if match is None:
         raise ConfigError(f"{text!r} is not a number of replicas: write 3, or 1..4 for a range.")
-    minimum = int(match[1])
-    maximum = int(match[2] or match[1])
+    minimum = int(match["minimum"])
+    maximum = int(match["maximum"] or minimum)
     if not 1 <= minimum <= maximum <= MAX_REPLICAS:
         raise ConfigError(
             f"{text!r} is not a range of replicas: it must ascend, from 1 to {MAX_REPLICAS:,}."
@@ -50,6 +50,7 @@ def _as_text(value: object) -> object:
 
 
 def _checked_range(text: str) -> str:
+    """The text of a range, which stays one: it travels to Ray as plain data."""
     try:
         parse_range(text)
     except ConfigError as error:

@@ -13,7 +13,7 @@ WAY_SECONDS = 2.0
 
 
 class _Choice(Struct, frozen=True):
-    """The replica of a request; it counts as busier by one until `expires`."""
+    """The replica of a request; it counts as busier by one until `expires` on the clock."""
 
     replica: str
     expires: float
@@ -29,8 +29,8 @@ class ReplicaChooser:
     def __init__(self, balance: Balance, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._affinity: AffinityRouter[str] = AffinityRouter(balance)
-        self._running: Counter[str] = Counter()
-        self._chosen: dict[str, _Choice] = {}
+        self._running: Counter[str] = Counter()  # requests that were sent from here, by replica
+        self._unsent: dict[str, _Choice] = {}  # by request
 
     def rank(self, request: str, prefix: Prefix, lengths: Mapping[str, int]) -> list[str]:
         """The best replica for a request first, then all others from the least busy one on.
@@ -38,18 +38,18 @@ class ReplicaChooser:
         `lengths` has the known length of each replica's queue. A request may be ranked again.
         """
         coming = self._coming(request)
-        # Ray's length lags behind what was sent from here, and other routers send requests too
-        loads = {
-            name: float(coming[name] + max(self._running[name], length))
-            for name, length in lengths.items()
-        }
+        loads: dict[str, float] = {}
+        for name, length in lengths.items():
+            # Ray's length lags behind what was sent from here, and other routers send requests too
+            known = max(self._running[name], length)
+            loads[name] = float(known + coming[name])
         best = self._affinity.choose(prefix, loads).replica
-        self._chosen[request] = _Choice(best, self._clock() + WAY_SECONDS)
+        self._unsent[request] = _Choice(best, self._clock() + WAY_SECONDS)
         return [best, *sorted((name for name in loads if name != best), key=loads.__getitem__)]
 
     def note_sent(self, request: str, prefix: Prefix, replica: str) -> None:
         """A request was sent, perhaps to another replica than the best one."""
-        self._chosen.pop(request, None)
+        self._unsent.pop(request, None)
         self._running[replica] += 1
         if prefix.hashes:
             self._affinity.record(prefix, replica)
@@ -67,9 +67,9 @@ class ReplicaChooser:
     def _coming(self, request: str) -> Counter[str]:
         """The other requests that were not sent yet, by replica."""
         now = self._clock()
-        self._chosen = {
+        self._unsent = {
             name: choice
-            for name, choice in self._chosen.items()
+            for name, choice in self._unsent.items()
             if choice.expires > now and name != request
         }
-        return Counter(choice.replica for choice in self._chosen.values())
+        return Counter(choice.replica for choice in self._unsent.values())

@@ -1,5 +1,6 @@
 """Ray on this machine, for one deployment: private, on loopback, without reports to its makers."""
 
+import math
 import os
 import secrets
 import shutil
@@ -70,12 +71,13 @@ def local_cluster(arguments: DeployArguments, *, dashboard: bool = False) -> Gen
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
     os.environ.update(private_environment(home))
-    ray = ray_module()
-    cpus = arguments.replica_range.maximum * arguments.cpus + arguments.routers + _SPARE_CPUS
+    ray = ray_module()  # after the variables are set, which its import may read
+    needed_cpus = arguments.replica_range.maximum * arguments.cpus + arguments.routers + _SPARE_CPUS
     try:
         _start(
             ray,
-            num_cpus=max(os.cpu_count() or 1, round(cpus + 0.5)),
+            # Ray only counts them: it would wait forever for cores that the machine lacks
+            num_cpus=max(os.cpu_count() or 1, math.ceil(needed_cpus)),
             include_dashboard=dashboard,
             _temp_dir=str(home / _DIRECTORY),
         )
@@ -88,11 +90,13 @@ def local_cluster(arguments: DeployArguments, *, dashboard: bool = False) -> Gen
 def _private_directory() -> Path:
     """A new directory that only this user can open; the paths of sockets in it must be short."""
     base = tempfile.gettempdir()
-    base = base if len(base) <= _MAX_BASE else _SHORT_BASE
+    if len(base) > _MAX_BASE:
+        base = _SHORT_BASE
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base))
 
 
 def _start(ray: Any, **options: Any) -> None:
+    """Start Ray on loopback with these options; raises ConfigError with Ray's reason."""
     try:
         ray.init(
             address="local",

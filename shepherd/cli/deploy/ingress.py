@@ -73,14 +73,17 @@ class Ingress:
         self._buffered = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; the record is for the shape of errors of this process."""
         with recording(self._errors.record("", scope["path"], scope["headers"]), scope):
             await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read a request, and have it answered; its body counts as held until then."""
         body = bytearray()
         reply = ReplyWriter(scope, receive, send)
         try:
-            if not await self._read_body(receive, body):
+            is_whole = await self._read_body(receive, body)
+            if not is_whole:
                 return
             await self._answer(await _request(scope, bytes(body)), reply)
         except ReplicasBusyError as error:
@@ -89,6 +92,10 @@ class Ingress:
             self._buffered -= len(body)
 
     async def _answer(self, request: ReplicaRequest, reply: "ReplyWriter") -> None:
+        """Send the answer of one replica, or of all; another one may replace one that dies.
+
+        Raises ReplicasBusyError.
+        """
         if is_for_all(request):
             replies = await self._replicas.send_to_all(request)
             if not replies:
@@ -102,6 +109,7 @@ class Ingress:
                         for message in messages:
                             await reply.send(message)
             except ReplicaLostError as error:
+                # what the client has of an answer is not what another replica would write
                 if attempt < MAX_ATTEMPTS and not reply.has_content:
                     logger.warning("%s is tried again: %s", request.path, error)
                     continue
@@ -119,7 +127,8 @@ class Ingress:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return False
-            chunk: bytes = message.get("body", b"")[: self._limit + 1 - len(body)]
+            room = self._limit + 1 - len(body)  # one byte more, so that a replica refuses it
+            chunk: bytes = message.get("body", b"")[:room]
             if self._buffered + len(chunk) > _BUFFER_FACTOR * self._limit:
                 raise ReplicasBusyError("Too many large requests are being read.")
             body += chunk
@@ -131,7 +140,8 @@ class Ingress:
 async def _request(scope: Scope, body: bytes) -> ReplicaRequest:
     """The request for a replica; the id of a new response is chosen here, to be recognized."""
     prefix = await _prefix(scope, body)
-    if not prefix.hashes or scope["path"] != RESPONSES_PATH:
+    makes_response = bool(prefix.hashes) and scope["path"] == RESPONSES_PATH
+    if not makes_response:
         return ReplicaRequest.of(scope, body, prefix)
     response_id = new_response_id()
     return ReplicaRequest.of(scope, body, with_response(prefix, response_id), response_id)
@@ -143,10 +153,11 @@ async def _prefix(scope: Scope, body: bytes) -> Prefix:
         return Prefix()
     if len(body) <= SMALL_BYTES:
         return _parse_prefix(body)
-    return await asyncio.to_thread(_parse_prefix, body)
+    return await asyncio.to_thread(_parse_prefix, body)  # other requests would wait for it
 
 
 def _parse_prefix(body: bytes) -> Prefix:
+    """The prefix of the prompt in a body; an empty one if it is not JSON."""
     try:
         check_shape(body)
         return body_prefix(from_json(body, allow_inf_nan=False))
@@ -155,6 +166,7 @@ def _parse_prefix(body: bytes) -> Prefix:
 
 
 def _unavailable(message: str, code: str) -> ApiError:
+    """An error after which the client may try again."""
     return ApiError(503, message, code, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
@@ -169,15 +181,15 @@ class ReplyWriter:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._start: Message | None = None
-        self._status = 0
+        self._waiting_start: Message | None = None
+        self._sent_status = 0  # 0: no start was sent
         self._is_stream = False
-        self._ended = False
+        self._has_ended = False
 
     async def send(self, message: Message) -> None:
         """Send a message of an ASGI application."""
         if message["type"] == "http.response.start":
-            self._start = message
+            self._waiting_start = message
             return
         body, more = message.get("body", b""), message.get("more_body", False)
         if not body and more:  # it would begin the answer, which another replica may have to give
@@ -186,7 +198,7 @@ class ReplyWriter:
             return
         is_comment = self._is_stream and more and _COMMENTS.fullmatch(body) is not None
         self.has_content = self.has_content or not is_comment
-        self._ended = not more
+        self._has_ended = not more
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def send_whole(self, reply: ReplicaReply) -> None:
@@ -197,12 +209,12 @@ class ReplyWriter:
 
     async def fail(self, error: ApiError) -> None:
         """End the answer with an error in the shape of its API."""
-        if self._ended:
+        if self._has_ended:
             return
-        if not self._status:
+        if not self._sent_status:
             await ErrorResponse(error)(self._scope, self._receive, self._send)
         elif self._is_stream:
-            self._ended = self.has_content = True
+            self._has_ended = self.has_content = True
             body = record_of(self._scope).error_event(error).encode()
             await self._send({"type": "http.response.body", "body": body, "more_body": False})
         else:
@@ -210,17 +222,17 @@ class ReplyWriter:
 
     async def _send_start(self) -> bool:
         """Send the waiting start; returns False after an error in a stream that is open."""
-        start, self._start = self._start, None
-        if start is None:
-            return not self._ended
-        if self._status:  # of the replica that was lost: only the same answer can continue it
-            if start["status"] == self._status:
+        start, self._waiting_start = self._waiting_start, None
+        if start is None:  # it was sent before
+            return not self._has_ended
+        if self._sent_status:  # that of the replica that was lost
+            if start["status"] == self._sent_status:  # only the same answer can continue it
                 return True
             message = "The request failed when another replica tried it."
             await self.fail(ApiError(start["status"], message, "replica_lost"))
             return False
         headers = [pair for pair in start.get("headers", ()) if pair[0].lower() != _RAY_HEADER]
         media_type = Headers(raw=headers).get("content-type", "").partition(";")[0].strip()
-        self._status, self._is_stream = start["status"], media_type in STREAM_TYPES
+        self._sent_status, self._is_stream = start["status"], media_type in STREAM_TYPES
         await self._send({**start, "headers": headers})
         return True

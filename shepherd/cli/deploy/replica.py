@@ -74,20 +74,24 @@ class Replica:
         await self._parts.aclose()
 
     async def _opened(self) -> ServerApp:
+        """The application, which the first use opens."""
         async with self._opening:  # the first request and Ray's health check may come together
             if self.app is None:
                 self.app = await self._open()
             return self.app
 
     async def _open(self) -> ServerApp:
-        read = partial(read_settings, self._arguments)
+        """Open the models of this machine's settings, as `shepherd serve` does."""
+        read = partial(read_settings, self._arguments)  # again with each reload
         config = read()
         cwd = Path(self._arguments.directory or Path.cwd())
         providers = ProviderBook.from_env(os.environ, None)
         enter = self._parts.enter_async_context
         insecure = self._arguments.insecure
         parts = await enter(server_parts(config, cwd, providers, read, insecure=insecure))
-        if parts.settings.usage_file is not None:
+        if (
+            parts.settings.usage_file is not None
+        ):  # keys have one limit for all replicas of a machine
             parts.settings.limits_file = parts.settings.usage_file.with_name(LIMITS_NAME)
         self._parts.enter_context(logging_to_stderr(as_json=parts.settings.json_log))
         host = Host(traces=self._parts.enter_context(tracing()), stop_advice=STOP_ADVICE)
@@ -114,8 +118,8 @@ async def run_app(app: ASGIApp, request: ReplicaRequest) -> AsyncGenerator[list[
                 yield messages
         await work
     finally:
-        exchange.left.set()
-        if not work.done():
+        exchange.client_left.set()
+        if not work.done():  # it ends by itself, or is cancelled
             await asyncio.wait({work}, timeout=HANG_UP_SECONDS)
             await end_tasks(work)
 
@@ -138,16 +142,18 @@ class _Exchange:
     def __init__(self, body: bytes) -> None:
         self.messages: list[Message] = []
         self.news = asyncio.Event()
-        self.left = asyncio.Event()
-        self._body: bytes | None = body
+        self.client_left = asyncio.Event()
+        self._unread_body: bytes | None = body
 
     async def receive(self) -> Message:
-        if self._body is not None:
-            body, self._body = self._body, None
+        """The body at once, then nothing until the client leaves."""
+        if self._unread_body is not None:
+            body, self._unread_body = self._unread_body, None
             return {"type": "http.request", "body": body, "more_body": False}
-        await self.left.wait()
+        await self.client_left.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
+        """Keep a message for `run_app`."""
         self.messages.append(message)
         self.news.set()

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, cast
 
 from msgspec import Struct
@@ -74,7 +75,7 @@ class ReplicaReply(Struct, frozen=True):
     body: bytes
 
 
-_OF_WORK = re.compile(r"(?:/v1)?/responses/[^/]+(?:/cancel)?|/v1/approvals/.+", re.ASCII)
+_OF_ONE_WORK = re.compile(r"(?:/v1)?/responses/[^/]+(?:/cancel)?|/v1/approvals/.+", re.ASCII)
 """Paths of work that one replica does; the others answer that there is none."""
 
 _STREAM = b"stream=true"
@@ -87,9 +88,8 @@ def is_for_all(request: ReplicaRequest) -> bool:
     path = request.path
     if path == METRICS_PATH or path.startswith(f"{ADMIN_PREFIX}/"):
         return True
-    return (
-        _OF_WORK.fullmatch(path) is not None and _STREAM not in request.plain_scope["query_string"]
-    )
+    streams = _STREAM in request.plain_scope["query_string"]  # others would wait for its end
+    return _OF_ONE_WORK.fullmatch(path) is not None and not streams
 
 
 def merge_replies(
@@ -100,9 +100,9 @@ def merge_replies(
     Where one replica does the work, a success counts; everywhere else, the first refusal.
     `addresses` are those at which the whole deployment is served.
     """
-    failed = [reply for reply in replies if reply.status >= 400]
-    if _OF_WORK.fullmatch(path):
-        return next((reply for reply in replies if reply.status < 400), replies[0])
+    failed = [reply for reply in replies if reply.status >= HTTPStatus.BAD_REQUEST]
+    if _OF_ONE_WORK.fullmatch(path):
+        return next((reply for reply in replies if reply not in failed), replies[0])
     if failed:
         return failed[0]
     if path == METRICS_PATH:
@@ -135,6 +135,8 @@ def merge_metrics(replies: Sequence[ReplicaReply]) -> bytes:
 
 
 class _Families(Collector):
+    """Families of measurements that are there already, for a registry."""
+
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
 
@@ -147,16 +149,16 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = dict(states[0])
     for name, value in merged.items():
         values = [state[name] for state in states if name in state]
-        if name == "status":
+        if name == "status":  # the deployment is as ready as the least ready replica
             merged[name] = next((other for other in values if other != "ready"), value)
         elif name == "uptime_seconds":
             merged[name] = max(values)
         elif name in ("pid", "version"):
             merged[name] = ", ".join(dict.fromkeys(map(str, values)))
         elif isinstance(value, list):
-            parts: list[Any] = [part for parts_of_one in values for part in parts_of_one]
+            items: list[Any] = [item for items_of_one in values for item in items_of_one]
             # each replica has models of its own, with their state; other lists are of names
-            merged[name] = parts if name == "models" else [*dict.fromkeys(map(str, parts))]
+            merged[name] = items if name == "models" else [*dict.fromkeys(map(str, items))]
         elif isinstance(value, dict):
             merged[name] = merge_states(values)
         elif isinstance(value, int):
@@ -165,6 +167,7 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _with_body(reply: ReplicaReply, body: bytes) -> ReplicaReply:
+    """The reply with another body, and its length."""
     headers = [pair for pair in reply.headers if pair[0].lower() != _LENGTH]
     headers.append((_LENGTH, str(len(body)).encode()))
     return replace(reply, headers=headers, body=body)

@@ -42,11 +42,13 @@ class PrefixRouter(RequestRouter):
         replicas = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
         if not replicas:
             return []
-        queues = self.replica_queue_len_cache
-        lengths = {name: queues.get(one.replica_id) or 0 for name, one in replicas.items()}
+        known_lengths = self.replica_queue_len_cache
+        lengths = {
+            name: known_lengths.get(replica.replica_id) or 0 for name, replica in replicas.items()
+        }
         request = "" if pending_request is None else pending_request.metadata.internal_request_id
         ranked = self._chooser.rank(request, _prefix_of(pending_request), lengths)
-        return [[replicas[name]] for name in ranked]
+        return [[replicas[name]] for name in ranked]  # Ray tries the lists one after the other
 
     def on_request_routed(self, pending_request: Any, replica_id: Any, result: object) -> None:
         """Note which replica reads the prompt."""
@@ -70,6 +72,8 @@ class PrefixRouter(RequestRouter):
             self._chooser.forget(name)
 
 
-def _prefix_of(pending: Any) -> Prefix:
-    request = pending.args[0] if pending is not None and pending.args else None
+def _prefix_of(pending_request: Any) -> Prefix:
+    """The prefix of a request to a replica; an empty one for calls that Ray makes itself."""
+    arguments = () if pending_request is None else pending_request.args
+    request = arguments[0] if arguments else None
     return request.prefix if isinstance(request, ReplicaRequest) else Prefix()

@@ -84,17 +84,18 @@ class AgentTurn(Observer):
         self._accounts = accounts
         self._owner = owner
         self._on_evicted = on_evicted
-        self._history = session.messages
+        self._client_history = session.messages
         self._client_tools = frozenset(tool.name for tool in session.tools)
         self._tools = AuditedTools(agent.tools, agent.audit, model.id)
-        own = [tool for tool in agent.offer(model) if tool.name not in self._client_tools]
+        agent_tools = [tool for tool in agent.offer(model) if tool.name not in self._client_tools]
         spliced = agent.rounds.splice(owner, session.messages)
-        self._origins = spliced.origins
+        self._visible_answers = spliced.visible_answers
+        """For a hidden message, by its identity, the answer that the client has of it."""
         self.session = replace(
             session,
             system_message=session.system_message or agent.system_message,
             messages=spliced.messages,
-            tools=[*own, *session.tools],
+            tools=[*agent_tools, *session.tools],
             deferred=SearchResults(agent.tools.registry),
             ledger=TokenLedger(),
             times=[],
@@ -106,16 +107,16 @@ class AgentTurn(Observer):
     ) -> AsyncGenerator[Sequence[Prefilled]]:
         """Prefill the first round; hidden rounds leave if the prompt does not fit with them."""
         prefilled = self._accounts.watch.prefilled
-        async with AsyncExitStack() as held:
-            enter = held.enter_async_context
+        async with AsyncExitStack() as first_round:
+            enter = first_round.enter_async_context
             try:
                 (first,) = await enter(prefilled(backend, session, callback))
             except ContextFullError:
-                if not self._origins:
+                if not self._visible_answers:  # nothing is hidden that could leave
                     raise
                 self._forget_hidden()
                 (first,) = await enter(prefilled(backend, session, callback))
-            yield [TurnPrompt(first, held)]
+            yield [TurnPrompt(first, first_round)]
 
     async def generate(
         self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
@@ -128,6 +129,7 @@ class AgentTurn(Observer):
 
         def listen(event: Event) -> bool:
             prompt.update_logprobs()
+            # the client reads in its answer why the turn stopped
             if isinstance(event, Failure) and event.error == "TurnStopped":
                 text.note(event.message)
                 logger.info("%s", event.message)
@@ -136,7 +138,7 @@ class AgentTurn(Observer):
         evicts = self._on_evicted is not None
         limits = replace(agent.limits, total_tokens=max_tokens, evicts=evicts)
         tools = ReportedTools(self._tools, text, prompt, limits.max_rounds)
-        before = list(self.session.messages)
+        messages_before = list(self.session.messages)
         rounds = TaskRounds(backend, accounts, lambda: accounts.budget.give_back(prompt.done()))
         others = sub_agents(
             self.session, rounds, limits, agent.max_tasks, agent.offer, client_tools
@@ -146,23 +148,31 @@ class AgentTurn(Observer):
             outcome = await continue_turn(
                 self.session, backend, tools, listen, limits, client_tools
             )
-        return self._answer(outcome, prompt, text, before)
+        return self._answer(outcome, prompt, text, messages_before)
 
     def report_evicted(self, messages: Sequence[Message]) -> None:
         """Pass on evicted messages; a hidden one counts as the answer that the client knows."""
-        visible = {id(m): m for m in (self._origins.get(id(part), part) for part in messages)}
+        visible: dict[int, Message] = {}  # by identity: several hidden ones have one answer
+        for message in messages:
+            known_to_client = self._visible_answers.get(id(message), message)
+            visible[id(known_to_client)] = known_to_client
         if self._on_evicted is not None and visible:
             self._on_evicted(list(visible.values()))
 
     def _answer(
-        self, outcome: TurnOutcome, prompt: "TurnPrompt", text: AnswerText, before: list[Message]
+        self,
+        outcome: TurnOutcome,
+        prompt: "TurnPrompt",
+        text: AnswerText,
+        messages_before: list[Message],
     ) -> Generation:
         """The turn as one generation; its hidden rounds are kept for the next request."""
         last = prompt.generations[-1]
-        present = {id(message) for message in self.session.messages}
-        self.report_evicted([message for message in before if id(message) not in present])
-        old = {id(message) for message in before}
-        added = [message for message in self.session.messages if id(message) not in old]
+        # messages are compared by identity, because equal ones may occur several times
+        ids_now = {id(message) for message in self.session.messages}
+        self.report_evicted([one for one in messages_before if id(one) not in ids_now])
+        ids_before = {id(message) for message in messages_before}
+        added = [one for one in self.session.messages if id(one) not in ids_before]
         if len(added) < 2:  # one generation, and nothing ran
             return last
         reason = outcome.finish_reason
@@ -174,40 +184,40 @@ class AgentTurn(Observer):
             text.reasoning.complete,
             tuple(calls) if reason is FinishReason.TOOL_CALLS else (),
         )
-        if reason is not FinishReason.ERROR:
-            self._agent.rounds.keep(self._owner, self._history, answer, added)
+        if reason is not FinishReason.ERROR:  # one that broke off is an error for the client
+            self._agent.rounds.keep(self._owner, self._client_history, answer, added)
         stats = total([generation.stats for generation in prompt.generations])
         logprobs = None if last.logprobs is None else tuple(prompt.logprobs or ())
         return replace(last, message=answer, finish_reason=reason, stats=stats, logprobs=logprobs)
 
     def _forget_hidden(self) -> None:
         """Go back to the conversation as the client sees it."""
-        self._origins = {}
+        self._visible_answers = {}
         self.session.clear()
-        for message in self._history:
+        for message in self._client_history:
             self.session.add(message)
 
 
 class TurnPrompt(Prefilled):
     """The prompt of a turn: that of its first round, then of the round that runs.
 
-    `held` is what the first round holds. It is given back with that round, long before the turn
-    ends, because the next rounds may need the same place in the model.
+    `first_round` is what the first round holds. It is given back with that round, long before the
+    turn ends, because the next rounds may need the same place in the model.
     """
 
-    def __init__(self, first: Prefilled, held: AsyncExitStack) -> None:
+    def __init__(self, first: Prefilled, first_round: AsyncExitStack) -> None:
         self.prompt_tokens = first.prompt_tokens
         self.cached_tokens = first.cached_tokens
         self.generations: list[Generation] = []
         self.current = first
-        self._held: AsyncExitStack | None = held
+        self._first_round: AsyncExitStack | None = first_round
         self._copied_logprobs = 0  # those of the current round that the answer has already
         self._is_running = True
 
     def take_first(self) -> AsyncExitStack | None:
         """What the first round holds, once; who takes it gives it back."""
-        held, self._held = self._held, None
-        return held
+        first_round, self._first_round = self._first_round, None
+        return first_round
 
     def begin_round(self, prefilled: Prefilled) -> None:
         """Continue with the prompt of another round."""
@@ -232,6 +242,7 @@ class TurnPrompt(Prefilled):
         return total([generation.stats for generation in self.generations])
 
     def stats(self) -> Stats:
+        """The measures of all rounds so far; one that has ended is among `generations`."""
         stats = [generation.stats for generation in self.generations]
         return total([*stats, self.current.stats()] if self._is_running else stats)
 
@@ -258,14 +269,15 @@ class TurnRounds(Observer):
     async def prefilled(
         self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
     ) -> AsyncGenerator[Sequence[Prefilled]]:
-        first = self._prompt.take_first()
-        if first is not None:
-            async with first:
+        """The prompt of the next round; raises OutOfTokensError if the key can't pay for it."""
+        first_round = self._prompt.take_first()
+        if first_round is not None:
+            async with first_round:
                 yield [self._prompt.current]
             return
         try:
             self._max_tokens = await self._budget.next_round(session, self._prompt.done())
-        except ApiError as error:
+        except ApiError as error:  # the answer so far is good, and says why it ends
             self._text.note(error.message)
             raise OutOfTokensError(error.message) from error
         async with self._watch.prefilled(backend, session, callback, count) as prompts:
@@ -275,6 +287,7 @@ class TurnRounds(Observer):
     async def generate(
         self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
+        """The answer of a round, within what the turn and the key have left."""
         limit = smaller_limit(max_tokens, self._max_tokens)
         generation = await self._watch.generate(backend, prompt, callback, limit)
         self._prompt.end_round(generation)
@@ -296,10 +309,12 @@ class ReportedTools(Struct, frozen=True):
         output_bytes: int | None = None,
         on_event: EventCallback = ignore_events,
     ) -> ToolResult:
+        """The result of a call, which warns the model before its last round."""
         self.text.begin_call(call)
         result = await self.tools.run(call, output_bytes, on_event)
         self.text.end_call(call, result)
-        if len(self.prompt.generations) != self.max_rounds - 1:
+        one_round_is_left = len(self.prompt.generations) == self.max_rounds - 1
+        if not one_round_is_left:
             return result
         return replace(result, content=f"{result.content}\n{LAST_ROUND}")
 
@@ -309,9 +324,9 @@ def total(stats: Sequence[Stats]) -> Stats:
     if not stats:
         return Stats()
     sums: dict[str, Any] = {
-        name: sum(getattr(part, name) or 0 for part in stats) for name in MEASURES
+        name: sum(getattr(of_round, name) or 0 for of_round in stats) for name in MEASURES
     }
     sums["context_used"], sums["context_size"] = stats[-1].context_used, stats[-1].context_size
-    if all(part.cost is None for part in stats):
+    if all(of_round.cost is None for of_round in stats):
         sums["cost"] = None  # unknown, and not nothing
     return Stats(**sums)

@@ -77,7 +77,7 @@ class ClientApprovals(Struct):
         question = AgentQuestion(request, current_origin(), time.time() + self.seconds)
         self._questions[question.id] = question
         self.log.publish(UpdateKind.APPROVAL_NEEDED, question.to_json())
-        decision, by = CANCELLED, ""
+        decision, by = CANCELLED, ""  # if the turn ends while it waits
         try:
             approval = await self._wait(question)
             decision, by = approval.choice.value, approval.by
@@ -103,14 +103,16 @@ class ClientApprovals(Struct):
         self.log.close()
 
     async def _wait(self, question: AgentQuestion) -> Approval:
+        """The answer to a question, or a denial at the end of its time or without a client."""
         end = self.clock() + self.seconds
         while not question.answer.done():
-            left = end - self.clock()
-            reason = TOO_LATE.format(seconds=self.seconds) if left <= 0 else self._refusal()
+            seconds_left = end - self.clock()
+            is_late = seconds_left <= 0
+            reason = TOO_LATE.format(seconds=self.seconds) if is_late else self._refusal()
             if reason:
                 return Approval(Choice.DENY, reason=reason)
             # looked at again and again, because a reader of the list just stays away
-            await asyncio.wait({question.answer}, timeout=min(left, CHECK_SECONDS))
+            await asyncio.wait({question.answer}, timeout=min(seconds_left, CHECK_SECONDS))
         return question.answer.result()
 
     def _refusal(self) -> str:

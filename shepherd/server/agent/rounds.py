@@ -13,12 +13,18 @@ from shepherd.messages import Message, Role, ToolCall
 MAX_BYTES = 64 * 1024 * 1024
 """Memory for all kept rounds; those used least recently are forgotten first."""
 
+_MESSAGE_BYTES = 1000
+"""About what a message takes without its texts."""
+
 
 class Spliced(Struct, frozen=True):
-    """A conversation with its hidden rounds; `origins` maps a hidden message's id to its answer."""
+    """A conversation with its hidden rounds.
+
+    `visible_answers` has for the `id()` of a hidden message the answer that the client has of it.
+    """
 
     messages: list[Message]
-    origins: dict[int, Message]
+    visible_answers: dict[int, Message]
 
 
 class HiddenRounds:
@@ -32,20 +38,21 @@ class HiddenRounds:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._rounds: OrderedDict[bytes, tuple[int, tuple[Message, ...]]] = OrderedDict()
+        """The size and the messages of each answer, by the digest of the history up to it."""
 
     def keep(
         self, owner: str, history: Sequence[Message], answer: Message, hidden: Sequence[Message]
     ) -> None:
         """Keep the messages behind `answer`, the last of them included."""
-        *_, (digest, _) = _digests(owner, [*history, answer])
+        *_, (digest_of_answer, _) = _digests(owner, [*history, answer])
         size = sum(_size(message) for message in hidden)
-        self._forget(digest)
+        self._forget(digest_of_answer)  # the same question may have been asked before
         if size > self._max_bytes:
             return
-        self._rounds[digest] = size, tuple(hidden)
+        self._rounds[digest_of_answer] = size, tuple(hidden)
         self._bytes += size
         while self._bytes > self._max_bytes:
-            self._forget(next(iter(self._rounds)))
+            self._forget(next(iter(self._rounds)))  # the one that was used least recently
 
     def splice(self, owner: str, history: Sequence[Message]) -> Spliced:
         """The history with the messages behind its answers, as far as they are kept."""
@@ -56,12 +63,14 @@ class HiddenRounds:
                 spliced.messages.append(message)
                 continue
             self._rounds.move_to_end(digest)
-            hidden = _with_client_calls(kept[1], message)
+            _, messages = kept
+            hidden = _with_client_calls(messages, message)
             spliced.messages.extend(hidden)
-            spliced.origins.update((id(part), message) for part in hidden)
+            spliced.visible_answers.update((id(part), message) for part in hidden)
         return spliced
 
     def _forget(self, digest: bytes) -> None:
+        """Forget the rounds of an answer, if any are kept."""
         size, _ = self._rounds.pop(digest, (0, ()))
         self._bytes -= size
 
@@ -91,25 +100,20 @@ def _with_client_calls(hidden: Sequence[Message], answer: Message) -> list[Messa
     Their ids are the client's, whose results refer to them. Calls that it does not send back leave.
     """
     results = {message.tool_call_id for message in hidden if message.role is Role.TOOL}
-    visible = list(answer.tool_calls)
+    clients_calls = list(answer.tool_calls)
 
     def kept(calls: Sequence[ToolCall]) -> Iterator[ToolCall]:
         for call in calls:
             if call.id in results:  # the server ran it
                 yield call
-            elif visible and visible[0].name == call.name:  # the client's, in the same order
-                yield replace(call, id=visible.pop(0).id)
+            elif clients_calls and clients_calls[0].name == call.name:  # in the same order
+                yield replace(call, id=clients_calls.pop(0).id)
 
-    return [
-        replace(message, tool_calls=tuple(kept(message.tool_calls)))
-        if message.tool_calls
-        else message
-        for message in hidden
-    ]
+    return [replace(message, tool_calls=tuple(kept(message.tool_calls))) for message in hidden]
 
 
 def _size(message: Message) -> int:
     """About the memory of a message in bytes."""
     calls = sum(len(call.arguments_json) for call in message.tool_calls)
     images = sum(len(image.data) for image in message.images)
-    return 1000 + len(message.content) + len(message.reasoning) + calls + images
+    return _MESSAGE_BYTES + len(message.content) + len(message.reasoning) + calls + images

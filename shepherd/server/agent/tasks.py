@@ -40,6 +40,7 @@ def turn_task(
 
 
 def _tasks() -> Tasks:
+    """The sub-agents of the turn that calls `task`; raises ToolError outside of a turn."""
     tasks = _current.get()
     if tasks is None:
         raise ToolError(f"{TASK} works in a conversation only")
@@ -71,10 +72,10 @@ class TaskRounds:
         self._accounts = accounts
         self._give_back = give_back
         self._leases = AsyncExitStack()
-        self._others: dict[str, Backend] = {}
-        self._opening = asyncio.Lock()
-        self._running = 0
-        self._ended = asyncio.Event()
+        self._other_models: dict[str, Backend] = {}
+        self._one_opens = asyncio.Lock()
+        self._running_rounds = 0
+        self._round_ended = asyncio.Event()
 
     async def open_backend(self) -> Backend:
         """The backend of a sub-agent of the same model, which counts as a request of the key.
@@ -85,21 +86,22 @@ class TaskRounds:
 
     async def get(self, provider: str) -> Backend:
         """As `open_backend`, of another model; raises ToolError if the key may not use it."""
-        async with self._opening:
-            if provider not in self._others:
+        async with self._one_opens:  # two sub-agents may ask for the same model at once
+            if provider not in self._other_models:
                 try:
                     leased = await self._leases.enter_async_context(self._accounts.lease(provider))
                 except ApiError as error:
                     raise ToolError(error.message) from error
-                self._others[provider] = leased
-        return await self._counted(self._others[provider])
+                self._other_models[provider] = leased
+        return await self._counted(self._other_models[provider])
 
     async def aclose(self) -> None:
         """Let other models go; no sub-agent works any more."""
-        self._others.clear()
+        self._other_models.clear()
         await self._leases.aclose()
 
     async def _counted(self, backend: Backend) -> Backend:
+        """The backend, for one more request of the key; raises ToolError if it has none left."""
         key = current_key()
         if key is not None:
             try:
@@ -124,26 +126,28 @@ class TaskRounds:
     async def _hold(self, held: AsyncExitStack, backend: Backend, work: Work) -> None:
         """Hold the tokens of a round until the stack is closed; raises ToolError."""
         while True:
-            ended = self._ended  # of this moment: a round that ends from now on is not missed
+            # of this moment: a round that ends from now on is not missed
+            round_ended = self._round_ended
             self._give_back()
             measuring = self._accounts.meter.budget().measured(backend, work)
             try:
                 await measuring.__aenter__()
             except ApiError as error:
-                others_hold = self._running > 0 or ended.is_set()
-                if error.status != LIMIT_REACHED or not others_hold:
+                others_hold_tokens = self._running_rounds > 0 or round_ended.is_set()
+                if error.status != LIMIT_REACHED or not others_hold_tokens:
                     raise ToolError(error.message) from error
-                await ended.wait()
+                await round_ended.wait()
                 continue
-            self._running += 1
-            held.callback(self._end_round)
+            self._running_rounds += 1
+            held.callback(self._note_round_ended)
             held.push_async_exit(measuring)
             return
 
-    def _end_round(self) -> None:
-        self._running -= 1
-        self._ended.set()  # for all that wait now; the next ones wait for the next end
-        self._ended = asyncio.Event()
+    def _note_round_ended(self) -> None:
+        """Wake all that wait for tokens now; the next ones wait for the next end."""
+        self._running_rounds -= 1
+        self._round_ended.set()
+        self._round_ended = asyncio.Event()
 
 
 class _TaskObserver(Observer):
@@ -151,41 +155,46 @@ class _TaskObserver(Observer):
 
     def __init__(self, rounds: TaskRounds) -> None:
         self._rounds = rounds
-        self._requests = 1
+        self._uncounted_requests = 1  # a sub-agent is one request, however many rounds it has
         self._max_tokens = 0
-        self._characters = 0
-        self._final: Stats | None = None
+        self._written_characters = 0
+        self._final_stats: Stats | None = None
 
     @asynccontextmanager
     async def prefilled(
         self, backend: Backend, session: Session, callback: EventCallback, count: int = 1
     ) -> AsyncGenerator[Sequence[Prefilled]]:
-        work = Work([session], answers=1, max_tokens=0, requests=self._requests)
+        """The prompt of a round, for which tokens of the key are held until it has ended."""
+        work = Work([session], answers=1, max_tokens=0, requests=self._uncounted_requests)
         async with self._rounds.measured(backend, work):
-            self._requests = 0
+            self._uncounted_requests = 0
             async with super().prefilled(backend, session, callback, count) as prompts:
-                self._max_tokens, self._characters, self._final = work.max_tokens, 0, None
+                self._max_tokens = work.max_tokens
+                self._written_characters, self._final_stats = 0, None
                 try:
                     yield prompts
                 finally:  # a round that was interrupted is counted too
-                    work.stats = [self._final or stats_so_far(prompts[0], self._characters)]
+                    estimate = stats_so_far(prompts[0], self._written_characters)
+                    work.stats = [self._final_stats or estimate]
 
     async def generate(
         self, backend: Backend, prompt: Prefilled, callback: EventCallback, max_tokens: int = 0
     ) -> Generation:
+        """The answer of a round, within the tokens that are held for it."""
+
         def listen(event: Event) -> bool:
             if isinstance(event, TextEvent):
-                self._characters += len(event.text)
+                self._written_characters += len(event.text)
             return callback(event)
 
         limit = smaller_limit(max_tokens, self._max_tokens)
         generation = await backend.generate_from_prefilled(prompt, listen, limit)
-        self._final = generation.stats
+        self._final_stats = generation.stats
         return generation
 
 
 def smaller_limit(one: int, other: int) -> int:
-    """The smaller of two limits of tokens, of which 0 is none."""
+    """The smaller of two limits of tokens; 0 is no limit, so the other one holds then."""
     return min(one, other) or max(one, other)
 
 

@@ -29,7 +29,8 @@ class Paragraphs(Struct):
 
     def add(self, text: str) -> str:
         """Add to the current part; returns the text with the break before a new part."""
-        if text and self.complete and not self.current:
+        begins_part = bool(text and self.complete and not self.current)
+        if begins_part:  # after an empty line, of which the earlier text may have the beginning
             newlines = len(self.complete) - len(self.complete.rstrip("\n"))
             text = "\n" * max(0, 2 - newlines) + text
         self.current += text
@@ -54,14 +55,14 @@ class AnswerText:
         self.content = Paragraphs()
         self.reasoning = Paragraphs()
         self._callback = callback
-        self._kind = _KINDS.get(show)
+        self._shown_kind = _KINDS.get(show)  # None: lines about tools are not sent
         self._open_call: ToolCall | None = None
         self._whole_lines: list[str] = []  # of calls that ended while another one's line was open
 
     def listen(self, event: Event) -> bool:
         """The callback of the turn."""
         if isinstance(event, TextEvent) and event.text:
-            event = replace(event, text=self._of(type(event)).add(event.text))
+            event = replace(event, text=self._paragraphs(type(event)).add(event.text))
         return self._callback(event)
 
     def end_generation(self, message: Message) -> None:
@@ -84,7 +85,7 @@ class AnswerText:
             self._add(f" → {outcome}", ends=True)
         else:
             self._whole_lines.append(f"{_line(call)} → {outcome}")
-        if self._open_call is None:
+        if self._open_call is None:  # lines of calls that ran beside it come now
             for line in self._whole_lines:
                 self._add(line, ends=True)
             self._whole_lines.clear()
@@ -93,15 +94,16 @@ class AnswerText:
         """Add a line of the server."""
         self._add(f"> {text}", ends=True)
 
-    def _of(self, kind: type[TextEvent]) -> Paragraphs:
+    def _paragraphs(self, kind: type[TextEvent]) -> Paragraphs:
+        """The text that events of this kind belong to."""
         return self.reasoning if kind is Thinking else self.content
 
     def _add(self, text: str, *, ends: bool = False) -> None:
         """Add text of the server, if the settings show it; `ends` completes the paragraph."""
-        if self._kind is None:
+        if self._shown_kind is None:
             return
-        paragraphs = self._of(self._kind)
-        self._callback(self._kind(paragraphs.add(text)))
+        paragraphs = self._paragraphs(self._shown_kind)
+        self._callback(self._shown_kind(paragraphs.add(text)))
         if ends:
             paragraphs.end()
 
