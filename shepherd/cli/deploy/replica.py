@@ -91,7 +91,7 @@ class Replica:
         parts = await enter(server_parts(config, cwd, providers, read, insecure=insecure))
         if (
             parts.settings.usage_file is not None
-        ):  # keys have one limit for all replicas of a machine
+        ):  # one limit for a key
             parts.settings.limits_file = parts.settings.usage_file.with_name(LIMITS_NAME)
         self._parts.enter_context(logging_to_stderr(as_json=parts.settings.json_log))
         host = Host(traces=self._parts.enter_context(tracing()), stop_advice=STOP_ADVICE)
