@@ -12,10 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from shepherd.cli.deploy import cluster
+from shepherd.cli.deploy import cluster, replica
 from shepherd.cli.deploy.arguments import DeployArguments, read_arguments
 from shepherd.cli.deploy.ingress import Ingress, ReplicaLostError, ReplicasBusyError
-from shepherd.cli.deploy.replica import Replica, read_settings
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest
 from shepherd.cli.serve.database import prepared_database
 from shepherd.cli.serve.http import tls_files
@@ -39,7 +38,7 @@ _METRICS_SECONDS, _LOOK_BACK_SECONDS = 2.0, 10.0
 """How often load is measured, and over which time scaling takes the mean of it."""
 
 
-class Engine(Replica):
+class Engine(replica.Replica):
     """The deployment of replicas.
 
     Ray calls `check_health` at the start, and then regularly; it replaces replicas that raise.
@@ -60,7 +59,7 @@ class Router:
     def __init__(
         self, engines: Any, arguments: Mapping[str, object], addresses: Sequence[str]
     ) -> None:
-        config = read_settings(read_arguments(arguments))
+        config = replica.read_settings(read_arguments(arguments))
         shapes = ErrorShapes(OPENAI.errors, APIS)
         replicas = _RayReplicas(engines)
         self._ingress = Ingress(replicas, shapes, config.server.max_body_bytes, addresses)

@@ -14,13 +14,12 @@ from starlette.types import Message, Receive, Scope, Send
 from shepherd.affinity import Prefix, body_prefix, with_response
 from shepherd.cli.deploy.request import ReplicaReply, ReplicaRequest, is_for_all, merge_replies
 from shepherd.errors import ShepherdError
+from shepherd.server import record, responses
 from shepherd.server.api import ErrorShapes
 from shepherd.server.body import SMALL_BYTES, check_shape
 from shepherd.server.errors import ApiError
 from shepherd.server.openai_responses.requests import new_response_id
 from shepherd.server.openai_responses.routes import PATH as RESPONSES_PATH
-from shepherd.server.record import record_of, recording
-from shepherd.server.responses import ErrorResponse
 
 logger = logging.getLogger("shepherd.server")
 
@@ -74,7 +73,7 @@ class Ingress:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; the record is for the shape of errors of this process."""
-        with recording(self._errors.record("", scope["path"], scope["headers"]), scope):
+        with record.recording(self._errors.record("", scope["path"], scope["headers"]), scope):
             await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -212,10 +211,10 @@ class ReplyWriter:
         if self._has_ended:
             return
         if not self._sent_status:
-            await ErrorResponse(error)(self._scope, self._receive, self._send)
+            await responses.ErrorResponse(error)(self._scope, self._receive, self._send)
         elif self._is_stream:
             self._has_ended = self.has_content = True
-            body = record_of(self._scope).error_event(error).encode()
+            body = record.record_of(self._scope).error_event(error).encode()
             await self._send({"type": "http.response.body", "body": body, "more_body": False})
         else:
             raise ConnectionError(str(error))  # the connection is closed, so the client sees a cut

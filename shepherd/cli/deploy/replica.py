@@ -89,9 +89,7 @@ class Replica:
         enter = self._parts.enter_async_context
         insecure = self._arguments.insecure
         parts = await enter(server_parts(config, cwd, providers, read, insecure=insecure))
-        if (
-            parts.settings.usage_file is not None
-        ):  # one limit for a key
+        if parts.settings.usage_file is not None:  # one limit for a key
             parts.settings.limits_file = parts.settings.usage_file.with_name(LIMITS_NAME)
         self._parts.enter_context(logging_to_stderr(as_json=parts.settings.json_log))
         host = Host(traces=self._parts.enter_context(tracing()), stop_advice=STOP_ADVICE)

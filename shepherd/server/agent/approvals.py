@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from shepherd.conversation.shared.approvals import CANCELLED, OpenQuestion, question_is_over
-from shepherd.conversation.shared.updates import UpdateKind, UpdateLog
+from shepherd.conversation.shared import approvals, updates
 from shepherd.messages import JsonObject
 from shepherd.server.record import CallOrigin, current_origin
 from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice
@@ -25,7 +24,7 @@ ENDING = "denied: approval needed, and the server is ending"
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class AgentQuestion(OpenQuestion):
+class AgentQuestion(approvals.OpenQuestion):
     """A question about a call of the agent; `expires` is a Unix time."""
 
     origin: CallOrigin
@@ -45,7 +44,7 @@ class ClientApprovals(Struct):
     """
 
     seconds: float
-    log: UpdateLog = field(default_factory=UpdateLog)
+    log: updates.UpdateLog = field(default_factory=updates.UpdateLog)
     clock: Callable[[], float] = time.monotonic
     closed: bool = False
     _questions: dict[str, AgentQuestion] = field(default_factory=dict[str, AgentQuestion])
@@ -76,22 +75,22 @@ class ClientApprovals(Struct):
             return Approval(Choice.DENY, reason=refusal)
         question = AgentQuestion(request, current_origin(), time.time() + self.seconds)
         self._questions[question.id] = question
-        self.log.publish(UpdateKind.APPROVAL_NEEDED, question.to_json())
-        decision, by = CANCELLED, ""  # if the turn ends while it waits
+        self.log.publish(updates.UpdateKind.APPROVAL_NEEDED, question.to_json())
+        decision, by = approvals.CANCELLED, ""  # if the turn ends while it waits
         try:
             approval = await self._wait(question)
             decision, by = approval.choice.value, approval.by
         finally:
             del self._questions[question.id]
             data = {"id": question.id, "tool": request.call.name, "decision": decision, "by": by}
-            self.log.publish(UpdateKind.APPROVAL_DECIDED, data)
+            self.log.publish(updates.UpdateKind.APPROVAL_DECIDED, data)
         return approval
 
     def decide(self, id: str, approval: Approval) -> None:
         """Set the answer; raises SharedSessionError as `OpenQuestion.decide`."""
         question = self._questions.get(id)
         if question is None:
-            raise question_is_over()
+            raise approvals.question_is_over()
         question.decide(approval)
 
     def close(self) -> None:

@@ -18,11 +18,10 @@ from shepherd.backends.base import Backend, Generation, ModelInfo, Observer, Pre
 from shepherd.errors import ToolError
 from shepherd.events import Event, EventCallback, Stats, TextEvent
 from shepherd.messages import ToolSpec
+from shepherd.server import errors, record
 from shepherd.server.access.meter import Budget, Meter, Work
-from shepherd.server.errors import ApiError
 from shepherd.server.generation import stats_so_far
 from shepherd.server.operation.monitor import Monitor
-from shepherd.server.record import current_key
 from shepherd.session import Session
 from shepherd.tools.tool import AnyTool
 from shepherd.turn import TurnLimits
@@ -90,7 +89,7 @@ class TaskRounds:
             if provider not in self._other_models:
                 try:
                     leased = await self._leases.enter_async_context(self._accounts.lease(provider))
-                except ApiError as error:
+                except errors.ApiError as error:
                     raise ToolError(error.message) from error
                 self._other_models[provider] = leased
         return await self._counted(self._other_models[provider])
@@ -102,11 +101,11 @@ class TaskRounds:
 
     async def _counted(self, backend: Backend) -> Backend:
         """The backend, for one more request of the key; raises ToolError if it has none left."""
-        key = current_key()
+        key = record.current_key()
         if key is not None:
             try:
                 await self._accounts.meter.limits.count_request(key)
-            except ApiError as error:
+            except errors.ApiError as error:
                 raise ToolError(error.message) from error
         return backend
 
@@ -132,7 +131,7 @@ class TaskRounds:
             measuring = self._accounts.meter.budget().measured(backend, work)
             try:
                 await measuring.__aenter__()
-            except ApiError as error:
+            except errors.ApiError as error:
                 others_hold_tokens = self._running_rounds > 0 or round_ended.is_set()
                 if error.status != LIMIT_REACHED or not others_hold_tokens:
                     raise ToolError(error.message) from error

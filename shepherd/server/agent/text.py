@@ -6,18 +6,17 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shepherd import events, messages
 from shepherd.config.section import ShowToolCalls
-from shepherd.events import Event, EventCallback, Text, TextEvent, Thinking
-from shepherd.messages import Message, ToolCall
 from shepherd.tools.text import code_span, one_line, pluralize
 from shepherd.tools.tool import ToolResult
 
 MAX_CHARACTERS = 160
 """Maximum characters of a call's arguments, or of an error, in a line about a tool."""
 
-_KINDS: Mapping[ShowToolCalls, type[TextEvent]] = {
-    ShowToolCalls.REASONING: Thinking,
-    ShowToolCalls.CONTENT: Text,
+_KINDS: Mapping[ShowToolCalls, type[events.TextEvent]] = {
+    ShowToolCalls.REASONING: events.Thinking,
+    ShowToolCalls.CONTENT: events.Text,
 }
 
 
@@ -51,32 +50,32 @@ class AnswerText:
     It passes text to `callback` as it arrives. Rounds, and lines about tools, are paragraphs.
     """
 
-    def __init__(self, callback: EventCallback, show: ShowToolCalls) -> None:
+    def __init__(self, callback: events.EventCallback, show: ShowToolCalls) -> None:
         self.content = Paragraphs()
         self.reasoning = Paragraphs()
         self._callback = callback
         self._shown_kind = _KINDS.get(show)  # None: lines about tools are not sent
-        self._open_call: ToolCall | None = None
+        self._open_call: messages.ToolCall | None = None
         self._whole_lines: list[str] = []  # of calls that ended while another one's line was open
 
-    def listen(self, event: Event) -> bool:
+    def listen(self, event: events.Event) -> bool:
         """The callback of the turn."""
-        if isinstance(event, TextEvent) and event.text:
+        if isinstance(event, events.TextEvent) and event.text:
             event = replace(event, text=self._paragraphs(type(event)).add(event.text))
         return self._callback(event)
 
-    def end_generation(self, message: Message) -> None:
+    def end_generation(self, message: messages.Message) -> None:
         """End the paragraphs of a round, whose text is that of the message."""
         self.content.end(message.content)
         self.reasoning.end(message.reasoning)
 
-    def begin_call(self, call: ToolCall) -> None:
+    def begin_call(self, call: messages.ToolCall) -> None:
         """Begin the line about a call, unless that of another one has no end yet."""
         if self._open_call is None:
             self._open_call = call
             self._add(_line(call))
 
-    def end_call(self, call: ToolCall, result: ToolResult) -> None:
+    def end_call(self, call: messages.ToolCall, result: ToolResult) -> None:
         """Complete the line about a call; one without a beginning gets a whole line."""
         lines = len(result.content.splitlines())
         outcome = pluralize(lines, "line") if result.ok else _short_code(result.content)
@@ -94,9 +93,9 @@ class AnswerText:
         """Add a line of the server."""
         self._add(f"> {text}", ends=True)
 
-    def _paragraphs(self, kind: type[TextEvent]) -> Paragraphs:
+    def _paragraphs(self, kind: type[events.TextEvent]) -> Paragraphs:
         """The text that events of this kind belong to."""
-        return self.reasoning if kind is Thinking else self.content
+        return self.reasoning if kind is events.Thinking else self.content
 
     def _add(self, text: str, *, ends: bool = False) -> None:
         """Add text of the server, if the settings show it; `ends` completes the paragraph."""
@@ -108,7 +107,7 @@ class AnswerText:
             paragraphs.end()
 
 
-def _line(call: ToolCall) -> str:
+def _line(call: messages.ToolCall) -> str:
     """`> **read_file** `{"path": "a"}``; the model chose the name, so Markdown leaves it."""
     arguments = f" {_short_code(call.arguments_json)}" if call.arguments else ""
     name = re.sub(r"[^\w.-]", "_", call.name)

@@ -13,10 +13,9 @@ from shepherd.backends.base import Generation
 from shepherd.events import FinishReason, Stats
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject, Message, ToolCall
-from shepherd.server.errors import CONTEXT_FULL, ApiError, ErrorReply
+from shepherd.server import errors, serving
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.seal import Seal, SealError
-from shepherd.server.serving import Answer
 from shepherd.server.wire.answers import new_id, reasoning_tokens, texts_of
 from shepherd.server.wire.errors import JsonErrors
 
@@ -70,7 +69,7 @@ PING = frame({"type": "ping"}, "ping")
 
 
 @dataclass
-class MessageAnswer(Answer):
+class MessageAnswer(serving.Answer):
     """One answer, as a message or as the events of a stream.
 
     `reasoning`: whether the answer has blocks for reasoning; `hidden`: they are empty, and their
@@ -263,7 +262,7 @@ _TYPES: dict[int, str] = {
 class AnthropicErrors(JsonErrors):
     """Anthropic's `ErrorShape`."""
 
-    def body(self, error: ApiError) -> JsonObject:
+    def body(self, error: errors.ApiError) -> JsonObject:
         """Anthropic's error object."""
         status = _status(error)
         is_servers_fault = status >= HTTPStatus.INTERNAL_SERVER_ERROR
@@ -277,20 +276,20 @@ class AnthropicErrors(JsonErrors):
             "request_id": error.request_id or None,
         }
 
-    def reply(self, error: ApiError) -> ErrorReply:
-        return ErrorReply(_status(error), self.body(error), error.headers)
+    def reply(self, error: errors.ApiError) -> errors.ErrorReply:
+        return errors.ErrorReply(_status(error), self.body(error), error.headers)
 
-    def event(self, error: ApiError) -> str:
+    def event(self, error: errors.ApiError) -> str:
         return frame(self.body(error), "error")
 
 
-def _status(error: ApiError) -> int:
+def _status(error: errors.ApiError) -> int:
     return OVERLOADED if error.code in _BUSY else error.status
 
 
-def _message(error: ApiError) -> str:
+def _message(error: errors.ApiError) -> str:
     """The message; clients know a conversation that is too long by its first words."""
-    if error.code != CONTEXT_FULL:
+    if error.code != errors.CONTEXT_FULL:
         return error.message
     if error.context_size:
         return f"prompt is too long: {error.prompt_tokens} tokens > {error.context_size} maximum"

@@ -12,16 +12,15 @@ from msgspec.structs import replace
 from shepherd import events, messages, sampling
 from shepherd.backends.base import Generation
 from shepherd.json_text import frame, to_json
-from shepherd.server.errors import ApiError
+from shepherd.server import errors, serving
 from shepherd.server.generation import ChoicePiece
 from shepherd.server.seal import Seal, SealError
-from shepherd.server.serving import Answer
 from shepherd.server.wire.answers import IMPOSSIBLE, reasoning_tokens, texts_of
 from shepherd.server.wire.errors import JsonErrors
 
 
 @dataclass
-class GeminiAnswer(Answer):
+class GeminiAnswer(serving.Answer):
     """One answer, as an object, as server-sent events or as an array that grows.
 
     `thoughts`: whether the answer includes the reasoning; `array`: whether a stream is an array,
@@ -225,7 +224,7 @@ _DOMAIN = "shepherd"
 class GeminiErrors(JsonErrors):
     """Google's `ErrorShape`, with server-sent events."""
 
-    def body(self, error: ApiError) -> messages.JsonObject:
+    def body(self, error: errors.ApiError) -> messages.JsonObject:
         """Google's error object; the details have the code, the field and the time to wait.
 
         A conversation that is too long is reported in Google's words, by which clients know it.
@@ -251,11 +250,11 @@ class GeminiErrors(JsonErrors):
 class GeminiArrayErrors(GeminiErrors):
     """The same for a stream that is one array: the error is its last element."""
 
-    def event(self, error: ApiError) -> str:
+    def event(self, error: errors.ApiError) -> str:
         return f",\r\n{to_json(self.body(error))}]"
 
 
-def _details(error: ApiError) -> list[messages.JsonObject]:
+def _details(error: errors.ApiError) -> list[messages.JsonObject]:
     """The code, the field and the time to wait, as far as the error has them, in Google's types."""
     details: list[messages.JsonObject] = []
     if error.code:

@@ -15,22 +15,11 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from shepherd.images import Image, decode_image
-from shepherd.messages import JsonObject
-from shepherd.sampling import MAX_STOP_STRINGS
+from shepherd import images, messages, sampling
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import unsupported
+from shepherd.server.wire import embedding, fields
 from shepherd.server.wire.content import arguments_object
-from shepherd.server.wire.embedding import MAX_DIMENSIONS, MAX_INPUTS
-from shepherd.server.wire.fields import (
-    MAX_TOOLS,
-    NUMBER,
-    ListOrNull,
-    OwnControls,
-    in_range,
-    list_or_empty,
-    without_empty,
-)
 
 _FOREIGN_PARTS = (
     "file_data",
@@ -48,23 +37,23 @@ class GeminiModel(RequestModel):
     model_config = ConfigDict(alias_generator=to_camel)
 
 
-def _image(value: object) -> Image | None:
+def _image(value: object) -> images.Image | None:
     """The image of `inlineData`; raises ValueError for another kind of data."""
     if value is None:
         return None
-    sent = cast(JsonObject, value) if isinstance(value, dict) else {}
+    sent = cast(messages.JsonObject, value) if isinstance(value, dict) else {}
     kind, data = sent.get("mimeType", sent.get("mime_type", "")), sent.get("data")
     if not isinstance(kind, str) or not isinstance(data, str):
         raise ValueError("needs mimeType and data, both strings")
     if kind and not kind.lower().startswith("image/"):
         raise ValueError(f"data of type {kind[:80]!r} is not supported; send text and images only")
-    return decode_image(data.translate(_STANDARD_BASE64))
+    return images.decode_image(data.translate(_STANDARD_BASE64))
 
 
 _STANDARD_BASE64 = str.maketrans("-_", "+/")
 """The alphabet of base64 for URLs is accepted too."""
 
-InlineImage = Annotated[Image | None, PlainValidator(_image)]
+InlineImage = Annotated[images.Image | None, PlainValidator(_image)]
 
 
 class DataPart(GeminiModel):
@@ -78,7 +67,7 @@ class DataPart(GeminiModel):
         """The part, a plain string as one of text; raises ValueError for a kind without a model."""
         if isinstance(value, str):
             return {"text": value}
-        sent = cast(JsonObject, value) if isinstance(value, dict) else {}
+        sent = cast(messages.JsonObject, value) if isinstance(value, dict) else {}
         for name in _FOREIGN_PARTS:
             for key in (name, to_camel(name)):
                 if sent.get(key) is not None:
@@ -91,7 +80,7 @@ class FunctionCall(GeminiModel):
 
     id: str | None = None
     name: Annotated[str, Field(min_length=1)]
-    args: Annotated[JsonObject, BeforeValidator(arguments_object)] = Field(
+    args: Annotated[messages.JsonObject, BeforeValidator(arguments_object)] = Field(
         default_factory=dict[str, Any]
     )
 
@@ -102,7 +91,7 @@ class FunctionResponse(GeminiModel):
     id: str | None = None
     name: str | None = None
     response: Any = None
-    parts: ListOrNull[DataPart] = Field(default_factory=list[DataPart])
+    parts: fields.ListOrNull[DataPart] = Field(default_factory=list[DataPart])
 
 
 class Part(DataPart):
@@ -134,7 +123,7 @@ class Content(GeminiModel):
 
 def as_content(value: object) -> object:
     """A string, a list of parts or a part alone as a content; null stays null."""
-    sent = cast(JsonObject, value) if isinstance(value, dict) else {}
+    sent = cast(messages.JsonObject, value) if isinstance(value, dict) else {}
     is_content = "parts" in sent or "role" in sent
     return cast(object, value) if is_content or value is None else {"parts": cast(object, value)}
 
@@ -178,14 +167,14 @@ def _contents(value: object) -> object:
 Contents = Annotated[list[Content], Field(min_length=1, fail_fast=True), BeforeValidator(_contents)]
 
 
-def images_of(parts: Sequence[DataPart]) -> tuple[Image, ...]:
+def images_of(parts: Sequence[DataPart]) -> tuple[images.Image, ...]:
     """The images of parts, in their order."""
     return tuple(part.inline_data for part in parts if part.inline_data is not None)
 
 
 def _filled(value: object) -> object:
     """A list without empty strings; null is an empty one."""
-    return without_empty(list_or_empty(value))
+    return fields.without_empty(fields.list_or_empty(value))
 
 
 Word: TypeAlias = Annotated[str, StringConstraints(to_upper=True)] | None
@@ -195,36 +184,40 @@ class ThinkingConfig(GeminiModel):
     """Whether the model reasons, and whether the answer shows it."""
 
     include_thoughts: bool | None = None
-    thinking_budget: Annotated[int | None, Field(ge=-1), NUMBER] = None
+    thinking_budget: Annotated[int | None, Field(ge=-1), fields.NUMBER] = None
     thinking_level: Word = None
 
 
-class GenerationConfig(GeminiModel, OwnControls):
+class GenerationConfig(GeminiModel, fields.OwnControls):
     """`generationConfig`: how the answer is generated; the settings hold for missing fields."""
 
-    temperature: Annotated[float | None, in_range("temperature"), NUMBER] = None
+    temperature: Annotated[float | None, fields.in_range("temperature"), fields.NUMBER] = None
     """Randomness; 0: the likeliest token."""
-    top_p: Annotated[float | None, in_range("top_p"), NUMBER] = None
+    top_p: Annotated[float | None, fields.in_range("top_p"), fields.NUMBER] = None
     """Keep the likeliest tokens up to this probability."""
-    top_k: Annotated[int | None, in_range("top_k"), NUMBER] = None
+    top_k: Annotated[int | None, fields.in_range("top_k"), fields.NUMBER] = None
     """Keep the K likeliest tokens; 0: all."""
-    presence_penalty: Annotated[float | None, in_range("penalty_present"), NUMBER] = None
+    presence_penalty: Annotated[float | None, fields.in_range("penalty_present"), fields.NUMBER] = (
+        None
+    )
     """Presence penalty; 0: off."""
-    frequency_penalty: Annotated[float | None, in_range("penalty_freq"), NUMBER] = None
+    frequency_penalty: Annotated[float | None, fields.in_range("penalty_freq"), fields.NUMBER] = (
+        None
+    )
     """Frequency penalty; 0: off."""
-    seed: Annotated[int | None, NUMBER] = None
-    max_output_tokens: Annotated[int | None, Field(ge=1), NUMBER] = None
+    seed: Annotated[int | None, fields.NUMBER] = None
+    max_output_tokens: Annotated[int | None, Field(ge=1), fields.NUMBER] = None
     stop_sequences: Annotated[
-        list[str], Field(max_length=MAX_STOP_STRINGS), BeforeValidator(_filled)
+        list[str], Field(max_length=sampling.MAX_STOP_STRINGS), BeforeValidator(_filled)
     ] = Field(default_factory=list[str])
-    candidate_count: Annotated[int | None, Field(ge=1), NUMBER] = None
+    candidate_count: Annotated[int | None, Field(ge=1), fields.NUMBER] = None
     response_logprobs: bool | None = None
-    logprobs: Annotated[int | None, in_range("logprobs"), NUMBER] = None
+    logprobs: Annotated[int | None, fields.in_range("logprobs"), fields.NUMBER] = None
     """Tell so many of the likeliest tokens too."""
     response_mime_type: str | None = None
-    response_schema: JsonObject | None = None
+    response_schema: messages.JsonObject | None = None
     response_json_schema: Annotated[
-        JsonObject | None,
+        messages.JsonObject | None,
         Field(
             validation_alias=AliasChoices(
                 "responseJsonSchema", "response_json_schema", "_responseJsonSchema"
@@ -244,8 +237,8 @@ class FunctionDeclaration(GeminiModel):
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
     description: str | None = None
-    parameters: JsonObject | None = None
-    parameters_json_schema: JsonObject | None = None
+    parameters: messages.JsonObject | None = None
+    parameters_json_schema: messages.JsonObject | None = None
 
 
 class Tool(GeminiModel):
@@ -253,7 +246,7 @@ class Tool(GeminiModel):
 
     function_declarations: Annotated[
         list[FunctionDeclaration],
-        Field(max_length=MAX_TOOLS, fail_fast=True),
+        Field(max_length=fields.MAX_TOOLS, fail_fast=True),
         BeforeValidator(_filled),
     ] = Field(default_factory=list[FunctionDeclaration])
     google_search: Any = None
@@ -284,11 +277,11 @@ class ToolConfig(GeminiModel):
 
 
 Tools: TypeAlias = Annotated[
-    list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True), BeforeValidator(_filled)
+    list[Tool], Field(max_length=fields.MAX_TOOLS, fail_fast=True), BeforeValidator(_filled)
 ]
 
 
-class PromptFields(GeminiModel, OwnControls):
+class PromptFields(GeminiModel, fields.OwnControls):
     """The parts of a request that the prompt is made of."""
 
     contents: Contents
@@ -347,7 +340,9 @@ class EmbedContentBody(GeminiModel):
     model: str | None = None
     content: Annotated[Instructions, BeforeValidator(as_content)]
     """The text; nothing else."""
-    output_dimensionality: Annotated[int | None, Field(ge=0, le=MAX_DIMENSIONS, strict=True)] = None
+    output_dimensionality: Annotated[
+        int | None, Field(ge=0, le=embedding.MAX_DIMENSIONS, strict=True)
+    ] = None
     """Numbers of the vector."""
     auto_truncate: bool | None = None
     """true: a text that is too long loses its end."""
@@ -356,7 +351,7 @@ class EmbedContentBody(GeminiModel):
     @classmethod
     def _served(cls, value: object) -> object:
         """Refuse fields that would change the vector and are not served."""
-        sent = cast(JsonObject, value) if isinstance(value, dict) else {}
+        sent = cast(messages.JsonObject, value) if isinstance(value, dict) else {}
         for name in _UNSUPPORTED:
             if sent.get(name) not in _OFF:
                 raise unsupported(name, f"{name} is not supported. {_TASK_ADVICE}")
@@ -373,5 +368,7 @@ class EmbedContentBody(GeminiModel):
 class BatchEmbedBody(GeminiModel):
     """The body of `POST /v1beta/models/{model}:batchEmbedContents`."""
 
-    requests: Annotated[list[EmbedContentBody], Field(max_length=MAX_INPUTS, fail_fast=True)]
+    requests: Annotated[
+        list[EmbedContentBody], Field(max_length=embedding.MAX_INPUTS, fail_fast=True)
+    ]
     """A request for each text, all of the same model and size."""

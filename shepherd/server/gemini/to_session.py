@@ -6,18 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, cast
 
+from shepherd import errors, sampling, session
 from shepherd.backends.base import ModelInfo
-from shepherd.errors import ImageError
 from shepherd.images import check_count
 from shepherd.messages import JsonObject, Message, Role, ToolCall, ToolSpec
-from shepherd.sampling import Sampling
 from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.gemini import answers, requests
 from shepherd.server.seal import Seal
 from shepherd.server.wire.content import CallHistory
 from shepherd.server.wire.fields import check_images, effort_named, logprob_count, token_budget
 from shepherd.server.wire.tools import NO_ARGUMENTS
-from shepherd.session import OutputFormat, Session, ToolChoice
 
 _MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
 _CONFIG = "generationConfig"
@@ -29,7 +27,7 @@ _RESULT_KEYS = ("output", "result", "content", "return_value")
 
 def session_from_request(
     request: requests.PromptFields, model: ModelInfo, seal: Seal, *, thinking: bool
-) -> Session:
+) -> session.Session:
     """The conversation of a request to `model`; `thinking` is the default.
 
     Raises ApiError for fields that would change the answer and are not supported.
@@ -39,7 +37,7 @@ def session_from_request(
     config, instruction = request.generation, request.system_instruction
     tools, tool_choice = _functions(request)
     requested, thoughts = _wants_thinking(config), config.thinking_config
-    return Session(
+    return session.Session(
         system_message=instruction.text if instruction else "",
         messages=_conversation(request.contents, seal),
         tools=tools,
@@ -97,7 +95,7 @@ def _spec(declaration: requests.FunctionDeclaration) -> ToolSpec:
     return ToolSpec(declaration.name, declaration.description or "", schema or NO_ARGUMENTS)
 
 
-def _functions(request: requests.PromptFields) -> tuple[list[ToolSpec], ToolChoice | None]:
+def _functions(request: requests.PromptFields) -> tuple[list[ToolSpec], session.ToolChoice | None]:
     """The functions that the model sees, and the calls that the answer must be; raises ApiError."""
     declared = [function for tool in request.tools for function in tool.function_declarations]
     config = request.tool_config.function_calling_config if request.tool_config else None
@@ -116,7 +114,7 @@ def _functions(request: requests.PromptFields) -> tuple[list[ToolSpec], ToolChoi
         raise _bad_choice("mode", "functions are needed with ANY")
     specs = [_spec(function) for function in declared]
     offered = [spec for spec in specs if not allowed or spec.name in allowed]
-    return offered, ToolChoice() if mode == "ANY" else None
+    return offered, session.ToolChoice() if mode == "ANY" else None
 
 
 def _bad_choice(field: str, reason: str) -> ApiError:
@@ -124,9 +122,9 @@ def _bad_choice(field: str, reason: str) -> ApiError:
     return invalid(f"toolConfig.functionCallingConfig.{field}", reason)
 
 
-def _sampling(config: requests.GenerationConfig) -> Sampling:
+def _sampling(config: requests.GenerationConfig) -> sampling.Sampling:
     """The sampling parameters; raises ApiError where two do not fit together."""
-    return Sampling(
+    return sampling.Sampling(
         temperature=config.temperature,
         top_p=config.top_p,
         top_k=config.top_k,
@@ -226,11 +224,11 @@ def _check_images(content: requests.Content, model: ModelInfo, where: str) -> No
     check_images(images, model, where)
     try:
         check_count(images)
-    except ImageError as error:
+    except errors.ImageError as error:
         raise invalid(where, str(error)) from error
 
 
-def _output_format(config: requests.GenerationConfig) -> OutputFormat | None:
+def _output_format(config: requests.GenerationConfig) -> session.OutputFormat | None:
     """The format, None for free text; raises ApiError for one that is not served."""
     mime_type = config.response_mime_type or _TEXT
     schema, googles_schema = config.response_json_schema, config.response_schema
@@ -239,9 +237,9 @@ def _output_format(config: requests.GenerationConfig) -> OutputFormat | None:
     if googles_schema is not None:
         schema = json_schema(googles_schema)
     if mime_type == _JSON:
-        return OutputFormat(schema or {"type": "object"})
+        return session.OutputFormat(schema or {"type": "object"})
     if mime_type == _ENUM:
-        return OutputFormat(grammar=_choices(schema))
+        return session.OutputFormat(grammar=_choices(schema))
     if mime_type != _TEXT:
         where = f"{_CONFIG}.responseMimeType"
         message = f"{where}: must be {_TEXT}, {_JSON} or {_ENUM}; others are not served"

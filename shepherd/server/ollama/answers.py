@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from shepherd import events, messages
 from shepherd.backends.base import Generation
-from shepherd.events import FinishReason
 from shepherd.json_text import to_json
-from shepherd.messages import JsonObject, Message, ToolCall
-from shepherd.server.errors import ApiError
+from shepherd.server import errors, serving
 from shepherd.server.generation import ChoicePiece
-from shepherd.server.serving import Answer
 from shepherd.server.wire.answers import token_logprobs
 from shepherd.server.wire.errors import JsonErrors
 
@@ -23,7 +21,7 @@ def now() -> str:
 
 
 @dataclass
-class OllamaAnswer(Answer):
+class OllamaAnswer(serving.Answer):
     """One answer, as an object or as lines; `thinking`: whether it includes the reasoning.
 
     `started` is the time of the request on the performance counter. `evicted` are the messages that
@@ -33,15 +31,15 @@ class OllamaAnswer(Answer):
     model: str
     thinking: bool = False
     started: float = field(default_factory=time.perf_counter)
-    evicted: list[Message] = field(default_factory=list[Message])
+    evicted: list[messages.Message] = field(default_factory=list[messages.Message])
 
     @abstractmethod
     def body(
-        self, text: str = "", thinking: str = "", calls: Sequence[ToolCall] = ()
-    ) -> JsonObject:
+        self, text: str = "", thinking: str = "", calls: Sequence[messages.ToolCall] = ()
+    ) -> messages.JsonObject:
         """The part of an object that holds what the model wrote."""
 
-    def whole(self, generations: Sequence[Generation]) -> JsonObject:
+    def whole(self, generations: Sequence[Generation]) -> messages.JsonObject:
         """The whole answer."""
         (generation,) = generations
         message = generation.message
@@ -67,18 +65,18 @@ class OllamaAnswer(Answer):
             yield line(self._part(self.body(calls=generation.message.tool_calls)))
         yield line(self._part(self.body()) | self._end(generation))
 
-    def without_text(self, reason: str) -> JsonObject:
+    def without_text(self, reason: str) -> messages.JsonObject:
         """The answer to a request without a prompt: nothing was generated."""
         return self._part(self.body()) | {"done": True, "done_reason": reason}
 
-    def _part(self, body: JsonObject) -> JsonObject:
+    def _part(self, body: messages.JsonObject) -> messages.JsonObject:
         """An object with a part of the answer, after which more comes."""
         return {"model": self.model, "created_at": now(), **body, "done": False}
 
-    def _end(self, generation: Generation) -> JsonObject:
+    def _end(self, generation: Generation) -> messages.JsonObject:
         """Why it ended, and its measures; durations are in nanoseconds."""
         stats = generation.stats
-        is_cut = generation.finish_reason is FinishReason.LENGTH
+        is_cut = generation.finish_reason is events.FinishReason.LENGTH
         evicted = {"truncated_messages": len(self.evicted)} if self.evicted else {}
         return {
             "done": True,
@@ -98,9 +96,9 @@ class ChatAnswer(OllamaAnswer):
     """The answer of `/api/chat`."""
 
     def body(
-        self, text: str = "", thinking: str = "", calls: Sequence[ToolCall] = ()
-    ) -> JsonObject:
-        message: JsonObject = {"role": "assistant", "content": text}
+        self, text: str = "", thinking: str = "", calls: Sequence[messages.ToolCall] = ()
+    ) -> messages.JsonObject:
+        message: messages.JsonObject = {"role": "assistant", "content": text}
         if thinking:
             message["thinking"] = thinking
         if calls:
@@ -112,12 +110,12 @@ class GenerateAnswer(OllamaAnswer):
     """The answer of `/api/generate`."""
 
     def body(
-        self, text: str = "", thinking: str = "", calls: Sequence[ToolCall] = ()
-    ) -> JsonObject:
+        self, text: str = "", thinking: str = "", calls: Sequence[messages.ToolCall] = ()
+    ) -> messages.JsonObject:
         return {"response": text} | ({"thinking": thinking} if thinking else {})
 
 
-def _call(index: int, call: ToolCall) -> JsonObject:
+def _call(index: int, call: messages.ToolCall) -> messages.JsonObject:
     """A call as Ollama writes it: its place in the answer is a field of the function."""
     function = {"index": index, "name": call.name, "arguments": call.arguments}
     return {"id": call.id, "function": function}
@@ -131,13 +129,13 @@ def nanoseconds(seconds: float) -> int:
 class OllamaErrors(JsonErrors):
     """Ollama's `ErrorShape`; its streams are lines of JSON."""
 
-    def body(self, error: ApiError) -> JsonObject:
+    def body(self, error: errors.ApiError) -> messages.JsonObject:
         return {"error": error.message}
 
-    def event(self, error: ApiError) -> str:
+    def event(self, error: errors.ApiError) -> str:
         return line(self.body(error))
 
 
-def line(data: JsonObject) -> str:
+def line(data: messages.JsonObject) -> str:
     """One line of a stream."""
     return f"{to_json(data)}\n"

@@ -11,8 +11,7 @@ from shepherd.json_text import frame
 from shepherd.server.generation import ChoicePiece, PromptProgress
 from shepherd.server.openai.requests import ChatRequest
 from shepherd.server.serving import Answer
-from shepherd.server.wire import answers
-from shepherd.server.wire.tools import custom_input
+from shepherd.server.wire import answers, tools
 from shepherd.session import Session
 
 _CHUNK = "chat.completion.chunk"
@@ -139,7 +138,7 @@ class ChatAnswer(Answer):
     def _wire_call(self, call: messages.ToolCall) -> messages.JsonObject:
         """The call of a function, or of a custom tool by the input that the model wrote."""
         if call.name in self.custom_names:
-            custom = {"name": call.name, "input": custom_input(call)}
+            custom = {"name": call.name, "input": tools.custom_input(call)}
             return {"id": call.id, "type": "custom", "custom": custom}
         function = {"name": call.name, "arguments": call.arguments_json}
         return {"id": call.id, "type": "function", "function": function}

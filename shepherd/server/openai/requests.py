@@ -14,9 +14,8 @@ from pydantic import (
 
 from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.body import RequestModel
-from shepherd.server.wire import fields
+from shepherd.server.wire import fields, sampling
 from shepherd.server.wire.content import Content, content_of
-from shepherd.server.wire.sampling import SamplingFields
 from shepherd.server.wire.tools import (
     CUSTOM_INPUT,
     CustomFormat,
@@ -147,7 +146,7 @@ class TemplateOptions(RequestModel):
         return {name: value for name, value in variables.items() if value is not None}
 
 
-class ChatRequest(SamplingFields, fields.GrammarFields):
+class ChatRequest(sampling.SamplingFields, fields.GrammarFields):
     """The body of `POST /v1/chat/completions`."""
 
     refused: ClassVar = {

@@ -11,12 +11,11 @@ from shepherd import errors, messages, sampling
 from shepherd.backends.base import Generation
 from shepherd.events import FinishReason
 from shepherd.json_text import frame
+from shepherd.server import responses, serving
 from shepherd.server.errors import ApiError
 from shepherd.server.generation import ChoicePiece, Choices
 from shepherd.server.openai_responses.requests import ResponseRecord, Status, usage_of
 from shepherd.server.openai_responses.tools import Toolset
-from shepherd.server.responses import Frames
-from shepherd.server.serving import Answer
 from shepherd.server.wire.answers import new_id, texts_of, token_logprobs
 from shepherd.server.wire.tools import custom_input
 
@@ -252,7 +251,7 @@ class EventWriter(Struct):
 
 
 @dataclasses.dataclass
-class ResponseAnswer(Answer):
+class ResponseAnswer(serving.Answer):
     """One answer, as an object or as events; `keep` is awaited before the last event is sent.
 
     `opening` are the events before the text that were not sent yet.
@@ -272,7 +271,7 @@ class ResponseAnswer(Answer):
         self._finish(generation)
         return self.record.body()
 
-    async def frames(self, choices: Choices) -> Frames:
+    async def frames(self, choices: Choices) -> responses.Frames:
         """The events; an answer that breaks off after the first one ends as `response.failed`."""
         is_begun = False
         try:

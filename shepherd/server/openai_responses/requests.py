@@ -9,9 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Struct, field
 from pydantic import AfterValidator, Field
 
+from shepherd import messages, sampling
 from shepherd.backends.base import Generation
-from shepherd.messages import JsonObject
-from shepherd.sampling import Sampling
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, log_failure, to_api_error
 from shepherd.server.wire.answers import new_id, reasoning_tokens
@@ -107,7 +106,7 @@ class ResponsesRequest(SamplingFields):
     """System message before all others; not kept for later."""
     previous_response_id: str | None = None
     """A stored response, whose conversation is continued."""
-    tools: Tools[JsonObject] = Field(default_factory=list[JsonObject])
+    tools: Tools[messages.JsonObject] = Field(default_factory=list[messages.JsonObject])
     """`function`, `custom`, and `namespace` with some of both; tools that only OpenAI runs are left
     out.
     """
@@ -156,7 +155,7 @@ class ResponsesRequest(SamplingFields):
     user: str | None = None
     """Comes back."""
 
-    def to_sampling(self) -> Sampling:
+    def to_sampling(self) -> sampling.Sampling:
         """The parameters that the request sets; `include` says whether log probabilities come."""
         requested = LOGPROBS in self.include
         # the chat API, whose fields these are, refuses `top_logprobs` without `logprobs`
@@ -224,30 +223,30 @@ class ResponseRecord(Struct):
     id: str = field(default_factory=new_response_id)
     created: int = field(default_factory=_now)
     status: Status = Status.IN_PROGRESS
-    output: Sequence[JsonObject] = ()
-    usage: JsonObject | None = None
+    output: Sequence[messages.JsonObject] = ()
+    usage: messages.JsonObject | None = None
     error: ApiError | None = None
     completed: int | None = None
     truncated_items: list[str] = field(default_factory=list[str])
 
-    def end(self, status: Status, output: Sequence[JsonObject]) -> None:
+    def end(self, status: Status, output: Sequence[messages.JsonObject]) -> None:
         """Note that the response is over."""
         self.status, self.output = status, [*output]
         if status is Status.COMPLETED:
             self.completed = _now()
 
-    def fail(self, error: BaseException, output: Sequence[JsonObject]) -> None:
+    def fail(self, error: BaseException, output: Sequence[messages.JsonObject]) -> None:
         """Note that the response has failed; a failure of the server is logged."""
         self.error = to_api_error(error)
         log_failure(error, self.error)
         self.end(Status.FAILED, output)
 
-    def body(self) -> JsonObject:
+    def body(self) -> messages.JsonObject:
         """The response object."""
         request = self.request
         is_incomplete = self.status is Status.INCOMPLETE
         reasoning = request.reasoning or Reasoning()
-        body: JsonObject = {
+        body: messages.JsonObject = {
             "id": self.id,
             "object": "response",
             "created_at": self.created,
@@ -272,19 +271,19 @@ class ResponseRecord(Struct):
         return body | ({"truncated_items": self.truncated_items} if self.truncated_items else {})
 
 
-def _tool(tool: JsonObject) -> JsonObject:
+def _tool(tool: messages.JsonObject) -> messages.JsonObject:
     """A tool as it was sent; a function has each field that the published schema requires."""
     return {"parameters": None, "strict": None, **tool} if tool.get("type") == "function" else tool
 
 
-def _text(request: ResponsesRequest) -> JsonObject:
+def _text(request: ResponsesRequest) -> messages.JsonObject:
     """The form of the answer, also where the request leaves it to the server."""
     options = request.text or TextOptions()
-    text: JsonObject = {"format": options.format or {"type": "text"}}
+    text: messages.JsonObject = {"format": options.format or {"type": "text"}}
     return text | ({"verbosity": options.verbosity} if options.verbosity else {})
 
 
-def _error(error: ApiError) -> JsonObject:
+def _error(error: ApiError) -> messages.JsonObject:
     """The error of a failed response, whose codes are fewer than those of requests."""
     if error.code in _BUSY:  # by which clients know that they may try again
         code = "rate_limit_exceeded"
@@ -295,7 +294,7 @@ def _error(error: ApiError) -> JsonObject:
     return {"code": code, "message": error.message, "param": error.param, "type": error.code}
 
 
-def usage_of(generation: Generation) -> JsonObject:
+def usage_of(generation: Generation) -> messages.JsonObject:
     """The usage object; the tokens of the reasoning are estimated."""
     stats = generation.stats
     return {

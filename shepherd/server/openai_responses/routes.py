@@ -17,8 +17,7 @@ from shepherd.messages import JsonObject
 from shepherd.server.api import Api
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, invalid_body, to_api_error
-from shepherd.server.openai_responses import requests
-from shepherd.server.openai_responses.answers import EventWriter
+from shepherd.server.openai_responses import answers, requests
 from shepherd.server.openai_responses.creation import Creation, Job, Jobs
 from shepherd.server.openai_responses.items import HistoryReader
 from shepherd.server.openai_responses.store import ResponseStore, StoredResponse, responses_in
@@ -62,7 +61,7 @@ class Creator(Struct, frozen=True):
         )
         return Creation(
             record,
-            EventWriter(record),
+            answers.EventWriter(record),
             history,
             self.translator,
             store,

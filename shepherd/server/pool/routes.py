@@ -7,9 +7,8 @@ from msgspec.structs import asdict
 from pydantic import Field
 from starlette.requests import Request
 
+from shepherd.server import models, responses
 from shepherd.server.body import RequestModel
-from shepherd.server.models import ModelState
-from shepherd.server.responses import JsonResponse, while_connected
 from shepherd.server.settings import ServerContext
 from shepherd.server.wire.fields import Seconds
 
@@ -31,27 +30,27 @@ def pool_router(context: ServerContext) -> APIRouter:
     @router.post("/v1/models/load")
     async def load_model(
         request: Request, body: Annotated[LoadRequest, context.bodies.of(LoadRequest)]
-    ) -> JsonResponse:
+    ) -> responses.JsonResponse:
         """Load a model, and answer once it is loaded. Needs a key with the scope `admin`."""
 
         async def load() -> None:
             async with context.models.lease(body.model, body.keep_alive):
                 pass
 
-        await while_connected(request.receive, load())
-        return JsonResponse({"success": True})
+        await responses.while_connected(request.receive, load())
+        return responses.JsonResponse({"success": True})
 
     @router.post("/models/unload")
     @router.post("/v1/models/unload")
     async def unload_model(
         body: Annotated[LoadRequest, context.bodies.of(LoadRequest)],
-    ) -> JsonResponse:
+    ) -> responses.JsonResponse:
         """Unload a model; 409 `model_in_use` while requests use it. Needs the scope `admin`."""
         await context.models.unload(body.model)
-        return JsonResponse({"success": True})
+        return responses.JsonResponse({"success": True})
 
     @router.get("/stats")
-    async def stats() -> JsonResponse:
+    async def stats() -> responses.JsonResponse:
         """The caches of prompts: per tier entries, bytes, hits, tokens saved, evictions.
 
         They are those of the default model. `loaded` names the models that are loaded. 503 with the
@@ -60,8 +59,8 @@ def pool_router(context: ServerContext) -> APIRouter:
         tiers = [asdict(tier) for tier in context.backend.status.cache_tiers]
         reachable = await context.backend.reachable()
         served = context.models.served()
-        loaded = [model.info.id for model in served if model.state is ModelState.LOADED]
+        loaded = [model.info.id for model in served if model.state is models.ModelState.LOADED]
         body = {"model": context.backend.info.id, "cache": tiers, "loaded": loaded}
-        return JsonResponse(body, 200 if reachable else 503)
+        return responses.JsonResponse(body, 200 if reachable else 503)
 
     return router

@@ -9,9 +9,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shepherd import errors, messages
 from shepherd.backends.text_model import TextModel
-from shepherd.errors import InvalidRequestError
-from shepherd.messages import JsonObject
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import ApiError, invalid, unsupported
 from shepherd.server.raw.answers import generation_settings
@@ -115,7 +114,7 @@ def _naming(param: str) -> Generator[None]:
     """Report a wrong token with the name of the field that it is in."""
     try:
         yield
-    except InvalidRequestError as error:
+    except errors.InvalidRequestError as error:
         raise invalid(param, str(error)) from error
 
 
@@ -137,7 +136,7 @@ def _piece(piece: bytes) -> str | list[int]:
         return list(piece)
 
 
-def _props(text: TextModel) -> JsonObject:
+def _props(text: TextModel) -> messages.JsonObject:
     file = text.file
     return {
         "default_generation_settings": {

@@ -5,9 +5,8 @@ from typing import Annotated, Any, ClassVar
 from msgspec.structs import replace
 from pydantic import AliasChoices, Field
 
+from shepherd.server import errors, generation
 from shepherd.server.body import RequestModel
-from shepherd.server.errors import invalid
-from shepherd.server.generation import NO_TOKENS
 from shepherd.server.raw.lines import LineLimits
 from shepherd.server.wire import content, fields, sampling
 from shepherd.session import Infill, RawPrompt, Session
@@ -32,7 +31,7 @@ class RawRequest(sampling.DecodingFields, fields.GrammarFields):
 
 def raw_token_limit(requested: int | None, default: int) -> int:
     """How many tokens are generated, as `Exchange.max_tokens` has it."""
-    return NO_TOKENS if requested == 0 else fields.token_limit(requested, default)
+    return generation.NO_TOKENS if requested == 0 else fields.token_limit(requested, default)
 
 
 class CompletionRequest(RawRequest):
@@ -68,9 +67,9 @@ class CompletionRequest(RawRequest):
         count = fields.choice_count(self.n, maximum, "n")
         best = fields.choice_count(self.best_of or count, maximum, "best_of")
         if best < count:
-            raise invalid("best_of", "must not be less than n")
+            raise errors.invalid("best_of", "must not be less than n")
         if best > count and self.stream:
-            raise invalid("best_of", "can't be streamed: answers are compared at their end")
+            raise errors.invalid("best_of", "can't be streamed: answers are compared at their end")
         return best
 
     @property
@@ -82,7 +81,7 @@ class CompletionRequest(RawRequest):
             return [replace(prompt, measured=measured) for prompt in prompts]
         parts = (part for prompt in prompts for part in (*prompt.parts, *prompt.images))
         if not all(isinstance(part, str) for part in parts):
-            raise invalid("suffix", "goes with prompts of text only")
+            raise errors.invalid("suffix", "goes with prompts of text only")
         return [Infill("".join(map(str, prompt.parts)), self.suffix) for prompt in prompts]
 
 

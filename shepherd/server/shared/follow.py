@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shepherd.conversation.shared.requests import PromptRequest, State
-from shepherd.conversation.shared.session import SharedSession
+from shepherd.conversation.shared import requests, session
 from shepherd.conversation.shared.updates import Update, UpdateKind, UpdateLog
 from shepherd.json_text import frame
 from shepherd.messages import JsonObject
@@ -21,7 +20,7 @@ BATCH = 64
 MISSED = "Some updates are not kept any more; fetch the state again."
 
 
-async def watch(conversation: SharedSession, client: str, after: str) -> Frames:
+async def watch(conversation: session.SharedSession, client: str, after: str) -> Frames:
     """All updates after the one with the id `after`, or from now on if it is "".
 
     Begins with `connected`. If the stream can't resume from an id, it sends a `snapshot`.
@@ -55,7 +54,7 @@ async def watch_log(
             yield text
 
 
-async def watch_request(log: UpdateLog, request: PromptRequest, start: int) -> Frames:
+async def watch_request(log: UpdateLog, request: requests.PromptRequest, start: int) -> Frames:
     """The updates of one request after `start`, up to its `response_complete`."""
     async for updates, missed in _batches(log, start):
         own = [
@@ -67,7 +66,7 @@ async def watch_request(log: UpdateLog, request: PromptRequest, start: int) -> F
         if text:
             yield text
         is_complete = any(update.kind is UpdateKind.RESPONSE_COMPLETE for update in own)
-        may_have_missed_end = bool(missed) and request.state is State.DONE
+        may_have_missed_end = bool(missed) and request.state is requests.State.DONE
         if is_complete or may_have_missed_end:
             return
 

@@ -5,10 +5,9 @@ from typing import cast
 
 from msgspec import Struct
 
+from shepherd import errors, messages
 from shepherd.backends.output.repair import loads, repair_json
-from shepherd.errors import ImageError
 from shepherd.images import Image, check_count, decode_image
-from shepherd.messages import JsonObject, ToolCall
 from shepherd.server.errors import invalid
 from shepherd.session import MEDIA_MARK, RawPrompt
 
@@ -50,7 +49,7 @@ def _part(part: object) -> str | Image:
         return part
     if not isinstance(part, dict):
         raise ValueError("a content part must be an object with a type")
-    fields = cast(JsonObject, part)
+    fields = cast(messages.JsonObject, part)
     kind = fields.get("type")
     if kind in _IMAGE_TYPES:
         return _image(fields.get("image_url"))
@@ -65,7 +64,7 @@ def _part(part: object) -> str | Image:
 
 def _image(value: object) -> Image:
     """The image of a part: its URL is a string, or inside an object."""
-    url = cast(JsonObject, value).get("url") if isinstance(value, dict) else value
+    url = cast(messages.JsonObject, value).get("url") if isinstance(value, dict) else value
     if not isinstance(url, str):
         raise ValueError("a content part with an image needs its URL in 'image_url'")
     if url[:5].lower() != "data:":
@@ -91,7 +90,7 @@ _MAX_PARSED = 256 * 1024
 _MAX_REPAIRED = 16 * 1024
 
 
-def arguments_object(arguments: object) -> JsonObject:
+def arguments_object(arguments: object) -> messages.JsonObject:
     """The arguments as an object; text that can't be repaired is kept under `_raw`.
 
     Bad arguments are never refused: one bad call must not break every later request of its
@@ -105,7 +104,7 @@ def arguments_object(arguments: object) -> JsonObject:
     if value is None:  # a call without arguments
         return {}
     if isinstance(value, dict):
-        return cast(JsonObject, value)
+        return cast(messages.JsonObject, value)
     return {"_raw": arguments}
 
 
@@ -134,7 +133,7 @@ class CallHistory:
 
     def __init__(self) -> None:
         self._calls_without_id = 0
-        self._unanswered: dict[str, ToolCall] = {}
+        self._unanswered: dict[str, messages.ToolCall] = {}
         self._names_by_id: dict[str, str] = {}
 
     def next_id(self) -> str:
@@ -142,7 +141,7 @@ class CallHistory:
         self._calls_without_id += 1
         return f"call_{self._calls_without_id}"
 
-    def add(self, calls: Sequence[ToolCall]) -> None:
+    def add(self, calls: Sequence[messages.ToolCall]) -> None:
         """Note calls that the model made."""
         self._unanswered.update((call.id, call) for call in calls)
         self._names_by_id.update((call.id, call.name) for call in calls)
@@ -193,7 +192,7 @@ def _single_prompt(value: object, where: str) -> RawPrompt:
     if isinstance(value, str):
         return RawPrompt((value,))
     if isinstance(value, dict):
-        return _prompt_with_images(cast(JsonObject, value), where)
+        return _prompt_with_images(cast(messages.JsonObject, value), where)
     if not isinstance(value, list):
         raise invalid(where, _FORM)
     parts: list[str | int] = []
@@ -206,7 +205,7 @@ def _single_prompt(value: object, where: str) -> RawPrompt:
     return RawPrompt(tuple(parts))
 
 
-def _prompt_with_images(fields: JsonObject, where: str) -> RawPrompt:
+def _prompt_with_images(fields: messages.JsonObject, where: str) -> RawPrompt:
     """llama.cpp's form of a prompt with images; raises ApiError."""
     text: object = fields.get("prompt_string")
     if not isinstance(text, str):
@@ -214,7 +213,7 @@ def _prompt_with_images(fields: JsonObject, where: str) -> RawPrompt:
     images_where = f"{where}.{IMAGES_FIELD}"
     try:
         images = images_in_base64(fields.get(IMAGES_FIELD) or [])
-    except ImageError as error:
+    except errors.ImageError as error:
         raise invalid(images_where, f"can't be used: {error}") from error
     except ValueError as error:
         raise invalid(images_where, str(error)) from error

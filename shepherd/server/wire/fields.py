@@ -19,12 +19,11 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from shepherd import durations, messages, sampling
+from shepherd import durations, messages, sampling, session
 from shepherd.backends.base import ModelInfo
 from shepherd.config.section import Effort
 from shepherd.server.body import RequestModel
 from shepherd.server.errors import invalid, unsupported
-from shepherd.session import OutputFormat
 
 T = TypeVar("T")
 MAX_MESSAGES = 10_000
@@ -100,16 +99,16 @@ class GrammarFields(RequestModel):
     json_schema: Any = None
     """A JSON schema that the answer fits, as llama.cpp takes it."""
 
-    def plain_format(self) -> OutputFormat | None:
+    def plain_format(self) -> session.OutputFormat | None:
         """The format, None for free text; raises ApiError."""
         schema: object = self.json_schema
         if schema is None:
-            return OutputFormat(grammar=self.grammar) if self.grammar else None
+            return session.OutputFormat(grammar=self.grammar) if self.grammar else None
         if self.grammar:
             raise invalid("json_schema", "not with a grammar")
         if not isinstance(schema, dict):
             raise invalid("json_schema", "must be an object")
-        return OutputFormat(cast(messages.JsonObject, schema))
+        return session.OutputFormat(cast(messages.JsonObject, schema))
 
 
 _NEUTRAL: tuple[Any, ...] = (None, False, 0, "", [], {})
