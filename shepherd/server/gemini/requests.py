@@ -281,8 +281,8 @@ Tools: TypeAlias = Annotated[
 ]
 
 
-class PromptFields(GeminiModel, fields.OwnControls):
-    """The parts of a request that the prompt is made of."""
+class GenerateRequest(GeminiModel, fields.OwnControls):
+    """The body of `:generateContent` and `:streamGenerateContent`."""
 
     contents: Contents
     """The conversation; images are `inlineData`, and files are refused."""
@@ -310,10 +310,6 @@ class PromptFields(GeminiModel, fields.OwnControls):
     def generation(self) -> GenerationConfig:
         """The generation config, an empty one if the request has none."""
         return self.generation_config or GenerationConfig()
-
-
-class GenerateRequest(PromptFields):
-    """The body of `:generateContent` and `:streamGenerateContent`."""
 
 
 class CountRequest(GeminiModel):

@@ -133,7 +133,7 @@ def models_router(
 
 
 def _exchange(
-    body: requests.PromptFields, context: ServerContext, model: ModelInfo, *, array: bool = False
+    body: requests.GenerateRequest, context: ServerContext, model: ModelInfo, *, array: bool = False
 ) -> Exchange:
     """The exchange of a request; raises ApiError."""
     settings, config = context.settings, body.generation
@@ -165,12 +165,12 @@ def _wants_array(request: Request) -> bool:
     return alt == "json"
 
 
-def _prompt(body: requests.CountRequest) -> requests.PromptFields:
+def _prompt(body: requests.CountRequest) -> requests.GenerateRequest:
     """The prompt in the fields of a request to count, which were checked with it."""
     if body.contents is None:
         message = "contents is missing"
         raise ApiError(400, message, "missing_required_parameter", "contents")
-    return requests.PromptFields.model_construct(
+    return requests.GenerateRequest.model_construct(
         contents=body.contents, system_instruction=body.system_instruction, tools=body.tools
     )
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, cast
 
+from pydantic.alias_generators import to_camel
+
 from shepherd import errors, sampling, session
 from shepherd.backends.base import ModelInfo
 from shepherd.images import check_count
@@ -26,7 +28,7 @@ _RESULT_KEYS = ("output", "result", "content", "return_value")
 
 
 def session_from_request(
-    request: requests.PromptFields, model: ModelInfo, seal: Seal, *, thinking: bool
+    request: requests.GenerateRequest, model: ModelInfo, seal: Seal, *, thinking: bool
 ) -> session.Session:
     """The conversation of a request to `model`; `thinking` is the default.
 
@@ -61,7 +63,7 @@ def _wants_thinking(config: requests.GenerationConfig) -> bool | None:
     return True if has_level or thinking.include_thoughts else None
 
 
-def _check_supported(request: requests.PromptFields) -> None:
+def _check_supported(request: requests.GenerateRequest) -> None:
     """Raise ApiError for what would change the answer and is not served."""
     if request.cached_content:
         raise unsupported(
@@ -95,7 +97,9 @@ def _spec(declaration: requests.FunctionDeclaration) -> ToolSpec:
     return ToolSpec(declaration.name, declaration.description or "", schema or NO_ARGUMENTS)
 
 
-def _functions(request: requests.PromptFields) -> tuple[list[ToolSpec], session.ToolChoice | None]:
+def _functions(
+    request: requests.GenerateRequest,
+) -> tuple[list[ToolSpec], session.ToolChoice | None]:
     """The functions that the model sees, and the calls that the answer must be; raises ApiError."""
     declared = [function for tool in request.tools for function in tool.function_declarations]
     config = request.tool_config.function_calling_config if request.tool_config else None
@@ -266,20 +270,6 @@ def _bad(field: str, reason: str) -> ApiError:
 
 _COUNT = re.compile("[0-9]{1,9}", re.ASCII)
 _COUNTS = {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
-_NAMES = {
-    "any_of": "anyOf",
-    "min_items": "minItems",
-    "max_items": "maxItems",
-    "min_length": "minLength",
-    "max_length": "maxLength",
-    "min_properties": "minProperties",
-    "max_properties": "maxProperties",
-    "property_ordering": "propertyOrdering",
-    "additional_properties": "additionalProperties",
-    "prefix_items": "prefixItems",
-    "defs": "$defs",
-    "ref": "$ref",
-}
 _NO_TYPE = "type_unspecified"
 _NOT_A_CONSTRAINT = {"propertyOrdering", "nullable", "example"}
 _TYPE_FORMATS = {"enum", "int32", "int64", "float", "double"}
@@ -291,7 +281,7 @@ def json_schema(schema: Mapping[str, Any]) -> JsonObject:
     Counts may be numbers as strings, as in Google's JSON. `nullable` adds null to the values, and
     `propertyOrdering` decides the order in which properties are written.
     """
-    fields = {_NAMES.get(name, name): value for name, value in schema.items()}
+    fields = {_keyword(name): value for name, value in schema.items()}
     result: JsonObject = {}
     for name, value in fields.items():
         if name not in _NOT_A_CONSTRAINT and value is not None:
@@ -300,6 +290,13 @@ def json_schema(schema: Mapping[str, Any]) -> JsonObject:
     if isinstance(order, list) and isinstance(properties, dict):
         result["properties"] = _ordered(cast(JsonObject, properties), cast(list[object], order))
     return _nullable(result) if fields.get("nullable") is True else result
+
+
+def _keyword(name: str) -> str:
+    """JSON schema's name for a field of Google's: `any_of` is `anyOf`, and `ref` is `$ref`."""
+    if name in ("defs", "ref"):
+        return f"${name}"
+    return to_camel(name) if name.isidentifier() else name
 
 
 def _converted(name: str, value: Any) -> JsonObject:

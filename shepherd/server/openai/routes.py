@@ -24,7 +24,7 @@ COUNT_PATH = "/v1/chat/completions/input_tokens"
 
 
 def chat_router(context: ServerContext) -> APIRouter:
-    """The chat completions route."""
+    """The routes of chat requests, and of their prompts."""
     router = APIRouter()
 
     @router.post("/chat/completions")
@@ -43,13 +43,6 @@ def chat_router(context: ServerContext) -> APIRouter:
             body.messages, chat_exchange, body, context.settings, model.info
         )
         return await serving.respond(model, exchange, SERVER_SENT_EVENTS if body.stream else None)
-
-    return router
-
-
-def prompt_router(context: ServerContext) -> APIRouter:
-    """The routes for the prompts of chat requests."""
-    router = APIRouter()
 
     @router.post(APPLY_PATH)
     async def apply_template(
@@ -143,11 +136,7 @@ OPENAI = Api(
     name="openai",
     paths=("/v1",),
     errors=OpenAiErrors(),
-    routers=lambda context: (
-        models_router(context),
-        chat_router(context),
-        prompt_router(context),
-    ),
+    routers=lambda context: (models_router(context), chat_router(context)),
 )
 OPENAI_UNPREFIXED = Api(
     name="openai",
