@@ -54,7 +54,7 @@ class AnswerText:
         self.content = Paragraphs()
         self.reasoning = Paragraphs()
         self._callback = callback
-        self._shown_kind = _KINDS.get(show)  # None: lines about tools are not sent
+        self._line_kind = _KINDS.get(show)  # None: lines about tools are not sent
         self._open_call: messages.ToolCall | None = None
         self._whole_lines: list[str] = []  # of calls that ended while another one's line was open
 
@@ -99,10 +99,10 @@ class AnswerText:
 
     def _add(self, text: str, *, ends: bool = False) -> None:
         """Add text of the server, if the settings show it; `ends` completes the paragraph."""
-        if self._shown_kind is None:
+        if self._line_kind is None:
             return
-        paragraphs = self._paragraphs(self._shown_kind)
-        self._callback(self._shown_kind(paragraphs.add(text)))
+        paragraphs = self._paragraphs(self._line_kind)
+        self._callback(self._line_kind(paragraphs.add(text)))
         if ends:
             paragraphs.end()
 
