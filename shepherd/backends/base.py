@@ -1,7 +1,7 @@
 """The interface of every backend, and the result of a generation."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from enum import StrEnum
 from types import TracebackType
@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from shepherd.backends.embedding import Embedder
 from shepherd.backends.text_model import TextModel
+from shepherd.errors import ImageError
 from shepherd.events import EventCallback, FinishReason, Stats
-from shepherd.messages import Message
+from shepherd.images import Image
+from shepherd.messages import Message, Role
 from shepherd.sampling import Sampling, TokenLogprob, choice_seed
 from shepherd.session import Session
 
@@ -337,3 +339,32 @@ class Observer:
     ) -> Generation:
         """The answer to one of these prompts; see `generate_from_prefilled`."""
         return await backend.generate_from_prefilled(prompt, callback, max_tokens)
+
+
+def new_images(messages: Sequence[Message]) -> Iterator[Image]:
+    """The images since the last answer; a model has seen earlier ones already."""
+    for message in reversed(messages):
+        if message.role is Role.ASSISTANT:
+            return
+        yield from message.images
+
+
+def earlier_images(messages: Sequence[Message]) -> list[Image]:
+    """The images before the last answer."""
+    newest = [id(image) for image in new_images(messages)]
+    every = (image for message in messages for image in message.images)
+    return [image for image in every if id(image) not in newest]
+
+
+def cannot_see(model: str) -> ImageError:
+    """The error for images that are sent to a model that reads only text."""
+    return ImageError(
+        f"{model} can't see images. Leave them out, or ask a model that can: "
+        "`shepherd provider add` connects one."
+    )
+
+
+def refuse_images(messages: Sequence[Message], model: str) -> None:
+    """Raise ImageError if a new image is sent to a model that reads only text."""
+    for _ in new_images(messages):
+        raise cannot_see(model)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from shepherd import errors, events, messages
 from shepherd.backends import embedding
-from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled, refuse_images
 from shepherd.backends.output.markers import StopMatcher
 from shepherd.backends.script import (
     Call,
@@ -26,7 +26,6 @@ from shepherd.backends.script import (
     Script,
     Step,
 )
-from shepherd.backends.vision import refuse_images
 from shepherd.session import Infill, RawPrompt, Session
 
 MESSAGE_OVERHEAD = 4

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from shepherd.backends.api.adapter import Adapter, ApiRequest, ModelTraits
 from shepherd.backends.api.history import Rules, normalise
-from shepherd.backends.base import Prefilled
+from shepherd.backends.base import Prefilled, cannot_see, new_images
 from shepherd.backends.inprocess.conversation import Conversation, with_plain_tools
-from shepherd.backends.vision import cannot_see, new_images
 from shepherd.errors import ImageError
 from shepherd.messages import Message, Role
 from shepherd.sampling import TokenLogprob

@@ -3,6 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shepherd.backends.base import cannot_see, earlier_images, refuse_images
 from shepherd.backends.inprocess import sessions
 from shepherd.backends.inprocess.constraint import CompiledConstraint, Constrainer, Constraint
 from shepherd.backends.inprocess.conversation import Conversation
@@ -16,7 +17,6 @@ from shepherd.backends.llamacpp.sampling.guard import EFFORT_TOKENS, ThoughtBudg
 from shepherd.backends.llamacpp.sampling.native_chain import recommended_sampling, resolve_biases
 from shepherd.backends.llamacpp.vision.parts import PromptImages, raw_images
 from shepherd.backends.output.style import OutputStyle
-from shepherd.backends.vision import cannot_see, earlier_images, refuse_images
 from shepherd.errors import InvalidRequestError
 from shepherd.messages import Message
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from shepherd import errors, events, messages
-from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled
+from shepherd.backends.base import Backend, Generation, ModelInfo, Prefilled, refuse_images
 from shepherd.backends.inprocess.answer import Answer
 from shepherd.backends.inprocess.prompt import Prompt, PromptBuilder
 from shepherd.backends.inprocess.sessions import SessionMemory, check_prompt_size, with_thinking
@@ -26,7 +26,6 @@ from shepherd.backends.tensorrt.engine import (
 from shepherd.backends.tensorrt.generating import Generating, Request, guide, sampling_params
 from shepherd.backends.tensorrt.model_files import Fetch, ModelFacts, read_facts
 from shepherd.backends.text_model import refuse_raw
-from shepherd.backends.vision import refuse_images
 from shepherd.config.provider import Provider
 from shepherd.config.settings import Config
 from shepherd.sampling import DEFAULT_SAMPLING, Sampling, check_sampling

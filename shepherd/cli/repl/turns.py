@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from shepherd import errors, events, messages
-from shepherd.backends.base import Backend
-from shepherd.backends.vision import cannot_see
+from shepherd.backends.base import Backend, cannot_see
 from shepherd.cli.approval.question import Answer, approval_question, choice_of
 from shepherd.cli.render.renderer import EXPAND_HINT, Renderer
 from shepherd.cli.render.status import Status, Totals

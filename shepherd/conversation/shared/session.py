@@ -9,8 +9,7 @@ from typing import Protocol, Self
 
 from msgspec import Struct
 
-from shepherd.backends.base import Backend
-from shepherd.backends.vision import cannot_see
+from shepherd.backends.base import Backend, cannot_see
 from shepherd.conversation.additions import Additions
 from shepherd.conversation.context_use import ContextUse, measure_context
 from shepherd.conversation.own_commands import ALONE
