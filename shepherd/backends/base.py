@@ -77,12 +77,13 @@ class UpstreamState(Struct, frozen=True):
 
     def describe(self) -> str:
         """The state in a line."""
-        share = self.cached_tokens / max(self.prompt_tokens, 1)
-        cached = f", {share:.0%} cached" * bool(self.prompt_tokens)
-        failed = f", {self.failures} failed" * bool(self.failures)
-        reason = f": {self.error}" * bool(self.error)
-        counts = f"{self.running} running, {self.requests} requests{failed}{cached}"
-        return f"{self.url} {self.health} ({counts}){reason}"
+        counts = [f"{self.running} running", f"{self.requests} requests"]
+        if self.failures:
+            counts.append(f"{self.failures} failed")
+        if self.prompt_tokens:
+            counts.append(f"{self.cached_tokens / self.prompt_tokens:.0%} cached")
+        reason = f": {self.error}" if self.error else ""
+        return f"{self.url} {self.health} ({', '.join(counts)}){reason}"
 
 
 class BackendStatus(Struct, frozen=True):
@@ -241,7 +242,7 @@ class Backend(ABC):
 
         It is called before that model gets a request. Returns a function that removes the listener.
         """
-        _ = listener  # the model never changes
+        _ = listener  # this model never changes
         return lambda: None
 
     def take_warning(self) -> str:
@@ -277,11 +278,11 @@ class Backend(ABC):
         async with AsyncExitStack() as held:
             for index in range(count):
                 seed = choice_seed(session.sampling.seed, index)
-                own = replace(session, sampling=replace(session.sampling, seed=seed))
-                handle = await self.prefill_session(own, callback)
+                seeded = replace(session, sampling=replace(session.sampling, seed=seed))
+                handle = await self.prefill_session(seeded, callback)
                 held.push_async_exit(handle)
                 handles.append(handle)
-            held.pop_all()
+            held.pop_all()  # no error: the caller releases them
         return handles
 
     @abstractmethod
@@ -351,9 +352,9 @@ def new_images(messages: Sequence[Message]) -> Iterator[Image]:
 
 def earlier_images(messages: Sequence[Message]) -> list[Image]:
     """The images before the last answer."""
-    newest = [id(image) for image in new_images(messages)]
+    new_ids = [id(image) for image in new_images(messages)]
     every = (image for message in messages for image in message.images)
-    return [image for image in every if id(image) not in newest]
+    return [image for image in every if id(image) not in new_ids]
 
 
 def cannot_see(model: str) -> ImageError:
@@ -366,5 +367,5 @@ def cannot_see(model: str) -> ImageError:
 
 def refuse_images(messages: Sequence[Message], model: str) -> None:
     """Raise ImageError if a new image is sent to a model that reads only text."""
-    for _ in new_images(messages):
+    if any(new_images(messages)):
         raise cannot_see(model)

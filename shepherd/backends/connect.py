@@ -86,10 +86,9 @@ async def examine(provider: Provider, book: ProviderBook) -> Examination:
     except InvalidRequestError as error:
         return Examination(models or (), problem=str(error), listing=models is not None)
     try:
-        if models is None:
-            await backend.generate_from_session(
-                Session(messages=[Message.user(QUESTION)]), ignore_events, QUESTION_TOKENS
-            )
+        if models is None:  # nothing has shown yet that the model exists
+            question = Session(messages=[Message.user(QUESTION)])
+            await backend.generate_from_session(question, ignore_events, QUESTION_TOKENS)
     finally:
         await backend.aclose()
     return Examination(models or (), backend.info.id, backend.window, listing=models is not None)
@@ -126,6 +125,7 @@ async def open_extension(provider: Provider, book: ProviderBook, config: Config)
 
 
 async def _examine_extension(provider: Provider, book: ProviderBook) -> Examination:
+    """What a plugin's backend says about its one model."""
     backend = await open_extension(provider, book, Config())
     try:
         info = backend.info
@@ -143,7 +143,7 @@ async def _models(
     try:
         return sorted(entry.id for entry in await list_models(client, adapter))
     except (InvalidRequestError, AccessError) as error:
-        if not lacks_list(error):
+        if not lacks_list(error):  # the key is wrong
             raise
         return None
     finally:
@@ -151,6 +151,7 @@ async def _models(
 
 
 async def _connect(provider: Provider, book: ProviderBook, options: ClientOptions) -> ApiBackend:
+    """As `connect`, with these options; a setting counts more than what is known of the model."""
     facts = book.facts(provider)
     return await ApiBackend.connect(
         endpoint_of(provider, book),
@@ -213,6 +214,7 @@ def far_address(provider: Provider) -> str:
 
 
 def _adapter(provider: Provider) -> Adapter:
+    """The adapter of the provider's type; raises ConfigError."""
     url = next(iter(provider.urls), "")
     return adapter_for(provider.type, url, provider.dialect, provider.model)
 
@@ -278,21 +280,25 @@ _SHARED_ENDPOINTS = re.compile(r"(/v1(?:beta)?)/(?:chat|completions|models)$", r
 
 def _without_endpoint(type: str, path: str, url: str) -> str:
     """The path without that of an endpoint; raises ConfigError for another type's endpoint."""
-    own = "openai" if type in _OPENAI_TYPES else type
-    for owner, endpoint in _ENDPOINTS.items():
+    own_api = "openai" if type in _OPENAI_TYPES else type
+    for api, endpoint in _ENDPOINTS.items():
         match = endpoint.search(path)
         if match is None:
             continue
-        if owner == own:
+        if api == own_api:
             return path[: match.start()]
         raise ConfigError(
-            f"{url} is an endpoint of type {owner}, and the provider is of type {type}: correct "
+            f"{url} is an endpoint of type {api}, and the provider is of type {type}: correct "
             f"the type, or give the base URL that a server of type {type} has."
         )
     return _SHARED_ENDPOINTS.sub(r"\1", path)
 
 
 def _openai(type: str, base_url: str, dialect: str, model: str) -> Adapter:
+    """The adapter of a server that speaks OpenAI's API, in its dialect.
+
+    The `dialect` of the settings counts most, then the type, then the server's known dialect.
+    """
     named = {
         "strict": dialects.PLAIN,
         "extended": dialects.EXTENDED,
@@ -301,10 +307,10 @@ def _openai(type: str, base_url: str, dialect: str, model: str) -> Adapter:
     }
     known = dialects.dialect_of(base_url) if base_url else dialects.OPENAI
     chosen = named.get(dialect) or named.get(type) or known
-    version = parse_qs(urlsplit(base_url).query).get("api-version", [""])[0]
-    if type == "openai-responses" or (
-        chosen is dialects.OPENAI and dialects.needs_responses(model)
-    ):
+    query = parse_qs(urlsplit(base_url).query)
+    version = query.get("api-version", [""])[0]  # Azure's
+    needs_responses = chosen is dialects.OPENAI and dialects.needs_responses(model)
+    if type == "openai-responses" or needs_responses:
         return OpenAIResponsesAdapter(chosen, version)
-    kind = ShepherdChatAdapter if type == "shepherd" else OpenAIChatAdapter
-    return kind(chosen, version)
+    adapter = ShepherdChatAdapter if type == "shepherd" else OpenAIChatAdapter
+    return adapter(chosen, version)

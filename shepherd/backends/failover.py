@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -86,6 +86,7 @@ class FailoverBackend(Backend):
         return warning
 
     async def prefill_session(self, session: Session, callback: events.EventCallback) -> Prefilled:
+        """The prompt in the first backend that takes it; see `Backend.prefill_session`."""
         warning = self.take_warning()
         if warning:
             callback(events.Notice(warning, events.Topic.WARNING))
@@ -102,13 +103,19 @@ class FailoverBackend(Backend):
     ) -> Generation:
         if not isinstance(prefilled, _RoutedPrompt):
             raise TypeError("this prompt was not accepted here")
-        watched = _Watched(callback)
+        has_answered = False
+
+        def note_answer(event: events.Event) -> bool:
+            nonlocal has_answered
+            has_answered = has_answered or isinstance(event, events.TextEvent)
+            return callback(event)
 
         async def generate(backend: Backend) -> Generation:
             inner = await prefilled.prefill(backend, callback)
-            return await backend.generate_from_prefilled(inner, watched, max_tokens)
+            return await backend.generate_from_prefilled(inner, note_answer, max_tokens)
 
-        generation = await prefilled.route.run(generate, callback, lambda: watched.answered)
+        # Another backend can't go on with half an answer.
+        generation = await prefilled.route.run(generate, callback, lambda: has_answered)
         prefilled.finish(generation)
         return generation
 
@@ -121,16 +128,17 @@ class _RoutedPrompt(Prefilled):
         self._session = session
         self._backend: Backend | None = None
         self._inner = Prefilled()  # an empty one, until a backend has taken the prompt
-        self._stack = AsyncExitStack()
+        self._inner_exit = AsyncExitStack()
+        """Releases the inner prompt."""
 
     async def prefill(self, backend: Backend, callback: events.EventCallback) -> Prefilled:
         """The prompt in `backend`; it is prefilled there unless that has happened."""
         if self._backend is backend:
             return self._inner
-        await self._stack.aclose()
-        self._backend, self._inner = None, Prefilled()
+        await self._inner_exit.aclose()
+        self._backend, self._inner = None, Prefilled()  # if the next line fails, there is no other
         inner = await backend.prefill_session(self._session, callback)
-        await self._stack.enter_async_context(inner)
+        await self._inner_exit.enter_async_context(inner)
         self._backend, self._inner = backend, inner
         self.prompt_tokens, self.cached_tokens = inner.prompt_tokens, inner.cached_tokens
         self.logprobs = inner.logprobs
@@ -165,29 +173,9 @@ class _RoutedPrompt(Prefilled):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            await self._stack.__aexit__(exc_type, exc, traceback)
+            await self._inner_exit.__aexit__(exc_type, exc, traceback)
         finally:
             self.route.close()
-
-
-class _Watched:
-    """Passes events on, and notes whether any of them was part of an answer."""
-
-    def __init__(self, callback: events.EventCallback) -> None:
-        self._callback = callback
-        self.answered = False
-
-    def __call__(self, event: events.Event) -> bool:
-        self.answered = self.answered or isinstance(event, events.TextEvent)
-        return self._callback(event)
-
-
-MovesOn: TypeAlias = Callable[[errors.ShepherdError], bool]
-"""Whether the next backend is tried after an error."""
-
-
-def _is_unreachable(error: errors.ShepherdError) -> bool:
-    return isinstance(error, errors.UnreachableError)
 
 
 class Candidate(Struct, frozen=True):
@@ -208,45 +196,35 @@ class FallbackBackend(FailoverBackend, Route):
         self,
         chosen: Candidate,
         backend: Backend,
-        waiting: list[Candidate],
+        untried: list[Candidate],
         warning: str = "",
-        moves_on: MovesOn = _is_unreachable,
     ) -> None:
-        """`backend` is that of the `chosen` candidate; `warning` is sent for the next request.
-
-        `moves_on` tells the errors for which one of the `waiting` candidates is tried.
-        """
-        self._moves_on = moves_on
-        self._waiting = waiting
+        """`backend` is that of the `chosen` candidate; `warning` is sent for the next request."""
+        self._untried = untried
         self._current = backend
         self._label = chosen.label
-        self._left: list[Backend] = []
+        self._left_backends: list[Backend] = []
         self._listeners: list[Callable[[], None]] = []
         self._pending_warning = warning
         self._moving = asyncio.Lock()
 
     @classmethod
-    async def open(
-        cls, candidates: Sequence[Candidate], moves_on: MovesOn = _is_unreachable
-    ) -> "FallbackBackend":
+    async def open(cls, candidates: Sequence[Candidate]) -> "FallbackBackend":
         """Open the first candidate that can be reached.
 
-        Raises the first one's error if none can be reached, and errors that are not for
-        `moves_on`.
+        Raises the first one's error if none can be reached, and its error if that is another one.
         """
         if not candidates:
             raise errors.UnreachableError("There is no provider to ask.")
-        chosen, *waiting = candidates
+        chosen, *untried = candidates
         try:
-            return cls(chosen, await chosen.open(), waiting, moves_on=moves_on)
-        except errors.ShepherdError as error:
-            if not moves_on(error):
-                raise
-            opened, skipped = await _open_next(waiting)
+            return cls(chosen, await chosen.open(), untried)
+        except errors.UnreachableError as error:
+            opened, skipped = await _open_next(untried)
             if opened is None:
                 raise
             candidate, backend = opened
-            return cls(candidate, backend, waiting, _warning(error, skipped, candidate), moves_on)
+            return cls(candidate, backend, untried, _warning(error, skipped, candidate))
 
     @property
     def info(self) -> ModelInfo:
@@ -258,7 +236,7 @@ class FallbackBackend(FailoverBackend, Route):
 
     async def reachable(self) -> bool:
         """As the current one; while other candidates remain, True."""
-        return self.alive and (bool(self._waiting) or await self._current.reachable())
+        return self.alive and (bool(self._untried) or await self._current.reachable())
 
     def when_moved(self, listener: Callable[[], None]) -> Callable[[], None]:
         self._listeners.append(listener)
@@ -282,7 +260,7 @@ class FallbackBackend(FailoverBackend, Route):
         """The backend stays for the next request."""
 
     async def aclose(self) -> None:
-        for backend in [*self._left, self._current]:
+        for backend in [*self._left_backends, self._current]:
             await backend.aclose()
 
     @property
@@ -293,34 +271,34 @@ class FallbackBackend(FailoverBackend, Route):
         self, failed: Backend | None, error: errors.ShepherdError, callback: events.EventCallback
     ) -> None:
         """Replace the current backend if it is still `failed`; raises `error` if none is left."""
-        if failed is None or not self._moves_on(error):
+        if failed is None or not isinstance(error, errors.UnreachableError):
             raise error
         async with self._moving:
             if self._current is not failed:  # another request was faster
                 return
-            opened, skipped = await _open_next(self._waiting)
+            opened, skipped = await _open_next(self._untried)
             if opened is None:
                 if skipped:
                     callback(events.Notice(" ".join(skipped), events.Topic.WARNING))
                 raise error
-            self._left.append(failed)  # other requests may still use it
+            self._left_backends.append(failed)  # other requests may still use it
             candidate, self._current = opened
             self._label = candidate.label
-            for listener in [*self._listeners]:
+            for listener in [*self._listeners]:  # a copy: a listener may remove itself
                 listener()
             callback(events.Notice(_warning(error, skipped, candidate), events.Topic.WARNING))
 
 
 async def _open_next(
-    waiting: list[Candidate],
+    untried: list[Candidate],
 ) -> tuple[tuple[Candidate, Backend] | None, list[str]]:
-    """The first of `waiting` that opens, and sentences why the ones before it did not.
+    """The first of `untried` that opens, and sentences why the ones before it did not.
 
-    All of them are removed from `waiting`.
+    All of them are removed from `untried`.
     """
     skipped: list[str] = []
-    while waiting:
-        candidate = waiting.pop(0)
+    while untried:
+        candidate = untried.pop(0)
         try:
             return (candidate, await candidate.open()), skipped
         except errors.UnreachableError:
@@ -330,10 +308,12 @@ async def _open_next(
     return None, skipped
 
 
-def _warning(first: errors.ShepherdError, skipped: Sequence[str], candidate: Candidate) -> str:
-    return " ".join([_sentence(first), *skipped, f"Going on with {candidate.label}."])
+def _warning(error: errors.ShepherdError, skipped: Sequence[str], candidate: Candidate) -> str:
+    """What the user reads: why the backend before failed, which were skipped, and what is next."""
+    return " ".join([_sentence(error), *skipped, f"Going on with {candidate.label}."])
 
 
 def _sentence(error: errors.ShepherdError) -> str:
+    """The error's message, with a full stop."""
     text = str(error)
     return text if text.endswith((".", "?", "!")) else f"{text}."

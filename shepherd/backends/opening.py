@@ -46,13 +46,10 @@ async def open_backend(
     if not config.model.fallback:
         return await open_provider(chosen, book, config, parallel=parallel)
 
-    order = [chosen, *(p for p in book.all() if p.name != chosen.name)]
-    return await FallbackBackend.open(
-        [
-            Candidate(p.label, partial(open_provider, p, book, config, parallel=parallel))
-            for p in order
-        ]
-    )
+    opening = partial(open_provider, book=book, config=config, parallel=parallel)
+    order = [chosen, *(other for other in book.all() if other.name != chosen.name)]
+    candidates = [Candidate(each.label, partial(opening, each)) for each in order]
+    return await FallbackBackend.open(candidates)
 
 
 async def open_provider(
@@ -63,6 +60,7 @@ async def open_provider(
     Raises ConfigError, AccessError, UnreachableError, InvalidRequestError, ModelLoadError.
     """
     if config.source("llamacpp.context_size").layer is LayerName.FLAG:
+        # The command line counts more than what the provider's settings say.
         size = config.llamacpp.context_size
         provider = provider.model_copy(update={"context_size": size})
     prices = read_prices(config.terminal.prices)
@@ -71,6 +69,7 @@ async def open_provider(
 
         if provider.type in PROVIDER_TYPES:
             return await open_upstreams(provider, single_opener(book, prices))
+        # A plugin's provider with a single address is opened as below.
         return await open_upstreams(provider, partial(open_provider, book=book, config=config))
     if provider.is_local and provider.type == "tensorrt":
         from shepherd.backends.tensorrt.backend import open_tensorrt
@@ -119,17 +118,19 @@ async def open_local(config: Config, *, parallel: Concurrency = ONE) -> Backend:
         from shepherd.backends.llamacpp.embedding_backend import LlamaEmbeddingBackend
 
         return await LlamaEmbeddingBackend.load(path, config.llamacpp, pooling, name=path.stem)
+    saves = config.terminal.save_sessions  # who can read the cache can read the conversations
     return await LlamaCppBackend.load(
         path,
         config.llamacpp,
         config.sampling.to_sampling(),
         parallel=config.llamacpp.parallel or parallel,
         name=BUILTIN_NAME if name in _BUILTIN else path.stem,
-        cache=Paths.from_env(os.environ).conversations if config.terminal.save_sessions else None,
+        cache=Paths.from_env(os.environ).conversations if saves else None,
     )
 
 
 def _open_script(name: str) -> Backend:
+    """Read a script by its name, such as `script:demo.txt`; raises ConfigError."""
     path = Path(name.removeprefix(SCRIPT_PREFIX)).expanduser()
     return ScriptedBackend(load_script(path), name=path.stem)
 

@@ -1,12 +1,11 @@
 """One upstream: its backend, its health, and the checks that bring it back; and their group."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from msgspec import Struct
 
-from shepherd.affinity import Choice, Prefix
+from shepherd.affinity import AffinityRouter, Prefix
 from shepherd.backends.api.backend import ApiBackend
 from shepherd.backends.api.http.client import Contact
 from shepherd.backends.api.http.retry import RetryPolicy, Timing
@@ -50,30 +49,31 @@ class Upstream:
         self.running = 0
         self.retry_at = 0.0
         """Until then it gets no requests; the time of the last success if it is up."""
-        self._opening = opening
+        self._open_backend = opening
         self._policy = policy
         self._timing = timing
         self._when_down = when_down
-        self._error: ShepherdError | None = None
-        self._health = Health.DOWN
+        self._last_error: ShepherdError | None = None
+        self._last_health = Health.DOWN
+        """As of the last event; `health` knows that a busy one is up again by now."""
         self._failures_in_a_row = 0
         self._requests = self._failures = 0
         self._prompt_tokens = self._cached_tokens = 0
-        self._closed = False
-        self._lock = asyncio.Lock()
-        self._failed = asyncio.Event()
+        self._checks_ended = False
+        self._opening_lock = asyncio.Lock()
+        self._request_failed = asyncio.Event()
 
     @property
     def health(self) -> Health:
         """Whether it gets requests now."""
-        if self._health is Health.BUSY and self._timing.clock() >= self.retry_at:
-            self._health = Health.UP
-        return self._health
+        if self._last_health is Health.BUSY and self._timing.clock() >= self.retry_at:
+            self._last_health = Health.UP
+        return self._last_health
 
     @property
     def error(self) -> ShepherdError | None:
         """The last failure, None if it is up."""
-        return None if self.health is Health.UP else self._error
+        return None if self.health is Health.UP else self._last_error
 
     @property
     def state(self) -> UpstreamState:
@@ -91,9 +91,9 @@ class Upstream:
 
     async def ready(self) -> Backend:
         """The backend; raises the error that keeps it from opening."""
-        async with self._lock:
+        async with self._opening_lock:
             if self.backend is None:
-                self.backend = await self._opening()
+                self.backend = await self._open_backend()
             return self.backend
 
     def begin(self) -> None:
@@ -110,17 +110,17 @@ class Upstream:
         self._prompt_tokens += stats.prompt_tokens
         self._cached_tokens += stats.cached_tokens
         self._failures_in_a_row = 0
-        self._be_up()
+        self._note_up()
 
     def fail(self, error: ShepherdError) -> None:
         """Note a request without an answer, or with half of one: no others until a check."""
         self._failures += 1
-        self._be_down(error)
+        self._note_down(error)
 
     def be_busy(self, error: ShepherdError, seconds: float) -> None:
         """Note that it takes no requests for this time."""
         self._failures += 1
-        self._error, self._health = error, Health.BUSY
+        self._last_error, self._last_health = error, Health.BUSY
         self.retry_at = self._timing.clock() + min(seconds, MAX_BUSY_SECONDS)
 
     async def watch(self) -> None:
@@ -128,10 +128,12 @@ class Upstream:
 
         The backend of all upstreams runs it as a task.
         """
-        while not self._closed:
-            if self._health is Health.DOWN:
+        while not self._checks_ended:
+            if self._last_health is Health.DOWN:
                 await self._timing.sleep(max(0.0, self.retry_at - self._timing.clock()))
-                is_due = self._health is Health.DOWN and self._timing.clock() >= self.retry_at
+                # Meanwhile a request may have succeeded, or another failure prolonged the pause.
+                is_down = self._last_health is Health.DOWN
+                is_due = is_down and self._timing.clock() >= self.retry_at
             else:
                 is_due = not await self._fails_soon() and self._is_silent
             if is_due:
@@ -146,46 +148,48 @@ class Upstream:
             elif not await _answers(self.backend):
                 raise UnreachableError(f"{self.url} does not answer.")
         except ShepherdError as error:
-            self._be_down(error)
+            self._note_down(error)
             if self._failures_in_a_row > 1:
                 self._when_down(self.url)
             return False
         if failures == self._failures:  # else a request failed in the meantime, which counts more
-            self._be_up()
+            self._note_up()
         return True
 
     def end_checks(self) -> None:
         """Let `watch` end after its current check."""
-        self._closed = True
+        self._checks_ended = True
 
     async def aclose(self) -> None:
         """Close the backend."""
         if self.backend is not None:
             await self.backend.aclose()
 
-    def _be_up(self) -> None:
-        self._health = Health.UP
-        self._failed.clear()
+    def _note_up(self) -> None:
+        """Let it get requests from now on."""
+        self._last_health = Health.UP
+        self._request_failed.clear()
         self.retry_at = self._timing.clock()
 
-    def _be_down(self, error: ShepherdError) -> None:
+    def _note_down(self, error: ShepherdError) -> None:
+        """Let it get no requests for a pause, which grows with each failure in a row."""
         self._failures_in_a_row += 1
-        self._error, self._health = error, Health.DOWN
+        self._last_error, self._last_health = error, Health.DOWN
         self.retry_at = self._timing.clock() + self._policy.pause(self._failures_in_a_row)
-        self._failed.set()
+        self._request_failed.set()
 
     @property
     def _is_silent(self) -> bool:
         """Whether it is up, and its last answer or check is too long ago."""
-        silence = self._timing.clock() - self.retry_at
-        return self._health is Health.UP and silence >= self._policy.interval
+        silent_seconds = self._timing.clock() - self.retry_at
+        return self._last_health is Health.UP and silent_seconds >= self._policy.interval
 
     async def _fails_soon(self) -> bool:
         """Wait until a request fails, at most for the interval of checks."""
-        self._failed.clear()  # that of an earlier failure, if a rate limit followed it
+        self._request_failed.clear()  # that of an earlier failure, if a rate limit followed it
         try:
-            async with asyncio.timeout(self._policy.interval or None):
-                return await self._failed.wait()
+            async with asyncio.timeout(self._policy.interval or None):  # 0: no other checks
+                return await self._request_failed.wait()
         except TimeoutError:
             return False
 
@@ -197,27 +201,20 @@ async def _answers(backend: Backend) -> bool:
     return await backend.reachable()
 
 
-class Router(Protocol):
-    """Chooses an upstream by its URL; see `AffinityRouter`."""
-
-    def choose(self, prefix: Prefix, loads: Mapping[str, float]) -> Choice[str]: ...
-
-    def record(self, prefix: Prefix, replica: str) -> None: ...
-
-
 class UpstreamGroup:
     """Upstreams with one model; `retry` counts rounds in which all of them have failed."""
 
     def __init__(
         self,
         upstreams: Sequence[Upstream],
-        router: Router,
+        router: AffinityRouter[str],
+        timing: Timing,
         retry: RetryPolicy | None = None,
-        timing: Timing | None = None,
     ) -> None:
+        """`router` chooses an upstream by its URL."""
         self.upstreams = list(upstreams)
         self.retry = retry or RetryPolicy()
-        self.timing = timing or Timing()
+        self.timing = timing
         self._router = router
         self._by_url = {upstream.url: upstream for upstream in upstreams}
 
@@ -226,12 +223,12 @@ class UpstreamGroup:
 
         If none of the others is up, the one that may come back first is tried.
         """
-        rest = [upstream for upstream in self.upstreams if upstream not in tried]
-        loads = {u.url: float(u.running) for u in rest if u.health is Health.UP}
+        untried = [upstream for upstream in self.upstreams if upstream not in tried]
+        loads = {u.url: float(u.running) for u in untried if u.health is Health.UP}
         if loads:
             upstream = self._by_url[self._router.choose(prefix, loads).replica]
         else:
-            upstream = min(rest, key=lambda u: u.retry_at)
+            upstream = min(untried, key=lambda u: u.retry_at)
         self._router.record(prefix, upstream.url)
         upstream.begin()
         return upstream

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import TypeVar
@@ -20,7 +20,7 @@ from shepherd.backends.api.http.retry import Gate, RateLimiter, RateLimits, Retr
 from shepherd.backends.base import Backend, BackendStatus, Generation, Health, ModelInfo
 from shepherd.backends.connect import connect
 from shepherd.backends.failover import FailoverBackend, Route
-from shepherd.backends.upstream import CheckPolicy, Router, Upstream, UpstreamGroup
+from shepherd.backends.upstream import CheckPolicy, Upstream, UpstreamGroup
 from shepherd.config.provider import Provider
 from shepherd.config.provider_book import ProviderBook
 from shepherd.errors import BusyError, InvalidRequestError, ShepherdError, UnreachableError
@@ -110,6 +110,7 @@ class UpstreamsBackend(FailoverBackend):
         return [backend for backend in backends if backend is not None]
 
     async def _start(self) -> None:
+        """Open all upstreams at once, and check them from then on; see `open`."""
         upstreams = self.group.upstreams
         checks = [asyncio.create_task(upstream.check()) for upstream in upstreams]
         self._tasks += checks
@@ -143,7 +144,9 @@ class UpstreamsEmbedder(embedding.Embedder):
         return await self._run(lambda embedder: embedder.count(request))
 
     async def _run(self, work: Callable[[embedding.Embedder], Awaitable[T]]) -> T:
-        route = UpstreamRoute(self._group, Prefix(key=random.getrandbits(64)))
+        """The result of the first upstream that does the work."""
+        no_affinity = Prefix(key=random.getrandbits(64))  # vectors have no cache to be near to
+        route = UpstreamRoute(self._group, no_affinity)
         try:
             return await route.run(lambda backend: work(_embedder(backend)), ignore_events)
         finally:
@@ -151,6 +154,7 @@ class UpstreamsEmbedder(embedding.Embedder):
 
 
 def _embedder(backend: Backend) -> embedding.Embedder:
+    """The backend's embedder; raises InvalidRequestError without one."""
     info = backend.info
     if info.embedder is None:
         raise InvalidRequestError(f"{info.id} makes no embeddings.", "model")
@@ -163,21 +167,26 @@ class UpstreamRoute(Route):
     def __init__(self, group: UpstreamGroup, prefix: Prefix) -> None:
         self._group = group
         self._prefix = prefix
-        self._current: Upstream | None = None
+        self._current_upstream: Upstream | None = None
         self._tried: set[Upstream] = set()
+        """Those that have failed in this round."""
         self._repeated: set[Upstream] = set()
-        self._rounds = 0
+        """Those that got the request once more after a broken connection."""
+        self._failed_rounds = 0
 
     async def backend(self) -> Backend:
-        if self._current is None:
-            self._current = self._group.take(self._prefix, self._tried)
-        return await self._current.ready()
+        """That of the current upstream, which is chosen now if there is none."""
+        if self._current_upstream is None:
+            self._current_upstream = self._group.take(self._prefix, self._tried)
+        return await self._current_upstream.ready()
 
     async def move_on(
         self, failed: Backend | None, error: ShepherdError, callback: EventCallback
     ) -> None:
-        upstream = self._current
-        if upstream is None or not (failed is None or _is_failure(error)):
+        """Leave the current upstream, unless only an idle connection of it broke."""
+        upstream = self._current_upstream
+        is_own_error = failed is not None and not isinstance(error, UnreachableError | BusyError)
+        if upstream is None or is_own_error:  # another upstream would answer the same
             raise error
         if _is_broken(error) and upstream not in self._repeated:
             self._repeated.add(upstream)  # it may only have closed an idle connection: once more
@@ -193,64 +202,55 @@ class UpstreamRoute(Route):
         logger.warning("A request leaves %s: %s", upstream.url, error)
 
     def finish(self, generation: Generation) -> None:
-        if self._current is not None:
+        """Note the answer, which may be only half of one."""
+        if self._current_upstream is not None:
             if generation.broken:
-                self._current.fail(UnreachableError(generation.broken))
+                self._current_upstream.fail(UnreachableError(generation.broken))
             else:
-                self._current.succeed(generation.stats)
+                self._current_upstream.succeed(generation.stats)
         self.close()
 
     def close(self) -> None:
-        if self._current is not None:
-            self._current.end()
-            self._current = None
+        """Leave the current upstream; safe to call twice."""
+        if self._current_upstream is not None:
+            self._current_upstream.end()
+            self._current_upstream = None
 
     async def _begin_round(self, error: ShepherdError, callback: EventCallback) -> None:
         """Pause before all upstreams are tried again; raises `error` if that makes no sense."""
-        self._rounds += 1
+        self._failed_rounds += 1
         policy, timing = self._group.retry, self._group.timing
-        after = error.retry_after if isinstance(error, BusyError) else 0.0
-        is_last = self._rounds >= policy.max_attempts or after > policy.max_retry_after
-        if is_last or not _is_transient(error):
+        retry_after = error.retry_after if isinstance(error, BusyError) else 0.0
+        is_last = self._failed_rounds >= policy.max_attempts
+        cause = error.__cause__
+        is_transient = isinstance(cause, Failure) and cause.transient
+        if is_last or not is_transient or retry_after > policy.max_retry_after:
             raise error
-        seconds = after + policy.pause(self._rounds, timing.jitter())
-        if not Gate(callback).tell_pause(str(error), seconds):
+        seconds = retry_after + policy.pause(self._failed_rounds, timing.jitter())
+        goes_on = Gate(callback).tell_pause(str(error), seconds)
+        if not goes_on:
             raise error
         await timing.sleep(seconds)
         self._tried.clear()
-
-
-def _is_failure(error: ShepherdError) -> bool:
-    """Whether another upstream may answer: the error is not the request's own."""
-    return isinstance(error, UnreachableError | BusyError)
 
 
 def _is_broken(error: ShepherdError) -> bool:
     """Whether a connection broke after it was made."""
     failure = error.__cause__
     reason = failure.__cause__ if isinstance(failure, Failure) else None
-    return isinstance(reason, httpx.NetworkError | httpx.RemoteProtocolError) and not isinstance(
-        reason, httpx.ConnectError
-    )
-
-
-def _is_transient(error: ShepherdError) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, Failure) and cause.transient
+    if isinstance(reason, httpx.ConnectError):  # a kind of NetworkError, before there is one
+        return False
+    return isinstance(reason, httpx.NetworkError | httpx.RemoteProtocolError)
 
 
 def session_prefix(session: Session) -> Prefix:
     """The chain of the system message, the tools and the messages."""
-    return prefix_of(_opening(session), map(_text, session.messages))
-
-
-def _opening(session: Session) -> Iterator[str]:
-    yield session.system_message
-    for tool in session.tools:
-        yield canonical([tool.name, tool.description, tool.parameters])
+    tools = (canonical([t.name, t.description, t.parameters]) for t in session.tools)
+    return prefix_of([session.system_message, *tools], map(_text, session.messages))
 
 
 def _text(message: Message) -> str:
+    """A text that is different for different messages; images count by their hash."""
     if not message.images:
         return canonical(message_to_json(message))
     images = [blake2b(image.data, digest_size=16).hexdigest() for image in message.images]
@@ -265,7 +265,6 @@ async def open_upstreams(
     provider: Provider,
     opening: Callable[[Provider], Awaitable[Backend]],
     *,
-    router: Router | None = None,
     checks: CheckPolicy | None = None,
     retry: RetryPolicy | None = None,
 ) -> UpstreamsBackend:
@@ -273,15 +272,14 @@ async def open_upstreams(
 
     Raises the first one's error if none answers.
     """
-    balance = Balance(provider.affinity_factor, provider.affinity_slack)
-    affinity = AffinityRouter[str](balance)
+    router = AffinityRouter[str](Balance(provider.affinity_factor, provider.affinity_slack))
     policy, timing = checks or CheckPolicy(interval=provider.check_seconds), Timing()
     shared = _Shared(provider, timing)
     upstreams = [
-        Upstream(url, partial(shared.open, opening, url), policy, timing, affinity.forget)
+        Upstream(url, partial(shared.open, opening, url), policy, timing, router.forget)
         for url in provider.urls
     ]
-    return await UpstreamsBackend.open(UpstreamGroup(upstreams, router or affinity, retry))
+    return await UpstreamsBackend.open(UpstreamGroup(upstreams, router, timing, retry))
 
 
 def single_opener(
@@ -305,6 +303,7 @@ class _Shared:
         backend = await opening(self._provider.at(url))
         if isinstance(backend, ApiBackend):
             backend.client.limiter = self._limiter
-            estimator = self._estimators.setdefault(backend.info.id, backend.estimator)
-            backend.estimator = estimator
+            # What one upstream teaches about its model's tokens is true for all.
+            model = backend.info.id
+            backend.estimator = self._estimators.setdefault(model, backend.estimator)
         return backend
