@@ -109,25 +109,22 @@ def parse_script(source: str, name: str = "script") -> Script:
         if line.strip() == "---":
             generations.append([])
             continue
-        key, _, value = line.partition(":")
+        key, _, value = map(str.strip, line.partition(":"))
         try:
-            if key.strip() == "context":
+            if key == "context":
                 context_size = int(value)
-            elif key.strip() == "vision":
-                vision = {"yes": True, "no": False}[value.strip()]
+            elif key == "vision":
+                vision = {"yes": True, "no": False}[value]
             else:
-                generations[-1].append(_PARSERS[key.strip()](_value(value)))
+                text = str(json.loads(value)) if value.startswith('"') else value
+                generations[-1].append(_PARSERS[key](text))
         except (KeyError, ValueError) as error:
             raise errors.ConfigError(f"{name}:{number}: not a step: {line!r} ({error})") from error
     return Script(tuple(tuple(g) for g in generations if g), context_size, vision)
 
 
-def _value(raw: str) -> str:
-    value = raw.strip()
-    return str(json.loads(value)) if value.startswith('"') else value
-
-
 def _call(value: str) -> Call:
+    """The step of a value such as `read_file {"path": "notes.txt"}`; raises ValueError."""
     name, _, arguments = value.partition(" ")
     parsed: object = json.loads(arguments) if arguments else {}
     if not isinstance(parsed, dict):

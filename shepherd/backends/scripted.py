@@ -61,11 +61,12 @@ class _Playback(Struct):
     reasoning: list[str] = field(default_factory=list[str])
     calls: list[messages.ToolCall] = field(default_factory=list[messages.ToolCall])
     problems: list[str] = field(default_factory=list[str])
-    finish: events.FinishReason | None = None
+    scripted_reason: events.FinishReason | None = None
     cancelled: bool = False
     is_full: bool = False
 
     def send(self, event: events.Event) -> None:
+        """Give the event to the callback, which cancels the answer if it returns False."""
         if not self.cancelled:
             self.cancelled = not self.callback(event)
 
@@ -81,42 +82,46 @@ class _Playback(Struct):
 
     def say(self, event: events.TextEvent) -> None:
         """Send a piece of text, up to a stop string or the last token."""
-        thinking = isinstance(event, events.Thinking)
-        self._add(event if thinking else replace(event, text=self.stop.feed(event.text)))
+        if not isinstance(event, events.Thinking):  # reasoning has no stop strings
+            event = replace(event, text=self.stop.feed(event.text))
+        self._add(event)
 
     def finish_text(self) -> None:
         """Send what was held back because it could have begun a stop string."""
         self._add(events.Text(self.stop.finish()))
 
     def _add(self, event: events.TextEvent) -> None:
-        spoken = self.reasoning if isinstance(event, events.Thinking) else self.content
+        """Send a piece as far as the limit of tokens allows, and add it to the message."""
+        pieces = self.reasoning if isinstance(event, events.Thinking) else self.content
         if self.max_tokens:
-            event = replace(event, text=self._cut(event.text, "".join(spoken)))
+            event = replace(event, text=self._cut(event.text, "".join(pieces)))
         if event.text:
-            spoken.append(event.text)
+            pieces.append(event.text)
             self.send(event)
 
     def _cut(self, text: str, earlier: str) -> str:
         """As much of `text` as the limit allows after the `earlier` text of its kind."""
-        room = self.max_tokens - self.tokens + count_tokens(earlier)
+        # Counted together, because the first word may go on from the earlier text.
+        max_tokens = self.max_tokens - self.tokens + count_tokens(earlier)
         tokens = list(_TOKEN.finditer(earlier + text))
-        if len(tokens) <= room:
+        if len(tokens) <= max_tokens:
             return text
         self.is_full = True
-        return text[: max(0, tokens[room].start() - len(earlier))]
+        return text[: max(0, tokens[max_tokens].start() - len(earlier))]
 
     def message(self) -> messages.Message:
+        """The assistant's message so far."""
         calls = tuple(self.calls)
         return messages.Message.assistant("".join(self.content), "".join(self.reasoning), calls)
 
     def finish_reason(self) -> events.FinishReason:
+        """Why the answer has ended: what really happened counts more than the script."""
         if self.cancelled:
             return events.FinishReason.CANCELLED
         if self.is_full:
             return events.FinishReason.LENGTH
-        return self.finish or (
-            events.FinishReason.TOOL_CALLS if self.calls else events.FinishReason.STOP
-        )
+        usual = events.FinishReason.TOOL_CALLS if self.calls else events.FinishReason.STOP
+        return self.scripted_reason or usual
 
 
 class ScriptedBackend(Backend):
@@ -131,7 +136,8 @@ class ScriptedBackend(Backend):
         self.name = name
         self.active = 0
         self.requests: list[int] = []
-        self._next = 0
+        self._played = 0
+        """How many generations were played, or refused because the context was full."""
 
     @property
     def info(self) -> ModelInfo:
@@ -156,10 +162,11 @@ class ScriptedBackend(Backend):
                 tokens - self.script.context_size + 1,
                 tokens,
             )
-        full = self._peek()
-        if full is not None:
-            self._next += 1
-            raise errors.ContextFullError(f"the context is full by {full} tokens", full)
+        steps = self._next_steps()
+        if steps and isinstance(steps[0], Full):  # the prompt itself does not fit
+            self._played += 1
+            over = steps[0].tokens_over
+            raise errors.ContextFullError(f"the context is full by {over} tokens", over)
         self.active += 1
         self.requests.append(len(session.messages))
         return ScriptedPrefilled(self, tokens, session.sampling.stop or ())
@@ -170,7 +177,9 @@ class ScriptedBackend(Backend):
         stop = prefilled.stop if isinstance(prefilled, ScriptedPrefilled) else ()
         playback = _Playback(callback, StopMatcher(stop), max_tokens)
         started = perf_counter()
-        for step in self._take():
+        steps = self._next_steps()
+        self._played += 1
+        for step in steps:
             await self._play(step, playback)
             if playback.ended:
                 break
@@ -183,13 +192,10 @@ class ScriptedBackend(Backend):
             context_used=prefilled.prompt_tokens + completion,
             context_size=self.script.context_size,
         )
-        reason = playback.finish_reason()
-        playback.send(stats)
-        playback.send(events.Stop(reason))
-        for call in playback.calls:
-            playback.send(call)
-        problems = tuple(playback.problems)
-        reason, stop_string = playback.finish_reason(), playback.stop.hit or ""
+        for event in (stats, events.Stop(playback.finish_reason()), *playback.calls):
+            playback.send(event)
+        reason = playback.finish_reason()  # again: one of these events may have cancelled it
+        problems, stop_string = tuple(playback.problems), playback.stop.hit or ""
         return Generation(message, reason, stats, problems, stop_string=stop_string)
 
     async def count_message_tokens(self, session: Session, message: messages.Message) -> int:
@@ -203,26 +209,18 @@ class ScriptedBackend(Backend):
     async def aclose(self) -> None:
         """There is nothing to free."""
 
-    def _peek(self) -> int | None:
-        """The overflow at the beginning of the next generation, if any."""
-        steps = self._generation()
-        return steps[0].tokens_over if steps and isinstance(steps[0], Full) else None
-
-    def _generation(self) -> tuple[Step, ...]:
+    def _next_steps(self) -> tuple[Step, ...]:
+        """The generation that comes next; after the last one, the first."""
         generations = self.script.generations
-        return generations[self._next % len(generations)] if generations else ()
-
-    def _take(self) -> tuple[Step, ...]:
-        steps = self._generation()
-        self._next += 1
-        return steps
+        return generations[self._played % len(generations)] if generations else ()
 
     async def _play(self, step: Step, playback: _Playback) -> None:
+        """Do one step of the script; raises the error that the step stands for."""
         match step:
             case Say():
                 await self._say(step, playback)
             case Call(name=name, arguments=arguments):
-                call_id = f"call_{self._next}_{len(playback.calls)}"
+                call_id = f"call_{self._played}_{len(playback.calls)}"
                 playback.calls.append(messages.ToolCall(call_id, name, arguments))
             case Delay(seconds=seconds):
                 await asyncio.sleep(seconds)
@@ -235,16 +233,17 @@ class ScriptedBackend(Backend):
             case Fail(message=message):
                 raise errors.BackendError(message)
             case Finish(reason=reason):
-                playback.finish = reason
+                playback.scripted_reason = reason
 
     async def _say(self, step: Say, playback: _Playback) -> None:
+        """Send the text in pieces of the script's size."""
         for event in _events(step):
             for start in range(0, len(event.text), playback.chunk):
                 piece = event.text[start : start + playback.chunk]
                 playback.say(replace(event, text=piece))
                 if playback.ended:
                     return
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # other requests play meanwhile
 
 
 def count_tokens(text: str) -> int:
@@ -253,6 +252,7 @@ def count_tokens(text: str) -> int:
 
 
 def _count_raw(prompt: RawPrompt | Infill | None) -> int:
+    """The tokens of a raw prompt, whose parts may be numbers of tokens; 0 without one."""
     if prompt is None:
         return 0
     if isinstance(prompt, Infill):
@@ -261,13 +261,12 @@ def _count_raw(prompt: RawPrompt | Infill | None) -> int:
 
 
 def _events(step: Say) -> Iterator[events.TextEvent]:
+    """The text as reasoning, or as content with its code blocks apart."""
     if step.thinking:
         yield events.Thinking(step.text)
         return
-    for part in _FENCE.split(step.text):
-        if part:
-            fenced = part.startswith("```")
-            yield events.CodeBlock(part) if fenced else events.Text(part)
+    for part in filter(None, _FENCE.split(step.text)):
+        yield events.CodeBlock(part) if part.startswith("```") else events.Text(part)
 
 
 WIDTH = 64
@@ -281,15 +280,16 @@ class ScriptedEmbedder(embedding.Embedder):
         self._size = context_size
 
     async def embed(self, request: embedding.EmbeddingInput) -> embedding.Embeddings:
-        words = [self._words(parts, truncate=request.truncate) for parts in request.inputs]
-        vectors = [embedding.shortened(_vector(some), request.dimensions) for some in words]
-        return embedding.Embeddings(vectors, sum(map(len, words)))
+        inputs = [self._words(parts, truncate=request.truncate) for parts in request.inputs]
+        vectors = [embedding.shortened(_vector(words), request.dimensions) for words in inputs]
+        return embedding.Embeddings(vectors, sum(map(len, inputs)))
 
     async def rank(self, query: str, documents: Sequence[str]) -> embedding.Ranking:
         pairs = self._pairs(embedding.RankingInput(query, documents))
-        start = len(list(_words((query,))))
-        vector = _vector(_words((query,)))
-        scores = [sum(map(mul, vector, _vector(pair[start:]))) for pair in pairs]
+        query_words = list(_words((query,)))
+        query_vector = _vector(query_words)
+        vectors = [_vector(pair[len(query_words) :]) for pair in pairs]  # of the documents alone
+        scores = [sum(map(mul, query_vector, vector)) for vector in vectors]
         return embedding.Ranking(scores, sum(map(len, pairs)))
 
     async def count(self, request: embedding.EmbeddingInput | embedding.RankingInput) -> int:
@@ -299,9 +299,11 @@ class ScriptedEmbedder(embedding.Embedder):
         return sum(map(len, words))
 
     def _pairs(self, request: embedding.RankingInput) -> list[list[str]]:
+        """For each document, the words of the query and its own, which a model reads together."""
         return [self._words((request.query, " ", text)) for text in request.documents]
 
     def _words(self, parts: embedding.Parts, *, truncate: bool = False) -> list[str]:
+        """As many words of the input as fit; raises ContextFullError unless it may be cut."""
         words = list(_words(parts))
         if len(words) > self._size and not truncate:
             raise errors.ContextFullError(
@@ -314,13 +316,17 @@ class ScriptedEmbedder(embedding.Embedder):
 
 
 def _words(parts: embedding.Parts) -> Iterable[str]:
+    """The words of texts in lower case; a token's number is a word."""
     for part in parts:
         yield from _TOKEN.findall(part.lower()) if isinstance(part, str) else (str(part),)
 
 
 def _vector(words: Iterable[str]) -> Sequence[float]:
+    """A vector of length 1: each word adds 1 or -1 to one of its numbers, both by its hash."""
     vector = [0.0] * WIDTH
     for word in words:
-        digest = blake2b(word.encode("utf-8", "replace"), digest_size=2).digest()
-        vector[digest[0] % WIDTH] += 1.0 if digest[1] % 2 else -1.0
-    return embedding.normalised(vector if any(vector) else [1.0, *vector[1:]])
+        place, sign = blake2b(word.encode("utf-8", "replace"), digest_size=2).digest()
+        vector[place % WIDTH] += 1.0 if sign % 2 else -1.0
+    if not any(vector):
+        vector[0] = 1.0  # zeros have no direction
+    return embedding.normalised(vector)

@@ -24,7 +24,7 @@ from shepherd.backends.tensorrt.engine import (
     load_engine,
 )
 from shepherd.backends.tensorrt.generating import Generating, Request, guide, sampling_params
-from shepherd.backends.tensorrt.model_files import Fetch, ModelFacts, read_facts
+from shepherd.backends.tensorrt.model_files import Fetch, read_facts
 from shepherd.backends.text_model import refuse_raw
 from shepherd.config.provider import Provider
 from shepherd.config.settings import Config
@@ -105,8 +105,9 @@ class TensorRtBackend(Backend):
         adjusted = with_thinking(session, thinking=self.thinking if guided is None else False)
         prompt = await self._build(adjusted)
         check_prompt_size(len(prompt.tokens), self._engine.context_size)
-        request = TokenRequest(prompt.tokens, parameters, guided)
-        handle = TokenPrefilled(Request(prompt, sampling, list(session.callable_tools), request))
+        generation = TokenRequest(prompt.tokens, parameters, guided)
+        tools = list(session.callable_tools)
+        handle = TokenPrefilled(Request(prompt, sampling, tools, generation))
         if prompt.warning and self._sessions.is_first_warning(session):
             goes_on = callback(events.Notice(prompt.warning, events.Topic.WARNING))
             handle.cancelled = not goes_on
@@ -129,8 +130,14 @@ class TensorRtBackend(Backend):
                 await generating.run(prefilled.stream, answer)
         finally:
             prefilled.release()
-            prefilled.cached_tokens = generating.cached
-            self._remember(request.prompt, generating, answer)
+            prefilled.cached_tokens = generating.cached_tokens
+            # The answer's text then gives the same tokens in history.
+            self._text.post(
+                self._prompts.remember_generated,
+                request.prompt.tail,
+                tuple(generating.tokens),
+                answer.characters,
+            )
         return answer.complete(generating.stats)
 
     async def count_message_tokens(self, session: Session, message: messages.Message) -> int:
@@ -144,23 +151,16 @@ class TensorRtBackend(Backend):
         await asyncio.to_thread(self._shut_down)
 
     def _limited(self, request: Request, max_tokens: int) -> TokenRequest:
+        """The request with its limit: as many tokens as fit, and at most `max_tokens` unless 0."""
         room = self._engine.context_size - len(request.prompt.tokens)
         limit = min(max_tokens, room) if max_tokens else room
         generation = request.generation
         return replace(generation, parameters={**generation.parameters, "max_tokens": limit})
 
     async def _build(self, session: Session) -> Prompt:
+        """The session's prompt, made on the text thread."""
         conversation = self._sessions.conversation(session)
         return await self._text.run(self._prompts.build, conversation)
-
-    def _remember(self, prompt: Prompt, generating: Generating, answer: Answer) -> None:
-        """Remember the answer's tokens, so that its text gives the same tokens in history."""
-        self._text.post(
-            self._prompts.remember_generated,
-            prompt.tail,
-            tuple(generating.tokens),
-            answer.characters,
-        )
 
 
 def _shut_down(text: TextThread, engine: TokenEngine) -> None:
@@ -173,9 +173,13 @@ async def open_tensorrt(
 ) -> TensorRtBackend:
     """Load the provider's model; raises ConfigError, ModelLoadError."""
     settings = engine_settings(provider)
-    await asyncio.to_thread(check_machine, settings)
+    await asyncio.to_thread(check_machine, settings)  # before a download
     facts = await asyncio.to_thread(read_facts, settings.model, fetch)
-    _check_context(provider, facts)
+    if not (provider.context_size or facts.context_size):
+        raise errors.ConfigError(
+            f"{provider.name}: the model does not say how large its context is; set it with "
+            f"`shepherd provider set {provider.name} context-size TOKENS`."
+        )
     name = Path(settings.model).name
     load = partial(load_engine, settings, facts)
     return await TensorRtBackend.open(name, load, config.sampling.to_sampling())
@@ -201,11 +205,3 @@ def engine_settings(provider: Provider) -> EngineSettings:
         guided_decoding=provider.guided_decoding,
         trust_remote_code=provider.trust_remote_code,
     )
-
-
-def _check_context(provider: Provider, facts: ModelFacts) -> None:
-    if not (provider.context_size or facts.context_size):
-        raise errors.ConfigError(
-            f"{provider.name}: the model does not say how large its context is; set it with "
-            f"`shepherd provider set {provider.name} context-size TOKENS`."
-        )

@@ -145,7 +145,8 @@ class TensorRtEngine:
         self._api = api
         self._llm = llm
         self.model = TensorRtModel(llm.tokenizer, facts.ends)
-        sizes = [n for n in (settings.context_size, facts.context_size) if n]
+        sizes = [size for size in (settings.context_size, facts.context_size) if size]
+        # An engine was built for its size; of a checkpoint the user may ask more or less.
         self.context_size = min(sizes) if facts.is_engine else sizes[0]
         version = str(_import("tensorrt_llm").__version__)
         self.unsupported: Mapping[str, str] = {} if facts.is_engine else _unsupported(version)
@@ -166,15 +167,15 @@ class TensorRtEngine:
             raise self.failure(error, len(request.tokens)) from error
         return TensorRtStream(self, output, len(request.tokens))
 
-    def failure(self, error: Exception, prompt: int) -> BackendError:
-        """The error to raise for one of TensorRT-LLM's."""
-        of_request = isinstance(error, self._api.RequestError | ValueError)
-        self.alive = self.alive and of_request
-        if of_request and _TOO_LONG.search(str(error)):
-            return ContextFullError(f"TensorRT-LLM: {error}", None, prompt)
-        if of_request:
-            return InvalidRequestError(f"TensorRT-LLM refuses the request: {error}")
-        return BackendError(f"TensorRT-LLM failed and has to be loaded again: {error}")
+    def failure(self, error: Exception, prompt_tokens: int) -> BackendError:
+        """The error to raise for one of TensorRT-LLM's; only a request's own leaves it alive."""
+        is_of_request = isinstance(error, self._api.RequestError | ValueError)
+        if not is_of_request:
+            self.alive = False
+            return BackendError(f"TensorRT-LLM failed and has to be loaded again: {error}")
+        if _TOO_LONG.search(str(error)):
+            return ContextFullError(f"TensorRT-LLM: {error}", None, prompt_tokens)
+        return InvalidRequestError(f"TensorRT-LLM refuses the request: {error}")
 
     def close(self) -> None:
         """Free the model; safe to call twice."""
@@ -185,28 +186,28 @@ class TensorRtEngine:
 class TensorRtStream:
     """One `RequestOutput` while it grows."""
 
-    def __init__(self, engine: TensorRtEngine, output: Any, prompt: int) -> None:
+    def __init__(self, engine: TensorRtEngine, output: Any, prompt_tokens: int) -> None:
         self._engine = engine
         self._output = output
-        self._prompt = prompt
+        self._prompt_tokens = prompt_tokens
 
     async def steps(self) -> AsyncGenerator[Step]:
         """The output since the last step; raises BackendError."""
-        sent = 0
+        sent_tokens = 0
         try:
             async for output in self._output:
-                answer = output.outputs[0]
-                tokens: list[int] = answer.token_ids
+                answer = output.outputs[0]  # one answer was requested
+                tokens: list[int] = answer.token_ids  # all of the answer's so far
                 logprobs: list[Any] = answer.logprobs or []
                 yield Step(
-                    tuple(tokens[sent:]),
-                    answer.finish_reason or "",
-                    getattr(output, "cached_tokens", 0),  # since 1.1
-                    tuple(map(_chances, logprobs[sent : len(tokens)])) or None,
+                    tokens=tuple(tokens[sent_tokens:]),
+                    finish=answer.finish_reason or "",
+                    cached=getattr(output, "cached_tokens", 0),  # since 1.1
+                    logprobs=tuple(map(_logprobs, logprobs[sent_tokens : len(tokens)])) or None,
                 )
-                sent = len(tokens)
+                sent_tokens = len(tokens)
         except (RuntimeError, ValueError) as error:
-            raise self._engine.failure(error, self._prompt) from error
+            raise self._engine.failure(error, self._prompt_tokens) from error
 
     def abort(self) -> None:
         """Stop the work."""
@@ -230,7 +231,7 @@ def load_engine(settings: EngineSettings, facts: ModelFacts) -> TensorRtEngine:
             raise ModelLoadError(f"TensorRT-LLM can't load {settings.model}: {error}") from error
         try:
             return TensorRtEngine(api, llm, settings, facts)
-        except ModelLoadError:
+        except ModelLoadError:  # its tokenizer can't be used
             llm.shutdown()
             raise
 
@@ -271,6 +272,7 @@ def check_machine(settings: EngineSettings) -> None:
 
 
 def _import(name: str) -> Any:
+    """The module, which has no types; raises ModelLoadError if its import fails."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -282,6 +284,7 @@ def _unsupported(version: str) -> Mapping[str, str]:
     match = re.match(r"(\d+)\.(\d+)(?:\.\d+)?(?:rc(\d+))?", version)
     if match is None:
         return {}
+    # A release has no number of a candidate, and comes after all candidates.
     major, minor, candidate = (int(n) if n else sys.maxsize for n in match.groups())
     if (major, minor, candidate) >= _PENALTIES_SINCE:
         return {}
@@ -289,8 +292,8 @@ def _unsupported(version: str) -> Mapping[str, str]:
     return dict.fromkeys(_PENALTIES, reason)
 
 
-def _chances(entry: object) -> Mapping[int, float]:
-    """The log probabilities at one place."""
-    if not isinstance(entry, dict):
+def _logprobs(at_place: object) -> Mapping[int, float]:
+    """The log probabilities at one place of the answer, by the numbers of tokens."""
+    if not isinstance(at_place, dict):
         return {}
-    return {number: one.logprob for number, one in cast(dict[int, Any], entry).items()}
+    return {number: entry.logprob for number, entry in cast(dict[int, Any], at_place).items()}

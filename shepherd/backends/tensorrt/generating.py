@@ -41,82 +41,87 @@ class Generating:
     def __init__(self, request: Request, vocab: Vocabulary, context_size: int) -> None:
         sampling = request.sampling
         self.tokens: list[int] = []
-        self.cached = 0
-        self._prompt = len(request.prompt.tokens)
+        self.cached_tokens = 0
+        self._prompt_tokens = len(request.prompt.tokens)
         self._context_size = context_size
         self._vocab = vocab
-        self._ends = frozenset[int](() if sampling.ignore_eos else vocab.ends)
-        self._top = sampling.logprobs
+        self._end_tokens = frozenset[int](() if sampling.ignore_eos else vocab.ends)
+        self._top_logprobs = sampling.logprobs
+        """How many of the likeliest tokens are reported; None without log probabilities."""
         self._stop = StopMatcher(sampling.stop or ())
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._reason: events.FinishReason | None = None
-        self._began = perf_counter()
-        self._first = 0.0  # the time of the first token
+        self._finish_reason: events.FinishReason | None = None
+        self._began_at = perf_counter()
+        self._first_token_at = 0.0
 
     async def run(self, stream: TokenStream, answer: Answer) -> None:
         """Pass the engine's output to the answer until it ends; raises BackendError."""
         async with aclosing(stream.steps()) as steps:
             async for step in steps:
                 answer.take(self._updates(step))
-                if answer.cancelled or self._reason is not None:
+                if answer.cancelled or self._finish_reason is not None:
                     break
-        if not answer.cancelled and self._reason is None:
+        if not answer.cancelled and self._finish_reason is None:
             raise errors.BackendError("TensorRT-LLM ended the answer without saying why.")
 
     @property
     def stats(self) -> events.Stats:
         """The measurements so far; the time before the first token counts as reading the prompt."""
         now = perf_counter()
-        first = self._first or now  # 0.0: no token has come yet
+        first_token_at = self._first_token_at or now  # 0.0: no token has come yet
         return events.Stats(
-            prompt_tokens=self._prompt,
-            cached_tokens=min(self.cached, self._prompt),
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=min(self.cached_tokens, self._prompt_tokens),
             completion_tokens=len(self.tokens),
-            prefill_seconds=first - self._began,
-            decode_seconds=now - first,
-            context_used=self._prompt + len(self.tokens),
+            prefill_seconds=first_token_at - self._began_at,
+            decode_seconds=now - first_token_at,
+            context_used=self._prompt_tokens + len(self.tokens),
             context_size=self._context_size,
         )
 
     def _updates(self, step: Step) -> list[Update]:
-        if step.tokens and not self._first:
-            self._first = perf_counter()
-        self.cached = max(self.cached, step.cached)
+        """The text of the step's tokens, and the end of the answer if it ends here."""
+        if step.tokens and not self._first_token_at:
+            self._first_token_at = perf_counter()
+        self.cached_tokens = max(self.cached_tokens, step.cached)
+        logprobs = step.logprobs or ()
         updates: list[Update] = []
         for place, token in enumerate(step.tokens):
-            if token in self._ends:
-                self._reason = events.FinishReason.STOP
+            if token in self._end_tokens:
+                self._finish_reason = events.FinishReason.STOP
                 break
             self.tokens.append(token)
-            updates += self._text_updates(token, step.logprobs, place)
+            at_place: Mapping[int, float] = logprobs[place] if place < len(logprobs) else {}
+            updates += self._text_updates(token, at_place)
             if self._stop.hit is not None:
-                self._reason = events.FinishReason.STOP
+                self._finish_reason = events.FinishReason.STOP
                 break
-        if self._reason is None and step.finish:
-            self._reason = _REASONS.get(step.finish, events.FinishReason.STOP)
-        return updates if self._reason is None else [*updates, *self._last(self._reason)]
+        if self._finish_reason is None and step.finish:
+            self._finish_reason = _REASONS.get(step.finish, events.FinishReason.STOP)
+        if self._finish_reason is None:
+            return updates
+        if self._stop.hit is None:  # what was held back can no longer become a stop string
+            rest = self._stop.feed(self._decoder.decode(b"", final=True)) + self._stop.finish()
+            updates += [Text(rest)] if rest else []
+        stop_string = self._stop.hit or ""
+        finished = Finished(self._finish_reason, self.stats, tuple(self.tokens), stop_string)
+        return [*updates, finished]
 
-    def _text_updates(
-        self, token: int, chances: tuple[Mapping[int, float], ...] | None, place: int
-    ) -> list[Update]:
-        """The text that this token completes, and its log probability if requested."""
+    def _text_updates(self, token: int, logprobs: Mapping[int, float]) -> list[Update]:
+        """The text that this token completes, and its log probability if requested.
+
+        `logprobs` are those of the likeliest tokens in its place, by their numbers.
+        """
         piece = self._vocab.piece(token)
         text = self._stop.feed(self._decoder.decode(piece))
-        if self._top is None:
+        if self._top_logprobs is None:
             return [Text(text)] if text else []
-        known: Mapping[int, float] = {}
-        if chances is not None and place < len(chances):
-            known = chances[place]
-        best = sorted(known.items(), key=lambda item: item[1], reverse=True)[: self._top]
-        top = tuple(TokenProbability(self._vocab.piece(number), chance) for number, chance in best)
-        return [Text(text, TokenLogprob(piece, known.get(token, 0.0), top))]
-
-    def _last(self, reason: events.FinishReason) -> list[Update]:
-        rest = ""
-        if self._stop.hit is None:
-            rest = self._stop.feed(self._decoder.decode(b"", final=True)) + self._stop.finish()
-        finished = Finished(reason, self.stats, tuple(self.tokens), self._stop.hit or "")
-        return [Text(rest), finished] if rest else [finished]
+        likeliest = sorted(logprobs.items(), key=lambda item: item[1], reverse=True)
+        top = tuple(
+            TokenProbability(self._vocab.piece(number), logprob)
+            for number, logprob in likeliest[: self._top_logprobs]
+        )
+        return [Text(text, TokenLogprob(piece, logprobs.get(token, 0.0), top))]
 
 
 _PLAIN = {
@@ -202,10 +207,12 @@ def _shape(sampling: Sampling) -> dict[str, Any]:
 
 
 def _refuse(sampling: Sampling, unsupported: Mapping[str, str]) -> None:
-    for name, (what, off) in _MISSING.items():
+    """Raise InvalidRequestError for a parameter that would not be applied."""
+    for name, (what, off_value) in _MISSING.items():
         value = getattr(sampling, name)
-        if value is not None and value != off and not (name == "top_n_sigma" and value < 0):
-            raise _refusal(name, f"TensorRT-LLM has no {what}; set it to {off:g}")
+        is_off = value is None or value == off_value or (name == "top_n_sigma" and value < 0)
+        if not is_off:
+            raise _refusal(name, f"TensorRT-LLM has no {what}; set it to {off_value:g}")
     if sampling.samplers not in (None, DEFAULT_SAMPLING.samplers):
         raise _refusal("samplers", "TensorRT-LLM has one order of samplers; leave it out")
     if sampling.logit_bias:

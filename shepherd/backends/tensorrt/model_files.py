@@ -36,23 +36,21 @@ def read_facts(model: str, fetch: Fetch | None = None) -> ModelFacts:
 
     `fetch` downloads a file of the hub; the default is the real download.
     """
-    config = _read(model, CONFIG, fetch or fetch_from_hub)
+    fetch = fetch or fetch_from_hub
+    config = _read(model, CONFIG, fetch)
     if config is None:
         raise ModelLoadError(
             f"{model} is not a model for TensorRT-LLM: it has no {CONFIG}. Give a directory with a "
             "Hugging Face checkpoint or an engine, or a name on the hub (OWNER/NAME)."
         )
-    built = _object(config.get("build_config"))
-    if built:
-        return ModelFacts(_whole(built.get("max_seq_len")), is_engine=True)
-    generation = _read(model, GENERATION, fetch or fetch_from_hub) or {}
-    text = _object(config.get("text_config"))
-    ends = next(
-        (result for part in (generation, config, text) if (result := _numbers(part))),
-        (),
-    )
-    sizes = (_whole(part.get(key)) for part in (config, text) for key in _CONTEXT_KEYS)
-    return ModelFacts(next((size for size in sizes if size), 0), ends)
+    build = _object(config.get("build_config"))
+    if build:
+        return ModelFacts(_positive(build.get("max_seq_len")), is_engine=True)
+    generation = _read(model, GENERATION, fetch) or {}
+    text = _object(config.get("text_config"))  # of a model that also sees
+    ends = (_end_tokens(part) for part in (generation, config, text))
+    sizes = (_positive(part.get(key)) for part in (config, text) for key in _CONTEXT_KEYS)
+    return ModelFacts(next(filter(None, sizes), 0), next(filter(None, ends), ()))
 
 
 def fetch_from_hub(repo: str, name: str) -> Path | None:
@@ -76,7 +74,7 @@ def fetch_from_hub(repo: str, name: str) -> Path | None:
         raise ModelLoadError(
             f"{repo} is not in the hub's cache, and the hub does not answer."
         ) from error
-    except EntryNotFoundError:
+    except EntryNotFoundError:  # the repository lacks this file
         return None
     except (HfHubHTTPError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
@@ -84,6 +82,7 @@ def fetch_from_hub(repo: str, name: str) -> Path | None:
 
 
 def _read(model: str, name: str, fetch: Fetch) -> JsonObject | None:
+    """A file of a directory or of a repository; None if there is none."""
     folder = Path(model).expanduser()
     path = folder / name if folder.is_dir() else fetch(model, name)
     if path is None or not path.is_file():
@@ -96,21 +95,24 @@ def _read(model: str, name: str, fetch: Fetch) -> JsonObject | None:
 
 
 def _object(value: object) -> JsonObject:
+    """The value if it is an object, else an empty one."""
     return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
-def _whole(value: object) -> int:
+def _positive(value: object) -> int:
+    """The value if it is a whole number above 0, else 0; to Python a bool is an int."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-def _numbers(part: JsonObject) -> tuple[int, ...]:
+def _end_tokens(part: JsonObject) -> tuple[int, ...]:
+    """The tokens that end an answer, by a file that names one or several."""
     value: object = part.get("eos_token_id")
     values = cast(list[object], value) if isinstance(value, list) else [value]
     return tuple(v for v in values if isinstance(v, int) and not isinstance(v, bool))
 
 
 NO_TOKEN = -1
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_BYTE = re.compile(r"<0x(?P<hex>[0-9A-Fa-f]{2})>")
 _METASPACE = "\u2581"
 
 
@@ -140,7 +142,7 @@ class HubVocabulary:
         self.ends: Sequence[int] = tuple(dict.fromkeys(ends))
         self.bos = NO_TOKEN if bos is None else bos
         self.eos = self.ends[0] if self.ends else NO_TOKEN
-        self.adds_bos = False
+        self.adds_bos = False  # the templates of checkpoints write it
         self.is_sentencepiece = False
 
     def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
@@ -159,6 +161,7 @@ class HubVocabulary:
 
 
 def _attributes(token: JsonObject) -> int:
+    """llama.cpp's attributes of a token that was added to the vocabulary."""
     flags = special.ATTR_CONTROL if token.get("special") else special.ATTR_USER_DEFINED
     flags |= special.ATTR_LSTRIP if token.get("lstrip") else 0
     return flags | (special.ATTR_RSTRIP if token.get("rstrip") else 0)
@@ -167,29 +170,30 @@ def _attributes(token: JsonObject) -> int:
 def _pieces(data: JsonObject) -> dict[int, bytes]:
     """Each token's bytes, in the tokenizer's own encoding."""
     tokens = _tokens(cast(JsonObject, data.get("model") or {}))
-    if "ByteLevel" in _kinds(data.get("decoder")):
+    if "ByteLevel" in _decoder_types(data.get("decoder")):
         alphabet = byte_alphabet()
         return {number: _from_alphabet(text, alphabet) for text, number in tokens.items()}
     return {number: _from_metaspace(text) for text, number in tokens.items()}
 
 
 def _tokens(model: JsonObject) -> dict[str, int]:
+    """The numbers of tokens by their text; raises ModelLoadError."""
     vocab: object = model.get("vocab")
     if isinstance(vocab, dict):
         return {str(t): int(n) for t, n in cast(dict[Any, Any], vocab).items()}
-    if isinstance(vocab, list):
+    if isinstance(vocab, list):  # of a unigram model: each token with its score
         rows = cast(list[list[Any]], vocab)
         return {str(row[0]): number for number, row in enumerate(rows)}
     raise ModelLoadError("The model's tokenizer has no vocabulary that can be read.")
 
 
-def _kinds(decoder: object) -> list[str]:
+def _decoder_types(decoder: object) -> list[str]:
     """The types of a decoder and of those in it."""
     if not isinstance(decoder, dict):
         return []
     known = cast(JsonObject, decoder)
     inner = cast(list[object], known.get("decoders") or [])
-    return [str(known.get("type")), *(kind for part in inner for kind in _kinds(part))]
+    return [str(known.get("type")), *(kind for part in inner for kind in _decoder_types(part))]
 
 
 def byte_alphabet() -> dict[str, int]:
@@ -202,11 +206,13 @@ def byte_alphabet() -> dict[str, int]:
 
 
 def _from_alphabet(text: str, alphabet: Mapping[str, int]) -> bytes:
+    """The bytes that the characters stand for; an added token is written as it is."""
     if all(character in alphabet for character in text):
         return bytes(alphabet[character] for character in text)
     return text.encode()
 
 
 def _from_metaspace(text: str) -> bytes:
+    """The bytes of `<0x0A>`, or of a text in which a block stands for a space."""
     byte = _BYTE.fullmatch(text)
-    return bytes([int(byte.group(1), 16)]) if byte else text.replace(_METASPACE, " ").encode()
+    return bytes([int(byte["hex"], 16)]) if byte else text.replace(_METASPACE, " ").encode()
