@@ -56,17 +56,19 @@ class DelegateBackends:
     async def close(self, provider: str) -> None:
         """Close the provider's backends; the next question opens a new one."""
         async with self._changing:
-            for name in [*self._backends]:
-                if name.partition("/")[0] == provider.partition("/")[0]:
-                    await self._close(name)
+            provider_name = provider.partition("/")[0]
+            for selector in [*self._backends]:  # PROVIDER, and each PROVIDER/MODEL
+                if selector.partition("/")[0] == provider_name:
+                    await self._close(selector)
 
     async def aclose(self) -> None:
         """Close all backends."""
         for provider in [*self._backends]:
             await self.close(provider)
 
-    async def _close(self, provider: str) -> None:
-        backend = self._backends.pop(provider, None)
+    async def _close(self, selector: str) -> None:
+        """Close one backend, if there is one."""
+        backend = self._backends.pop(selector, None)
         if backend is not None:
             await backend.aclose()
 
@@ -77,14 +79,12 @@ def tool_names(providers: Iterable[str]) -> dict[str, str]:
     Names that differ only in symbols get a number at the end, which never changes.
     """
     names: dict[str, str] = {}
-    used: set[str] = set()
     for provider in sorted(providers):
         base = name = PREFIX + re.sub(r"[^a-z0-9]", "_", provider)
         number = 1
-        while name in used:
+        while name in names.values():
             number += 1
             name = f"{base}_{number}"
-        used.add(name)
         names[provider] = name
     return names
 

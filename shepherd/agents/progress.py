@@ -22,12 +22,14 @@ def answer_of(caller: str, session: Session, reason: events.FinishReason, error:
         return ToolResult(INTERRUPTED, ok=False)
     last = session.messages[-1]
     answer = last.content if last.role is Role.ASSISTANT else ""
-    if reason is events.FinishReason.ERROR or not answer.strip():
-        if reason is events.FinishReason.LENGTH:
-            error = error or "It reached its limit of tokens before."
-        parts = [f"Error: {caller} gave no answer.", error, answer and f"It said last: {answer}"]
-        return ToolResult(" ".join(part for part in parts if part), ok=False)
-    return ToolResult(answer + CUT if reason is events.FinishReason.LENGTH else answer)
+    reached_limit = reason is events.FinishReason.LENGTH
+    if reason is not events.FinishReason.ERROR and answer.strip():
+        return ToolResult(answer + CUT if reached_limit else answer)
+    if reached_limit and not error:
+        error = "It reached its limit of tokens before."
+    last_words = f"It said last: {answer}" if answer else ""
+    sentences = (f"Error: {caller} gave no answer.", error, last_words)
+    return ToolResult(" ".join(filter(None, sentences)), ok=False)
 
 
 class Progress(Struct):
@@ -46,7 +48,8 @@ class Progress(Struct):
     rounds: int = 0
     error: str = ""
     _goes_on: bool = True
-    _writes: bool = False
+    _said_writing: bool = False
+    """Whether a line has said that this generation writes text."""
 
     def __call__(self, event: events.Event) -> bool:
         """Handle an event; False once `on_event` has returned False."""
@@ -61,10 +64,12 @@ class Progress(Struct):
                 self.error = event.message
             case events.Stats():
                 self.rounds += 1
-                self._writes = False
+                self._said_writing = False
                 self._send(replace(event, provider=self.source or self.label, id=""))
             case events.Text() | events.Thinking():
-                self._text_begins()
+                if self.topic is events.Topic.TASK and not self._said_writing:
+                    self._said_writing = True
+                    self.line("writing")
             case _:
                 pass
         return self._goes_on
@@ -73,15 +78,11 @@ class Progress(Struct):
         """Send a line about the work."""
         self._line(text, self.topic)
 
-    def _text_begins(self) -> None:
-        if self.topic is events.Topic.TASK and not self._writes:
-            self._writes = True
-            self.line("writing")
-
     def _line(self, text: str, topic: str) -> None:
         self._send(events.Notice(f"{self.label}: {text}", topic))
 
     def _send(self, event: events.Event) -> None:
+        """Give the event to the user's callback, unless that has stopped the work."""
         self._goes_on = self._goes_on and self.on_event(event)
 
 
@@ -106,6 +107,7 @@ class LastRoundExecutor(Struct, frozen=True):
     ) -> ToolResult:
         """The call's result."""
         result = await self.runner.run(call, output_bytes, on_event)
-        if self.progress.rounds != self.max_rounds - 1:
+        next_is_last = self.progress.rounds == self.max_rounds - 1
+        if not next_is_last:
             return result
         return replace(result, content=f"{result.content}\n{LAST_ROUND}")

@@ -115,6 +115,7 @@ class RunTask(Tool[TaskAtArguments]):
         return spec
 
     def accesses(self, arguments: TaskAtArguments, context: ToolContext) -> list[Access]:
+        """The address of another model, which sees what the task says; raises ToolError."""
         if not arguments.model:
             return []
         if arguments.model.partition("/")[0] not in self._providers:
@@ -143,8 +144,6 @@ class RunTask(Tool[TaskAtArguments]):
         progress.line("waiting" if tasks.slots.locked() else "starting")
         async with tasks.slots:
             result = await _report(tasks, arguments, context.runner.on_behalf_of(caller), progress)
-        if len(result.content.encode()) <= context.output_bytes:
-            return result
         text = cap_text(result.content, context.output_bytes, context.spill_dir)
         return replace(result, content=text)
 
@@ -172,6 +171,7 @@ async def _report(
 
 def _session(parent: Session, label: str) -> Session:
     """A new session that begins with the tokens of the conversation, so they stay in the cache."""
+    caller = label.partition(" (")[0]  # `task 1` of `task 1 (the prompt)`
     return Session(
         parent.system_message,
         tools=[*parent.tools],
@@ -179,7 +179,7 @@ def _session(parent: Session, label: str) -> Session:
         sampling=parent.sampling,
         thinking=parent.thinking,
         template_values=parent.template_values,
-        id=f"{parent.id}-{label.partition(' (')[0].replace(' ', '-')}",
+        id=f"{parent.id}-{caller.replace(' ', '-')}",
         began=parent.began,
         archive=parent.archive,
     )
@@ -196,7 +196,8 @@ class _OwnTools(LastRoundExecutor, frozen=True):
         output_bytes: int | None = None,
         on_event: events.EventCallback = events.ignore_events,
     ) -> ToolResult:
-        known = any(tool.name == call.name for tool in self.runner.tools)
-        if not known or call.name in self.client_tools:
+        """The call's result, or an error for a tool that only the conversation may use."""
+        is_known = any(tool.name == call.name for tool in self.runner.tools)
+        if not is_known or call.name in self.client_tools:
             return ToolResult(f"Error: a sub-agent has no tool {call.name}", ok=False)
         return await LastRoundExecutor.run(self, call, output_bytes, on_event)

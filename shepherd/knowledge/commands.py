@@ -36,13 +36,13 @@ _IMPROVE_PROMPT = (
     "Improve the file AGENTS.md in the working directory. First read it, and check it against the "
     f"README, the build files and the code. Change only what is wrong or missing. {_CONTENT}"
 )
-_LINE = re.compile(r"/([a-z][a-z0-9_-]*)(?:\s+(.*))?", re.DOTALL)
+_LINE = re.compile(r"/(?P<name>[a-z][a-z0-9_-]*)(?:\s+(?P<argument>.*))?", re.DOTALL)
 
 
 def parse_line(text: str) -> tuple[str, str] | None:
     """The name and the argument of a line such as `/review src`; None for other texts."""
     match = _LINE.fullmatch(text.strip())
-    return (match[1], (match[2] or "").strip()) if match else None
+    return (match["name"], (match["argument"] or "").strip()) if match else None
 
 
 def init_prompt(project: Project, argument: str) -> str:
@@ -81,7 +81,7 @@ class CustomCommand(Struct, frozen=True):
         """
         words = _words(argument)
 
-        def value(match: re.Match[str]) -> str:
+        def replacement(match: re.Match[str]) -> str:
             if match["literal"]:
                 return match["literal"]
             if match["place"] == "ARGUMENTS":
@@ -89,9 +89,9 @@ class CustomCommand(Struct, frozen=True):
             number = int(match["place"])
             return words[number - 1] if number <= len(words) else ""
 
-        uses = any(match["place"] for match in _PLACE.finditer(self.text))
-        text = _PLACE.sub(value, self.text)
-        return text if uses or not argument else f"{text}\n\n{argument}"
+        has_place = any(match["place"] for match in _PLACE.finditer(self.text))
+        text = _PLACE.sub(replacement, self.text)
+        return text if has_place or not argument else f"{text}\n\n{argument}"
 
 
 def find_commands(
@@ -111,6 +111,7 @@ def find_commands(
 def _command(
     path: Path, folder: Folder, root: Path, project: Project, files: KnowledgeFiles
 ) -> CustomCommand:
+    """The command in a file; raises ToolError if it can't be used."""
     label, name = project.name(path), path.stem
     if not _NAME.fullmatch(name):
         raise ToolError(
@@ -125,22 +126,21 @@ def _command(
     document = split_front_matter(file.text)
     if not document.body:
         raise ToolError(f"{label} is empty")
+    first_line = document.body.split("\n", 1)[0].lstrip("# ")
+    summary = document.line("description") or first_line
+    if len(summary) > MAX_SUMMARY:
+        summary = f"{summary[:MAX_SUMMARY]}…"
     hint = document.line("argument-hint") or _default_hint(document)
     place = Path(os.path.realpath(path))
-    return CustomCommand(name, _summary(document), hint, document.body, folder.of_user, place)
-
-
-def _summary(document: Document) -> str:
-    text = document.line("description") or document.body.split("\n", 1)[0].lstrip("# ")
-    return text if len(text) <= MAX_SUMMARY else f"{text[:MAX_SUMMARY]}…"
+    return CustomCommand(name, summary, hint, document.body, folder.of_user, place)
 
 
 def _default_hint(document: Document) -> str:
-    """The arguments by the places in the text; a command without any takes a text."""
+    """The arguments by the places in the text, such as `[1] [2]`; without any, one text."""
     places = {match["place"] for match in _PLACE.finditer(document.body) if match["place"]}
     if not places or "ARGUMENTS" in places:
         return "[TEXT]"
-    return " ".join(f"[{digit}]" for digit in sorted(places))
+    return " ".join(f"[{digit}]" for digit in sorted(places))  # places have one digit
 
 
 def _words(argument: str) -> Sequence[str]:

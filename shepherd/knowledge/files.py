@@ -58,6 +58,7 @@ class Project(Struct, frozen=True):
             text = os.path.relpath(path, self.cwd)
         elif path.is_relative_to(self.home):
             text = f"~/{path.relative_to(self.home)}"
+        # The name stands in a frame of tags, which a file must not be able to end.
         return _NOT_IN_A_NAME.sub("?", one_line(text))
 
 
@@ -76,7 +77,7 @@ def folders(project: Project, kind: str) -> Iterator[Folder]:
         yield Folder(project.home / name / kind, project.home, of_user=True)
     for directory in reversed(project.directories):
         if directory == project.home:
-            continue
+            continue  # its folders are the user's, and came before
         for name in _PROJECT_FOLDERS:
             yield Folder(directory / name / kind, project.root, of_user=False)
 
@@ -120,15 +121,15 @@ def find_named(project: Project, kind: Kind[N], warn: Callable[[str], None]) -> 
         for path in filter(kind.is_one, _entries(folder.path)):
             root = folder.root
             if folder.of_user and not path.is_relative_to(root):
-                root = folder.path.resolve()
+                root = folder.path.resolve()  # a user may keep settings outside of the home
             try:
                 item = kind.read(path, folder, root)
             except ToolError as error:
                 warn(f"This {kind.word} is not used: {error}")
                 continue
-            other = result.setdefault(item.name, item)
-            if other.place != item.place:
-                owner = "the user's" if other.of_user else "another one"
+            first = result.setdefault(item.name, item)
+            if first.place != item.place:  # else a link led to the same one again
+                owner = "the user's" if first.of_user else "another one"
                 name = project.name(path)
                 warn(f"The {kind.word} {name} is not used: {owner} has the same name.")
     return result
@@ -157,7 +158,7 @@ def _root(cwd: Path) -> Path:
 
 
 MAX_CHARACTERS = 16_384
-_BLOCK = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"\A---[ \t]*\n(?P<block>.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _LINE = re.compile(r"^(?P<key>[A-Za-z][\w-]*):[ \t]*(?P<value>\S.*?)[ \t]*$", re.MULTILINE)
 
 
@@ -177,13 +178,16 @@ def split_front_matter(text: str) -> Document:
     match = _BLOCK.match(text)
     if match is None:
         return Document(text.strip())
-    if len(match[1]) > MAX_CHARACTERS:
+    if len(match["block"]) > MAX_CHARACTERS:
         raise ToolError(f"the front matter has more than {MAX_CHARACTERS} characters")
-    return Document(text[match.end() :].strip(), _values(match[1]))
+    return Document(text[match.end() :].strip(), _front_matter(match["block"]))
 
 
-def _values(block: str) -> dict[str, str]:
-    """The values; a block that is not YAML is read line by line, as other agents do."""
+def _front_matter(block: str) -> dict[str, str]:
+    """The values of a block between `---` that are texts or numbers, by their keys.
+
+    A block that is not YAML is read line by line, as other agents do: `key: a: b`.
+    """
     import yaml  # only for files that have front matter
 
     try:
@@ -236,11 +240,12 @@ class KnowledgeFiles:
         encoding = detect(data)
         if encoding is None:
             raise ToolError(f"it is not text: {name}")
-        text = data[:limit].decode(encoding.codec, "ignore")
+        text = data[:limit].decode(encoding.codec, "ignore")  # a character may be cut in two
         clean = _HIDDEN.sub("", plain_text(valid_text(text)))
         return FileText(real, clean, max(0, size - limit))
 
     def _check(self, real: Path, root: Path, access: Access, name: str) -> None:
+        """Raise ToolError unless a conversation may read the file without a question."""
         if not real.is_relative_to(root):
             raise ToolError(f"it leads out of {root}: {name}")
         if self._policy.denies(READ_FILE, access):
@@ -248,5 +253,7 @@ class KnowledgeFiles:
         if is_key_file(real):
             raise ToolError(f"it holds a private key: {name}")
         verdict = self._policy.decide_one(READ_FILE, access)
-        if verdict.decision is not Decision.ALLOW and verdict.rule not in default_rules():
+        # Nobody is there to be asked; a default rule asks for what lies outside of the project.
+        is_users_rule = verdict.rule not in default_rules()
+        if verdict.decision is not Decision.ALLOW and is_users_rule:
             raise ToolError(f"a rule asks before it is read: {name}")

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,8 +16,8 @@ FILE_NAMES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md")
 """The first one that a directory has is read."""
 
 MAX_IMPORTS, MAX_IMPORT_DEPTH = 20, 4
-_FENCE = re.compile(r"^[ \t]*(```|~~~)")
-_IMPORT = re.compile(r"^[ \t]*@(\S+)[ \t]*$")
+_FENCE = re.compile(r"^[ \t]*(?P<marks>```|~~~)")
+_IMPORT = re.compile(r"^[ \t]*@(?P<name>\S+)[ \t]*$")
 
 
 class Instructions(Struct, frozen=True):
@@ -52,56 +51,58 @@ class InstructionReader(Struct):
         if path is None:
             return None
         name, root = self.project.name(path), self.project.root
-        if of_user:
+        if of_user:  # whose settings may lie outside of the home
             root = self.project.home if path.is_relative_to(self.project.home) else directory
         try:
             file = self.files.read(path, root, self.max_bytes, name)
         except ToolError as error:
             self.warn(f"These instructions are not used: {error}")
             return None
-        text = _Imports(self, root, {file.path}).expanded(file)
+        text = _Imports(self, root, {file.path}, self.max_bytes).expanded(file)
         if not text.strip():
             return None
         return Instructions(name, file.path, text.strip(), file.unread, of_user)
 
 
-@dataclass(slots=True)
-class _Imports:
-    """Puts files in the place of lines such as `@docs/style.md`, outside of code."""
+class _Imports(Struct):
+    """Puts files in the place of lines such as `@docs/style.md`, outside of code.
+
+    `read_paths` are the files that were read, none of them twice. `bytes_left` is the limit of all
+    imports together.
+    """
 
     reader: InstructionReader
     root: Path
-    seen: set[Path]
-    budget: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.budget = self.reader.max_bytes
+    read_paths: set[Path]
+    bytes_left: int
 
     def expanded(self, file: FileText, depth: int = 0) -> str:
         """The text with its imports; a line that can't be replaced stays."""
         lines: list[str] = []
-        fence = ""
+        open_fence = ""  # of the code block around the line
         for line in file.text.splitlines():
-            mark = _FENCE.match(line)
-            if mark and fence in ("", mark[1]):
-                fence = "" if fence else mark[1]
-            match = None if fence else _IMPORT.match(line)
-            lines.append(self._imported(file.path, match[1], depth) if match else line)
+            fence = _FENCE.match(line)
+            if fence and open_fence in ("", fence["marks"]):
+                open_fence = "" if open_fence else fence["marks"]
+            match = None if open_fence else _IMPORT.match(line)
+            lines.append(self._imported(file.path, match["name"], depth) if match else line)
         return "\n".join(lines)
 
     def _imported(self, importer: Path, name: str, depth: int) -> str:
+        """The text of the file that a line names; the line itself if it can't be read."""
         path = importer.parent / expand_home(name)
-        if not path.is_file() or Path(os.path.realpath(path)) in self.seen:
+        if not path.is_file() or Path(os.path.realpath(path)) in self.read_paths:
             return f"@{name}"
+        is_too_many = len(self.read_paths) > MAX_IMPORTS or self.bytes_left <= 0
         try:
-            if depth >= MAX_IMPORT_DEPTH or len(self.seen) > MAX_IMPORTS or self.budget <= 0:
+            if depth >= MAX_IMPORT_DEPTH or is_too_many:
                 raise ToolError(f"too many imports: {name}")
-            file = self.reader.files.read(path, self.root, self.budget, name)
+            file = self.reader.files.read(path, self.root, self.bytes_left, name)
         except ToolError as error:
             self.reader.warn(f"{self.reader.project.name(importer)}: not imported: {error}")
             return f"@{name}"
-        self.seen.add(file.path)
-        self.budget -= len(file.text.encode())
+        self.read_paths.add(file.path)
+        self.bytes_left -= len(file.text.encode())
         text = self.expanded(file, depth + 1).strip()
         return f"{text}\n[cut: {file.unread:,} bytes of {name}]" if file.unread else text
 
@@ -112,11 +113,12 @@ def fit(texts: Iterable[Instructions], max_bytes: int) -> list[Instructions]:
     The user's file comes first, then those nearest to the working directory.
     """
     ordered = list(texts)
-    nearest_first = sorted(ordered, key=lambda text: -len(text.path.parts))
+    by_importance = sorted(ordered, key=lambda text: (not text.of_user, -len(text.path.parts)))
     fitted: dict[Path, Instructions] = {}
-    for text in sorted(nearest_first, key=lambda text: not text.of_user):
-        fitted[text.path] = cut(text, max_bytes)
-        max_bytes -= len(fitted[text.path].text.encode())
+    bytes_left = max_bytes
+    for text in by_importance:
+        fitted[text.path] = cut(text, bytes_left)
+        bytes_left -= len(fitted[text.path].text.encode())
     return [fitted[text.path] for text in ordered]
 
 
@@ -125,8 +127,10 @@ def cut(text: Instructions, max_bytes: int) -> Instructions:
     data = text.text.encode()
     if len(data) <= max_bytes and not text.unread:
         return text
-    head = data[: max(0, max_bytes)].decode("utf-8", "ignore")
-    kept = head.rpartition("\n")[0] or head if len(data) > max_bytes else head
+    kept = data[: max(0, max_bytes)].decode("utf-8", "ignore")
+    if len(data) > max_bytes:
+        whole_lines = kept.rpartition("\n")[0]
+        kept = whole_lines or kept  # a single long line is cut inside
     note = f"[cut: {len(kept.encode()):,} of {len(data) + text.unread:,} bytes]"
     return replace(text, text=f"{kept}\n{note}".lstrip())
 
@@ -145,7 +149,8 @@ SKILLS_INTRO = f"Before a task that one of these skills fits, read it with {USE_
 
 _TAG = re.compile(r"<(?=/?(?:project_file|user_file|skills)\b)", re.IGNORECASE)
 _FILE = re.compile(
-    r'^<(project_file|user_file) path="([^"\n]*)">\n(.*?)\n</\1>$', re.DOTALL | re.MULTILINE
+    r'^<(?P<tag>project_file|user_file) path="(?P<name>[^"\n]*)">\n(?P<text>.*?)\n</(?P=tag)>$',
+    re.DOTALL | re.MULTILINE,
 )
 _SKILLS = re.compile(r"^<skills>\n.*?\n</skills>$", re.DOTALL | re.MULTILINE)
 
@@ -194,15 +199,16 @@ def join(base: str, texts: Sequence[Instructions], skills: Sequence[str]) -> str
 
 def split(message: str) -> tuple[str, str]:
     """The base of a system message, and the rest as it was joined to it."""
-    starts = [message.find(f"\n\n{first}\n") for first in (INTRO, "<skills>")]
-    start = min((index for index in starts if index >= 0), default=len(message))
+    places = [message.find(f"\n\n{first_line}\n") for first_line in (INTRO, "<skills>")]
+    start = min((place for place in places if place >= 0), default=len(message))
     return message[:start], message[start:]
 
 
 def parts(message: str) -> Iterator[Part]:
     """The files and the list of skills in a system message, in their order."""
     rest = split(message)[1]
-    for match in _FILE.finditer(rest):
-        yield Part(match[2], match[3], match[0])
-    if match := _SKILLS.search(rest):
-        yield Part("skills", match[0], match[0])
+    for file in _FILE.finditer(rest):
+        yield Part(file["name"], file["text"], block=file.group())
+    skills = _SKILLS.search(rest)
+    if skills:
+        yield Part("skills", skills.group(), block=skills.group())

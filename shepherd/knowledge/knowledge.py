@@ -70,10 +70,11 @@ class SubdirectoryInstructions(Struct):
 
     async def after(self, prepared: PreparedCall, result: ToolResult) -> ToolResult:
         """The result with the instructions that the model does not have."""
-        if not (self.enabled and result.ok) or result.images or prepared.tool.starts_programs:
+        is_from_files = not (result.images or prepared.tool.starts_programs)
+        if not (self.enabled and result.ok and is_from_files):
             return result
         texts = await asyncio.to_thread(self._texts, prepared)
-        new = self._new(prepared, texts)
+        new = self._without_known(prepared, texts)
         if not new:
             return result
         names = ", ".join(text.name for text in new)
@@ -81,21 +82,25 @@ class SubdirectoryInstructions(Struct):
         prepared.context.on_event(Notice(note, Topic.NOTICE))
         return replace(result, content="\n".join([result.content, ABOUT, *map(framed, new)]))
 
-    def _new(self, prepared: PreparedCall, texts: list[Instructions]) -> list[Instructions]:
+    def _without_known(
+        self, prepared: PreparedCall, texts: list[Instructions]
+    ) -> list[Instructions]:
+        """Those of the texts that the model does not have, cut to their share of a result."""
         runner = prepared.context.runner
-        nested = set[str]()
+        known_marks = set[str]()
         messages = list(self.messages())
         if isinstance(runner, ToolRunner) and runner.caller:
-            nested, messages = self._nested.setdefault(runner, nested), []
-        room = prepared.context.output_bytes // RESULT_SHARE
+            # A sub-agent's conversation can't be looked through: what it got is noted instead.
+            known_marks, messages = self._nested.setdefault(runner, known_marks), []
+        bytes_left = prepared.context.output_bytes // RESULT_SHARE
         new: list[Instructions] = []
         for text in texts:
             mark = opening(text.name)
-            if mark in nested or any(mark in message.content for message in messages):
+            if mark in known_marks or any(mark in message.content for message in messages):
                 continue
-            nested.add(mark)
-            new.append(cut(text, room))
-            room -= len(new[-1].text.encode())
+            known_marks.add(mark)
+            new.append(cut(text, bytes_left))
+            bytes_left -= len(new[-1].text.encode())
         return new
 
     def _texts(self, prepared: PreparedCall) -> list[Instructions]:
@@ -107,22 +112,25 @@ class SubdirectoryInstructions(Struct):
         }
         directories = {d: None for target in sorted(targets) for d in self._directories(target)}
         texts = map(self.reader.of_directory, [*directories][:MAX_DIRECTORIES])
+        # A call that read or wrote the file itself needs no second text of it.
         return [text for text in texts if text is not None and text.path not in targets]
 
     def _directories(self, target: Path) -> list[Path]:
         """The directories down to the target that belong to the project."""
         project = self.reader.project
-        last = target if target.is_dir() else target.parent
-        if not last.is_relative_to(project.root):
+        innermost = target if target.is_dir() else target.parent
+        if not innermost.is_relative_to(project.root):
             return []
         directories: list[Path] = []
-        current = project.root
-        for name in last.relative_to(project.root).parts:
-            current = current / name
-            if name in _FOREIGN or os.path.lexists(current / ".git"):
+        directory = project.root
+        for name in innermost.relative_to(project.root).parts:
+            directory = directory / name
+            is_other_project = os.path.lexists(directory / ".git")
+            if name in _FOREIGN or is_other_project:
                 break
-            if not project.cwd.is_relative_to(current):
-                directories.append(current)
+            was_read_at_start = project.cwd.is_relative_to(directory)
+            if not was_read_at_start:
+                directories.append(directory)
         return directories
 
 
@@ -178,10 +186,10 @@ class Knowledge(Struct, frozen=True):
         """The names of the files that differ from what a saved system message has of them."""
         if self.project is None:
             return []
-        before = {part.name: part for part in instructions.parts(message) if part.name != "skills"}
-        now = {text.name: instructions.escaped(text.text) for text in self.instructions}
-        names = dict.fromkeys([*before, *now])
-        return [name for name in names if not _same(before.get(name), now.get(name))]
+        saved = {part.name: part for part in instructions.parts(message) if part.name != "skills"}
+        current = {text.name: instructions.escaped(text.text) for text in self.instructions}
+        names = dict.fromkeys([*saved, *current])
+        return [name for name in names if not _is_same(saved.get(name), current.get(name))]
 
     def command_list(self) -> list[JsonObject]:
         """The commands that `expanded` knows, for programs; none if knowledge is off."""
@@ -209,12 +217,14 @@ class Knowledge(Struct, frozen=True):
 NO_KNOWLEDGE = Knowledge()
 
 
-def _same(before: instructions.Part | None, now: str | None) -> bool:
-    if before is None or now is None:
+def _is_same(saved: instructions.Part | None, current: str | None) -> bool:
+    """Whether a file's text is what a saved message has of it; None for a file that is missing."""
+    if saved is None or current is None:
         return False
-    if not before.cut:
-        return before.text == now
-    return now.startswith(before.text.rpartition("\n")[0])
+    if not saved.cut:
+        return saved.text == current
+    beginning, _, _note = saved.text.rpartition("\n")
+    return current.startswith(beginning)
 
 
 def load_knowledge(
@@ -243,7 +253,8 @@ def load_knowledge(
     if len(problems) > MAX_WARNINGS:
         more = len(problems) - MAX_WARNINGS
         warn(f"{more} more files are not used; /skills lists them all.")
-    later = InstructionReader(project, files, section.max_bytes, warn)
+    # From now on each warning goes to the user at once.
+    later_reader = InstructionReader(project, files, section.max_bytes, warn)
     return Knowledge(
         tuple(instructions),
         skills,
@@ -251,6 +262,6 @@ def load_knowledge(
         tuple(problems),
         section.max_bytes,
         files,
-        SubdirectoryInstructions(later, messages) if section.max_bytes else None,
+        SubdirectoryInstructions(later_reader, messages) if section.max_bytes else None,
         project,
     )

@@ -75,6 +75,7 @@ def find_skills(
 def _skill(
     directory: Path, folder: Folder, root: Path, project: Project, files: KnowledgeFiles
 ) -> Skill:
+    """The skill in a folder; raises ToolError if it can't be used."""
     path = directory / SKILL_FILE
     label = project.name(path)
     document = split_front_matter(files.read(path, root, MAX_SKILL_BYTES, label).text)
@@ -95,11 +96,12 @@ def _skill(
 def prompt_lines(skills: Sequence[Skill], max_bytes: int) -> list[str]:
     """The lines of the prompt, and one for the skills that have no room there."""
     lines: list[str] = []
-    for number, skill in enumerate(skills):
-        max_bytes -= len(skill.line.encode()) + 1
-        if max_bytes < 0:
-            rest = pluralize(len(skills) - number, "more skill")
-            return [*lines, f"- {rest}: use_skill without a name lists all."]
+    bytes_left = max_bytes
+    for skill in skills:
+        bytes_left -= len(skill.line.encode()) + len("\n")
+        if bytes_left < 0:
+            others = pluralize(len(skills) - len(lines), "more skill")
+            return [*lines, f"- {others}: use_skill without a name lists all."]
         lines.append(skill.line)
     return lines
 
@@ -142,32 +144,29 @@ class UseSkill(Tool[SkillArguments]):
         return ToolResult(cap_text(text, context.output_bytes, context.spill_dir))
 
     def _text(self, skill: Skill, name: str) -> str:
+        """The file of this name in the skill's folder; without a name, the skill itself."""
+        path = skill.folder / (name or SKILL_FILE)
+        is_inside = Path(os.path.realpath(path)).is_relative_to(skill.folder)
+        if name and not is_inside:
+            raise ToolError(f"not a file of the skill {skill.name}: {name}")
+        text = self._files.read(path, skill.root, MAX_SKILL_BYTES, name or SKILL_FILE).text
         if name:
-            return self._files.read(_inside(skill, name), skill.root, MAX_SKILL_BYTES, name).text
-        path = skill.folder / SKILL_FILE
-        file = self._files.read(path, skill.root, MAX_SKILL_BYTES, SKILL_FILE)
+            return text
         head = "" if skill.of_user else FROM_PROJECT
         others = ", ".join(_other_files(skill.folder))
         folder = f"Folder: {skill.folder}\n" + (f"Files: {others}\n" if others else "")
-        return f"{head}{folder}\n{split_front_matter(file.text).body}"
-
-
-def _inside(skill: Skill, name: str) -> Path:
-    path = skill.folder / name
-    if not Path(os.path.realpath(path)).is_relative_to(skill.folder):
-        raise ToolError(f"not a file of the skill {skill.name}: {name}")
-    return path
+        return f"{head}{folder}\n{split_front_matter(text).body}"
 
 
 def _other_files(folder: Path) -> list[str]:
     """The files of a skill by their paths in its folder, without hidden ones."""
-    names: list[str] = []
-    for directory, below, files in os.walk(folder):
-        relative = os.path.relpath(directory, folder)
-        depth = 0 if relative == "." else relative.count("/") + 1
-        below[:] = sorted(n for n in below if n[0] != "." and depth < MAX_DEPTH)
-        prefix = "" if relative == "." else f"{relative}/"
-        names += (prefix + name for name in sorted(files) if name[0] != ".")
-        if len(names) > MAX_LISTED:
-            return [*names[:MAX_LISTED], "…"]
-    return [name for name in names if name != SKILL_FILE]
+    paths: list[Path] = []
+    for directory, subdirectories, files in os.walk(folder):
+        relative = Path(directory).relative_to(folder)
+        is_deepest = len(relative.parts) >= MAX_DEPTH
+        visible = [] if is_deepest else [n for n in subdirectories if not n.startswith(".")]
+        subdirectories[:] = sorted(visible)  # `os.walk` goes on into these
+        paths += (relative / name for name in sorted(files) if not name.startswith("."))
+        if len(paths) > MAX_LISTED:
+            return [*map(str, paths[:MAX_LISTED]), "…"]
+    return [str(path) for path in paths if path != Path(SKILL_FILE)]

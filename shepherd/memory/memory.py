@@ -51,13 +51,14 @@ class Memory:
         self._warn = warn
         self._max_bytes = max_bytes
         self._thread = ThreadPoolExecutor(1, "memory")
-        self._warnings: list[str] = []
+        self._new_warnings: list[str] = []
+        """Those of the thread, until the event loop passes them on."""
         self._full_text = full_text
         self._file = DatabaseFile(
-            path, store.MIGRATIONS, self._damaged, MemoryStoreError, on_open=self._prepare
+            path, store.MIGRATIONS, self._note_damage, MemoryStoreError, on_open=self._prepare
         )
-        self._used = False
-        self._writing: set[asyncio.Future[None]] = set()
+        self._was_used = False
+        self._running_writes: set[asyncio.Future[None]] = set()
         self._last_write_failed = False
         self._warned_of_failure = self._warned_of_full_text = False
 
@@ -69,9 +70,9 @@ class Memory:
     def keep(self, messages: Sequence[store.ArchivedMessage]) -> None:
         """Store messages in their order without waiting; the first failure causes a warning."""
         work = partial(store.add_messages, messages=messages, max_bytes=self._max_bytes)
-        writing = self._submit(work, write=True)
-        self._writing.add(writing)
-        writing.add_done_callback(self._kept)
+        running_write = self._submit(work, write=True)
+        self._running_writes.add(running_write)
+        running_write.add_done_callback(self._note_written)
 
     async def search(self, query: str, project: str, limit: int) -> list[store.MemoryMatch]:
         """The messages that match `query`, the best first, those of `project` before others."""
@@ -100,19 +101,21 @@ class Memory:
 
     async def aclose(self) -> None:
         """Finish pending writes, for CLOSING_SECONDS at most, and close the file."""
-        if self._used:
+        if self._was_used:
             closing = asyncio.wrap_future(self._thread.submit(self._file.close))
-            await asyncio.wait([closing, *self._writing], timeout=CLOSING_SECONDS)
+            await asyncio.wait([closing, *self._running_writes], timeout=CLOSING_SECONDS)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _do(self, work: Work[T], *, write: bool) -> T:
+        """The result of work in a transaction, which may change the file if it is a `write`."""
         try:
             return await self._submit(work, write=write)
         finally:
             self._pass_warnings()
 
     def _submit(self, work: Work[T], *, write: bool) -> "asyncio.Future[T]":
-        self._used = True
+        """Queue work for the thread, in a transaction of its own."""
+        self._was_used = True
 
         def in_transaction(connection: sqlite3.Connection) -> T:
             return work(store.Handle(connection, self._full_text))
@@ -126,29 +129,33 @@ class Memory:
             store.prepare_index(connection)
         elif not self._warned_of_full_text:
             self._warned_of_full_text = True
-            self._warnings.append(NO_FULL_TEXT)
+            self._new_warnings.append(NO_FULL_TEXT)
 
-    def _damaged(self, error: Exception, aside: Path) -> None:
-        text = f"The memory was damaged ({error}). It begins again; the old file is {aside}"
-        self._warnings.append(text)
+    def _note_damage(self, error: Exception, old_file: Path) -> None:
+        """Warn that the file could not be read, and was moved; in the thread."""
+        text = f"The memory was damaged ({error}). It begins again; the old file is {old_file}"
+        self._new_warnings.append(text)
 
-    def _kept(self, writing: asyncio.Future[None]) -> None:
+    def _note_written(self, finished_write: asyncio.Future[None]) -> None:
         """Note the end of a write; the first failure becomes a warning."""
-        self._writing.discard(writing)
+        self._running_writes.discard(finished_write)
         self._pass_warnings()
-        if writing.cancelled():
+        if finished_write.cancelled():
             return
-        error = writing.exception()
+        error = finished_write.exception()
         self._last_write_failed = error is not None
-        if error is not None and not isinstance(error, MemoryStoreError):
+        if error is None:
+            return
+        if not isinstance(error, MemoryStoreError):  # a mistake in this program
             raise error
-        if error is not None and not self._warned_of_failure:
+        if not self._warned_of_failure:
             self._warned_of_failure = True
             self._warn(f"Messages that leave the conversation are not kept: {error}")
 
     def _pass_warnings(self) -> None:
-        while self._warnings:
-            self._warn(self._warnings.pop(0))
+        """Warn the user on the event loop's thread."""
+        while self._new_warnings:
+            self._warn(self._new_warnings.pop(0))
 
 
 class ConversationArchive:
@@ -166,16 +173,20 @@ class ConversationArchive:
 
     def keep(self, messages: Sequence[Message], times: Sequence[datetime | None]) -> None:
         """Store messages, except those without text and results of the memory's own tools."""
-        now = datetime.now(UTC)
-        timed = zip(messages, times, strict=True)
-        kept = [self._kept(message, said or now) for message, said in timed]
-        if any(entry.text for entry in kept):
-            self._memory.keep([entry for entry in kept if entry.text])
-
-    def _kept(self, message: Message, said: datetime) -> store.ArchivedMessage:
-        tool = message.name if message.role is Role.TOOL else ""
-        text = store.archived_text(message)
-        return store.ArchivedMessage(self._session, self._place, said, message.role, tool, text)
+        now = datetime.now(UTC)  # for messages whose time is not known
+        kept: list[store.ArchivedMessage] = []
+        for message, said in zip(messages, times, strict=True):
+            text = store.archived_text(message)
+            if not text:
+                continue
+            tool = message.name if message.role is Role.TOOL else ""
+            kept.append(
+                store.ArchivedMessage(
+                    self._session, self._place, said or now, message.role, tool, text
+                )
+            )
+        if kept:
+            self._memory.keep(kept)
 
 
 MAX_TERMS = 24
@@ -189,7 +200,8 @@ _COLUMNS = "m.said, m.role, m.tool, m.directory, substr(m.body, 1, ?), length(m.
 
 def search_terms(query: str) -> list[str]:
     """The distinct words of `query` in their original spelling."""
-    words = (w for w in _WORD.findall(store.storable(query)) if any(c.isalnum() for c in w))
+    all_words = _WORD.findall(store.storable(query))
+    words = (word for word in all_words if any(c.isalnum() for c in word))  # not `__`
     return list({word.casefold(): word for word in words}.values())[:MAX_TERMS]
 
 
@@ -205,6 +217,7 @@ def search_messages(
         quoted = [f'"{term}"' for term in terms]
         hits = _indexed(handle, " AND ".join(quoted), project)
         hits = hits or _indexed(handle, " OR ".join(quoted), project)
+    # The index has whole words only; the scan finds parts of them too.
     return _best(hits or _scanned(handle, terms, project), limit)
 
 
@@ -212,11 +225,12 @@ def search_facts(facts: Sequence[store.Fact], query: str, limit: int) -> list[st
     """The facts that contain the most query words in key or value, the best first."""
     terms = [term.casefold() for term in search_terms(query)]
     texts = [f"{fact.key} {fact.value}".casefold() for fact in facts]
-    scored = [
-        (sum(term in text for term in terms), fact) for text, fact in zip(texts, facts, strict=True)
-    ]
-    best = max((score for score, _ in scored), default=0)
-    return [fact for score, fact in scored if score == best and score > 0][:limit]
+    scores = [sum(term in text for term in terms) for text in texts]
+    best_score = max(scores, default=0)
+    if best_score == 0:
+        return []
+    scored = zip(scores, facts, strict=True)
+    return [fact for score, fact in scored if score == best_score][:limit]
 
 
 class _Hit(Struct, frozen=True):
@@ -227,8 +241,8 @@ class _Hit(Struct, frozen=True):
     score: float
 
 
-def _indexed(handle: store.Handle, match: str, project: str) -> list[_Hit]:
-    """The best matches by the full-text index, in this project and in others."""
+def _indexed(handle: store.Handle, expression: str, project: str) -> list[_Hit]:
+    """The best matches of an expression of FTS5 by the index, in this project and in others."""
     hits: list[_Hit] = []
     for here in (True, False):
         rows = handle.connection.execute(
@@ -237,7 +251,7 @@ def _indexed(handle: store.Handle, match: str, project: str) -> list[_Hit]:
             " FROM messages_fts JOIN messages AS m ON m.id = messages_fts.rowid"
             f" WHERE messages_fts MATCH ? AND m.project {'=' if here else '<>'} ?"
             " ORDER BY bm25(messages_fts) LIMIT ?",
-            (store.WHOLE_CHARACTERS, match, project, CANDIDATES),
+            (store.WHOLE_CHARACTERS, expression, project, CANDIDATES),
         )
         hits += [_hit(row, here=here) for row in rows]
     return hits
@@ -246,7 +260,9 @@ def _indexed(handle: store.Handle, match: str, project: str) -> list[_Hit]:
 def _scanned(handle: store.Handle, terms: Sequence[str], project: str) -> list[_Hit]:
     """The newest messages with the most terms, by exact substrings."""
     count = " + ".join(["(m.body LIKE ? ESCAPE '\\')"] * len(terms))
-    patterns = [f"%{_escaped(term)}%" for term in terms]
+    # LIKE takes `%`, `_` and `\` for themselves behind a backslash.
+    escaped = [re.sub(r"([\\%_])", r"\\\1", term) for term in terms]
+    patterns = [f"%{term}%" for term in escaped]
     hits: list[_Hit] = []
     for here in (True, False):
         rows = handle.connection.execute(
@@ -268,6 +284,7 @@ def _scanned(handle: store.Handle, terms: Sequence[str], project: str) -> list[_
 
 
 def _hit(row: tuple[Any, ...], *, here: bool) -> _Hit:
+    """The match in a row of `_COLUMNS`, the score and the matching part of the text."""
     said, role, tool, directory, start, length, score, part = row
     age_days = max(0.0, time.time() - said) / 86_400
     recency = 0.5 + 0.5 * 0.5 ** (age_days / HALF_LIFE_DAYS)  # the age costs at most a half
@@ -284,12 +301,7 @@ def _hit(row: tuple[Any, ...], *, here: bool) -> _Hit:
 def _best(hits: Sequence[_Hit], limit: int) -> list[store.MemoryMatch]:
     """The best matches, those of this project first, without duplicates."""
     ranked = sorted(hits, key=lambda hit: (not hit.here, -hit.score))
-    different: dict[tuple[Role, str], store.MemoryMatch] = {}
+    by_text: dict[tuple[Role, str], store.MemoryMatch] = {}
     for hit in ranked:
-        different.setdefault((hit.match.role, hit.match.text), hit.match)
-    return list(different.values())[:limit]
-
-
-def _escaped(term: str) -> str:
-    """A word for LIKE, whose `%` and `_` stand for themselves."""
-    return re.sub(r"([\\%_])", r"\\\1", term)
+        by_text.setdefault((hit.match.role, hit.match.text), hit.match)
+    return list(by_text.values())[:limit]

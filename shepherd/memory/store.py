@@ -86,9 +86,9 @@ class Counts(Struct, frozen=True):
 def archived_text(message: Message) -> str:
     """The searchable text of a message: its content and its calls; "" if it is not stored."""
     if message.is_hint or (message.role is Role.TOOL and message.name in OWN_TOOLS):
-        return ""
+        return ""  # else a search would find earlier searches
     calls = [_call_text(call) for call in message.tool_calls if call.name not in OWN_TOOLS]
-    text = "\n".join(part for part in (storable(message.plain_text).strip(), *calls) if part)
+    text = "\n".join(filter(None, (storable(message.plain_text).strip(), *calls)))
     return cut(text, RESULT_CHARACTERS) if message.role is Role.TOOL else text
 
 
@@ -106,6 +106,7 @@ def cut(text: str, characters: int) -> str:
 
 
 def _call_text(call: ToolCall) -> str:
+    """The call as searchable text, such as `read_file(path=notes.txt)`."""
     arguments = ", ".join(f"{name}={_plain(value)}" for name, value in call.arguments.items())
     return storable(f"{call.name}({arguments})")
 
@@ -116,7 +117,8 @@ def _plain(value: Any) -> str:
         return f"[{', '.join(_plain(item) for item in cast(list[Any], value))}]"
     if isinstance(value, dict):
         items = cast(dict[str, Any], value).items()
-        return f"{{{', '.join(f'{key}: {_plain(item)}' for key, item in items)}}}"
+        inner = ", ".join(f"{key}: {_plain(item)}" for key, item in items)
+        return f"{{{inner}}}"
     return str(value)
 
 
@@ -232,24 +234,27 @@ def count_all(handle: Handle) -> Counts:
 
 
 def _text_bytes(handle: Handle) -> int:
+    """The size of all messages' texts."""
     total = "SELECT coalesce(sum(bytes), 0) FROM messages"
     return int(handle.connection.execute(total).fetchone()[0])
 
 
 def _trim(handle: Handle, keep_bytes: int) -> None:
-    newest_to_go = (
+    """Remove the oldest messages, so that the newest `keep_bytes` of text stay."""
+    # Of each message, the bytes from the newest one back to it.
+    newest_to_remove = (
         "SELECT max(id) FROM"
-        " (SELECT id, sum(bytes) OVER (ORDER BY id DESC) AS newer FROM messages)"
-        " WHERE newer > ?"
+        " (SELECT id, sum(bytes) OVER (ORDER BY id DESC) AS bytes_back_to FROM messages)"
+        " WHERE bytes_back_to > ?"
     )
-    last = handle.connection.execute(newest_to_go, (keep_bytes,)).fetchone()[0]
-    if handle.full_text:
+    last_id = handle.connection.execute(newest_to_remove, (keep_bytes,)).fetchone()[0]
+    if handle.full_text:  # the index gets the texts that it forgets, because it keeps none
         handle.connection.execute(
             "INSERT INTO messages_fts (messages_fts, rowid, body)"
             " SELECT 'delete', id, body FROM messages WHERE id <= ?",
-            (last,),
+            (last_id,),
         )
-    handle.connection.execute("DELETE FROM messages WHERE id <= ?", (last,))
+    handle.connection.execute("DELETE FROM messages WHERE id <= ?", (last_id,))
 
 
 def set_fact(handle: Handle, project: str, key: str, value: str) -> None:
@@ -271,6 +276,7 @@ def facts_of(handle: Handle, project: str) -> list[Fact]:
         "SELECT key, value, project = ? FROM facts WHERE project IN (?, ?) ORDER BY key, project",
         (EVERYWHERE, EVERYWHERE, project),
     )
+    # Of one key, that of the project comes last, because EVERYWHERE is "".
     facts = {key: Fact(key, value, bool(everywhere)) for key, value, everywhere in rows}
     return list(facts.values())
 
