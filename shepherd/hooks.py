@@ -224,16 +224,12 @@ class Hooks(Struct):
         self, event: str, prepared: PreparedCall, **more: object
     ) -> messages.JsonObject:
         """What a hook reads about a call, as docs/hooks.md describes it."""
-        accesses = [
-            {"kind": access.kind.value, "target": access.target, "claim": access.claim.value}
-            for access in prepared.accesses
-        ]
         return self._payload(
             event,
             tool=prepared.tool.name,
             id=prepared.call.id,
             arguments=prepared.call.arguments,
-            accesses=accesses,
+            accesses=[access.to_json() for access in prepared.accesses],
             **more,
         )
 

@@ -53,11 +53,14 @@ class TokenLedger(Struct):
 class SessionJournal(Protocol):
     """Receives every change to a session's history as it happens."""
 
-    def message_added(self, message: Message) -> None: ...
+    def message_added(self, message: Message) -> None:
+        """The message is the session's last one now."""
 
-    def messages_evicted(self, ranges: Sequence[range]) -> None: ...
+    def messages_evicted(self, ranges: Sequence[range]) -> None:
+        """The messages at these places are not in the session any more."""
 
-    def cleared(self) -> None: ...
+    def cleared(self) -> None:
+        """The session has no messages any more."""
 
     def branched(self, number: int, messages: Sequence[int | None], resumed: int | None) -> None:
         """The branch that ends at `number` was left for one of these messages.

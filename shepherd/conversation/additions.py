@@ -50,8 +50,8 @@ class Additions:
         self._turn_ends = turn_ends
         self._steering: list[Steering] = []
         self._notes: list[str] = []
-        self._joined: list[Message] = []
-        self._continued = 0
+        self._joined_notes: list[Message] = []
+        self._times_continued = 0
 
     @property
     def waiting(self) -> Sequence[str]:
@@ -81,7 +81,7 @@ class Additions:
 
     async def opening(self, prompt: Message) -> Message:
         """The prompt with all notes; a prompt without notes stays as it is."""
-        self._continued = 0
+        self._times_continued = 0  # a prompt begins another turn
         notes = [*self._take_notes(), *[await preface() for preface in self._prefaces]]
         return with_notes(prompt, [note for note in notes if note])
 
@@ -89,18 +89,20 @@ class Additions:
         """The notes, then the user's messages; at the turn's end no notes alone."""
         if ending and not self._steering:  # a note must not continue the turn
             return []
-        self._joined = [Message.hint(text) for text in self._take_notes()]
-        return [*self._joined, *(steering.message for steering in self.take_all())]
+        self._joined_notes = [Message.hint(text) for text in self._take_notes()]
+        return [*self._joined_notes, *(steering.message for steering in self.take_all())]
 
     def was_displayed(self, message: Message) -> bool:
         """Whether it is a note, which the user has read as a notice."""
-        return any(message is note for note in self._joined)
+        # by identity: a message of the user may have the same text
+        return any(message is note for note in self._joined_notes)
 
     async def at_end(self, answer: str) -> Sequence[Message]:
         """The texts of those `turn_ends` that continue the turn."""
-        texts = [await turn_end(answer, self._continued) for turn_end in self._turn_ends]
+        texts = [await turn_end(answer, self._times_continued) for turn_end in self._turn_ends]
         hints = [Message.hint(text) for text in texts if text]
-        self._continued += bool(hints)
+        if hints:  # a `turn_end` may limit how often it continues a turn
+            self._times_continued += 1
         return hints
 
     def _take_notes(self) -> list[str]:
@@ -122,12 +124,13 @@ class PlanNotes(Struct):
 
     policy: PermissionPolicy
     tools: Callable[[], Iterable[ToolSpec]]
-    _was_on: bool = False
+    _plan_mode_was_on: bool = False
 
     async def __call__(self) -> str:
         """The note, "" if the model needs none."""
-        was_on, self._was_on = self._was_on, self.policy.mode is ApproveMode.PLAN
-        if not self._was_on:
-            return END if was_on else ""
+        was_on, is_on = self._plan_mode_was_on, self.policy.mode is ApproveMode.PLAN
+        self._plan_mode_was_on = is_on
+        if not is_on:
+            return END if was_on else ""  # the end of the mode is told once
         has_tool = any(tool.name == PRESENT_PLAN for tool in self.tools())
         return BEGIN.format(end=WITH_TOOL if has_tool else WITHOUT_TOOL)

@@ -84,7 +84,7 @@ async def open_borrowing(
     slot = partial(ModelSlot, config, opener, providers, lender=lender)
     conversation = _build(config, env, cwd, start, providers, slot)
     try:
-        await conversation.backend()
+        await conversation.backend()  # a model that can't be lent is an error here, not later
         yield conversation
     finally:
         await conversation.aclose()
@@ -98,6 +98,7 @@ def _build(
     providers: ProviderBook,
     slot: Callable[[Conversation], ModelSlot],
 ) -> Conversation:
+    """The conversation that `start` names, with the model that `slot` makes for it."""
     paths, notices = Paths.from_env(env), session_start.Notices()
     sessions = start.store or SessionStore(paths.sessions)
     start = replace(start, store=sessions)
@@ -107,6 +108,7 @@ def _build(
     for warning in (*config.warnings, *providers.warnings()):
         notices.tell(warning)
     session.archive = archive_of(session, workspace.memory, Place.of(cwd))
+    # no model is loaded yet; the one that will answer may be offered others
     session.tools = offered_tools(workspace.registry, config, None)
     session.deferred = SearchResults(workspace.registry)
     return Conversation(workspace, slot, notices, current, transcript, sessions)

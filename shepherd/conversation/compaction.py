@@ -85,10 +85,11 @@ def old_turns(messages: list[Message]) -> range:
 
     The last two turns stay, or the last one of two. Of a single turn, the last two rounds stay.
     """
-    users = [i for i, m in enumerate(messages) if m.role is Role.USER and not m.is_hint]
+    prompts = [i for i, m in enumerate(messages) if m.role is Role.USER and not m.is_hint]
     groups = message_groups(messages)
-    turns = [group for group in groups if users and group.stop <= users[-1]]
-    old = turns[:-1] if len(turns) > 1 else turns or groups[:-1]
+    earlier_turns = [group for group in groups if prompts and group.stop <= prompts[-1]]
+    # the groups of a single turn are its rounds; of one earlier turn, nothing else is old
+    old = (earlier_turns or groups)[:-1] or earlier_turns
     return range(old[0].start, old[-1].stop) if old else range(0)
 
 
@@ -153,7 +154,7 @@ class _Summariser(Struct):
                 text = await self._answer(whole)
             except ContextFullError:  # the count was an estimate
                 text = ""
-            if text:
+            if text:  # a model that writes nothing may manage with pieces
                 return text
         texts = map(as_text, session.messages[span.start : span.stop])
         return await self._in_pieces("\n\n".join(texts))
@@ -175,40 +176,42 @@ class _Summariser(Struct):
 
     async def _in_pieces(self, text: str) -> str:
         """The summary of a long text: each request has the summary so far and the next piece."""
-        summary, done = "", 0
+        summary, read = "", 0
         length = await self._piece_length(text)
-        while done < len(text):
-            request = self._request(text[done : done + length], summary)
+        while read < len(text):
+            request = self._request(text[read : read + length], summary)
             if not await self._fits(request):
                 length = self._shorter(length)
                 continue
             try:
+                # after an empty answer, the summary so far must not be lost
                 summary = await self._answer(request) or summary
             except ContextFullError:
                 length = self._shorter(length)
                 continue
-            done += length
-            share = min(100, 100 * done // len(text))
-            self._send(f"summarising: {share} %")
+            read += length
+            percent = min(100, 100 * read // len(text))
+            self._send(f"summarising: {percent} %")
         return summary
 
     async def _piece_length(self, text: str) -> int:
         """The characters of text that probably fit into one request."""
         size = self.backend.info.context_size
-        if not size:
+        if not size:  # unknown: then all of it is one piece
             return max(1, len(text))
         sample = Message.user(text[:SAMPLE_CHARACTERS])
         tokens = max(1, await self.backend.count_message_tokens(self.session, sample))
         # a request holds the summary before, the new one, and the instruction
-        room = max(1, size - 2 * self._room() - SUMMARY_TOKENS // SUMMARY_SHARE)
+        instruction_tokens = SUMMARY_TOKENS // SUMMARY_SHARE
+        room = max(1, size - 2 * self._summary_tokens() - instruction_tokens)
         return max(MIN_PIECE, room * len(sample.content) // tokens)
 
     async def _fits(self, request: Session) -> bool:
         """Whether the context has room for the request and its summary."""
         size = self.backend.info.context_size
-        if not size:
+        if not size:  # unknown: the backend raises an error if it does not fit
             return True
-        return await self.backend.count_session_tokens(request) + self._room() <= size
+        return await self.backend.count_session_tokens(request) + self._summary_tokens() <= size
 
     async def _answer(self, request: Session) -> str:
         """The text of the answer, "" if there is none. Raises InvalidRequestError if cancelled."""
@@ -223,7 +226,7 @@ class _Summariser(Struct):
 
         async with await self.backend.prefill_session(request, receive) as prefilled:
             generation = await self.backend.generate_from_prefilled(
-                prefilled, receive, self._room()
+                prefilled, receive, self._summary_tokens()
             )
         if stopped:
             raise InvalidRequestError("The summary was stopped; the conversation is as it was.")
@@ -231,16 +234,19 @@ class _Summariser(Struct):
         return generation.message.content.strip()
 
     def _request(self, text: str, before: str) -> Session:
+        """A session that asks for the summary of a piece; `before` is the summary so far."""
         earlier = BEFORE.format(text=before) if before else ""
         prompt = PIECE.format(before=earlier, text=text, instruction=self._instruction())
         messages = [Message.user(prompt)]
         return Session(SUMMARISER, messages, sampling=self.session.sampling)
 
     def _instruction(self) -> str:
+        """What the model is asked for, with the user's wish what to keep."""
         keep = KEEP.format(text=self.keep.strip().rstrip(".")) if self.keep.strip() else ""
-        return INSTRUCTION.format(keep=keep, words=self._room() // 2)
+        words = self._summary_tokens() // 2  # counts a word as two tokens
+        return INSTRUCTION.format(keep=keep, words=words)
 
-    def _room(self) -> int:
+    def _summary_tokens(self) -> int:
         """The maximum tokens of the summary."""
         size = self.backend.info.context_size
         return min(SUMMARY_TOKENS, size // SUMMARY_SHARE) if size else SUMMARY_TOKENS
@@ -252,6 +258,7 @@ class _Summariser(Struct):
         return max(MIN_PIECE, length // 2)
 
     def _send(self, text: str) -> None:
+        """Report progress; raises InvalidRequestError if the callback stops the work."""
         if not self.callback(events.Notice(text, events.Topic.PROGRESS)):
             raise InvalidRequestError("The summary was stopped; the conversation is as it was.")
 
@@ -269,6 +276,7 @@ def digest(messages: Sequence[Message]) -> str:
 
 
 def _cut(text: str) -> str:
+    """The text, or its beginning with `…` in the length of a digest's line."""
     return text if len(text) <= DIGEST_CHARACTERS else f"{text[: DIGEST_CHARACTERS - 1]}…"
 
 

@@ -54,12 +54,13 @@ async def measure_context(session: Session, backend: Backend) -> ContextUse:
     """Count the parts with the model's own template: each by the tokens that it adds."""
     session = _copy(session)
     prompts = _Prompts(session, backend)
-    start = await prompts.count(session.system_message, len(session.tools))
-    used = await _count(session, backend) if session.messages else start
-    untooled = await prompts.count(session.system_message, 0)
-    parts = await prompts.system_parts(untooled)
-    parts.append(ContextPart(TOOLS, max(0, start - untooled)))
+    before_messages = await prompts.count(session.system_message, len(session.tools))
+    used = await _count(session, backend) if session.messages else before_messages
+    without_tools = await prompts.count(session.system_message, 0)
+    parts = await prompts.system_parts(without_tools)
+    parts.append(ContextPart(TOOLS, max(0, before_messages - without_tools)))
     parts += await _message_parts(session, backend)
+    # the template's own words if the parts are less than the whole, left out text if they are more
     rest = used - sum(part.tokens for part in parts)
     parts = [*_reduced(parts, -rest), ContextPart(TEMPLATE, max(0, rest))]
     read = session.ledger.context_used
@@ -86,8 +87,9 @@ def context_rows(use: ContextUse) -> list[tuple[str, str]]:
     if use.read and use.read != use.used:
         rows.append(("read so far", _tokens(use.read, use.size)))
     if use.error is not None:
-        known = f", ±{max(1, round(100 * use.error))}%" if use.error < 1 else ""
-        rows.append(("counts", f"estimated{known}"))
+        # an error of 1 means that it is unknown how far the numbers are off
+        margin = f", ±{max(1, round(100 * use.error))}%" if use.error < 1 else ""
+        rows.append(("counts", f"estimated{margin}"))
     return rows
 
 
@@ -108,18 +110,20 @@ def cache_rows(tiers: Sequence[CacheTier]) -> list[tuple[str, str]]:
 
 
 def _tokens(tokens: int, size: int) -> str:
+    """`  1,234  12%`; without the share of a context whose size is unknown."""
     share = f"  {100 * tokens / size:.0f}%" if size else ""
     return f"{tokens:>7,}{share}"
 
 
 def _reduced(parts: Sequence[ContextPart], surplus: int) -> list[ContextPart]:
     """The parts with fewer tokens: templates leave out text, such as the reasoning of answers."""
-    result = {part.name: part for part in parts}
-    for name in (ROLES[Role.ASSISTANT], *(part.name for part in reversed(parts))):
-        less = min(max(0, surplus), result[name].tokens)
-        result[name] = ContextPart(name, result[name].tokens - less)
-        surplus -= less
-    return list(result.values())
+    tokens = {part.name: part.tokens for part in parts}
+    # answers first, then the latest part: a surplus of 0 or less changes none
+    for name in (ROLES[Role.ASSISTANT], *reversed(tokens)):
+        taken = min(max(0, surplus), tokens[name])
+        tokens[name] -= taken
+        surplus -= taken
+    return [ContextPart(name, count) for name, count in tokens.items()]
 
 
 def _copy(session: Session) -> Session:
@@ -129,6 +133,7 @@ def _copy(session: Session) -> Session:
 
 
 async def _message_parts(session: Session, backend: Backend) -> list[ContextPart]:
+    """The tokens of the messages by role; a message of the system counts as the user's."""
     tokens = dict.fromkeys(ROLES, 0)
     counts = await message_counts(session, backend)
     for message, count in zip(session.messages, counts, strict=True):
@@ -152,31 +157,32 @@ class _Prompts:
     def __init__(self, session: Session, backend: Backend) -> None:
         self._session = session
         self._backend = backend
-        self._message: Message | None = None
+        self._needed_message: Message | None = None
 
     async def count(self, system: str, tools: int) -> int:
         """The tokens of a prompt with this system message and the first tools."""
-        if self._message is None:
+        if self._needed_message is None:
             try:
                 return await _count(self._variant(system, tools), self._backend)
             except ShepherdError:  # the template refuses a conversation without messages
-                self._message = Message.user("x")
-        variant = self._variant(system, tools, self._message)
+                self._needed_message = Message.user("x")
+        variant = self._variant(system, tools, self._needed_message)
         tokens = await _count(variant, self._backend)
-        return tokens - await self._backend.count_message_tokens(variant, self._message)
+        return tokens - await self._backend.count_message_tokens(variant, self._needed_message)
 
     async def system_parts(self, whole: int) -> list[ContextPart]:
         """The parts of the system message, of which a prompt without tools has `whole` tokens."""
         text, parts = self._session.system_message, list[ContextPart]()
         for part in reversed([*instructions.parts(text)]):
             text = text.replace(f"\n{part.block}", "", 1)
-            rest = await self.count(text, 0)
-            parts.insert(0, ContextPart(part.name, max(0, whole - rest)))
-            whole = rest
+            without_part = await self.count(text, 0)
+            parts.insert(0, ContextPart(part.name, max(0, whole - without_part)))
+            whole = without_part
         own = max(0, whole - await self.count("", 0))
         return [ContextPart(SYSTEM, own), *parts]
 
     def _variant(self, system: str, tools: int, *messages: Message) -> Session:
+        """The session with another beginning and other messages; the first `tools` are offered."""
         offered = self._session.tools[:tools]
         return replace(
             self._session,

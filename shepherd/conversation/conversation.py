@@ -84,7 +84,7 @@ class Conversation:
         )
         self.delegates = Delegates(self.slot, self.registry, session, lambda: self.limits, notices)
         self._when_moved: Callable[[Backend], None] | None = None
-        self._checking: asyncio.Task[None] | None = None
+        self._delegate_check: asyncio.Task[None] | None = None
         self._approver: Approver | None = None
 
     def _additions(self, workspace: Workspace) -> additions.Additions:
@@ -168,15 +168,15 @@ class Conversation:
         session, transcript = session_start.begin_session(
             self.config, self.paths, self.cwd, start, self.notices
         )
-        left = self.session
-        session.tools, session.deferred = left.tools, left.deferred
-        session.sampling, session.thinking = left.sampling, left.thinking
+        previous = self.session  # what the user has set in it stays set
+        session.tools, session.deferred = previous.tools, previous.deferred
+        session.sampling, session.thinking = previous.sampling, previous.thinking
         if self.transcript is not None:
             self.transcript.close()
         session.archive = archive_of(session, self.memory, Place.of(self.cwd))
         session.additions = self.additions
         self._current.session, self.transcript = session, transcript
-        self._prompt.begin(session, "")
+        self._prompt.begin(session, "")  # a saved message without knowledge gets none
         self._keep_files()
         self.delegates.forget()
         self.policy.end_session()
@@ -208,6 +208,7 @@ class Conversation:
         return await with_servers(message, self.servers, limit, self.paths.spill)
 
     def _keep_files(self) -> None:
+        """Keep files under the session and the number of the message during which they change."""
         if self._undo is not None:
             self._undo.begin(self.session.id, lambda: self.session.next_number)
 
@@ -272,6 +273,7 @@ class Conversation:
         await servers.ask(self.approver)
         await servers.settled()
         changed = servers.update(self.registry)
+        # a first turn without changes is offered the search, if tools may still come
         if changed or not self.session.messages:
             self._offer_added(backend, late=servers.is_starting)
 
@@ -282,7 +284,7 @@ class Conversation:
         """
         session = self.session
         if session.messages and any(tool.name == FIND_TOOLS for tool in session.tools):
-            return
+            return  # the search reaches them, and the prompt stays as the model has read it
         search = late and not session.messages
         tools = offered_tools(self.registry, self.config, backend.info, search=search)
         if not session.messages or any(tool not in session.tools for tool in tools):
@@ -295,8 +297,8 @@ class Conversation:
                 if command.is_running:
                     self.notices.tell(f"Background {command.title} ends with the session.")
             await self.background.aclose()
-            if self._checking is not None:
-                await end_tasks(self._checking)
+            if self._delegate_check is not None:
+                await end_tasks(self._delegate_check)
             await self.slot.aclose()
             await self.delegates.aclose()
         finally:
@@ -319,7 +321,7 @@ class Conversation:
 
     def backend_ready(self, backend: Backend) -> None:
         """See `SlotListener`."""
-        self.delegates.update(self.slot.provider_of(backend))
+        self.delegates.update(self.slot.provider_of(backend))  # it is no delegate of itself
         self.session.tools = offered_tools(self.registry, self.config, backend.info)
         if self.knowledge.step is not None:
             self.knowledge.step.enabled = backend.info.trained_tools is None
@@ -327,7 +329,7 @@ class Conversation:
 
     def _fit_system_message(self, backend: Backend, *, renew: bool = False) -> None:
         """Let a session without messages have what the model's context has room for."""
-        fit = self._prompt.renewed if renew else self._prompt.fitted
+        fit = self._prompt.reread_and_fit if renew else self._prompt.fit
         text = fit(self.session, backend.info.context_size)
         if text != self.session.system_message:
             self.change_system_message(text)
@@ -335,12 +337,12 @@ class Conversation:
     def model_changed(self, backend: Backend, *, chosen: bool) -> None:
         """See `SlotListener`: another model counts tokens differently."""
         ledger = self.session.ledger
-        ledger.counts[:] = [None] * len(self.session.messages)
+        ledger.counts[:] = [None] * len(self.session.messages)  # None: to be counted again
         ledger.context_used, ledger.context_size = 0, backend.info.context_size
-        if not chosen:
-            if self._checking is not None:
-                self._checking.cancel()
-            self._checking = asyncio.create_task(self._check_delegates(backend))
+        if not chosen:  # the provider that failed may answer again later, as a delegate
+            if self._delegate_check is not None:
+                self._delegate_check.cancel()
+            self._delegate_check = asyncio.create_task(self._check_delegates(backend))
             if self._when_moved is not None:
                 self._when_moved(backend)
         if chosen and self.transcript is not None:

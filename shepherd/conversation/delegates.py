@@ -75,9 +75,9 @@ class Delegates:
             return
         self._answering = await answering(providers, self._slot.providers)
 
-    def update(self, current: str) -> None:
-        """Put the tools for all providers that can answer, except `current`, into the registry."""
-        # a frontend or a program may have removed it
+    def update(self, answering_provider: str) -> None:
+        """Put the tools for all other providers that can answer into the registry."""
+        # a frontend or a program may have removed `task`; then it does not come back
         offers_tasks = self._registry.get(agents.TASK) is not None
         for tool in self._registry:
             if tool.calls_models:
@@ -90,7 +90,7 @@ class Delegates:
         offered = (
             agents.AskProvider(name, provider, self._asking)
             for name, provider in tools.items()
-            if provider.name in self._answering and provider.name != current
+            if provider.name in self._answering and provider.name != answering_provider
         )
         delegates = [*islice(offered, MAX_DELEGATES)]
         for tool in delegates:
@@ -135,9 +135,11 @@ class Delegates:
         return await self._slot.open_backend(config.model_copy(update={"model": model}))
 
     def _offer(self, tools: Iterable[AnyTool], model: ModelInfo) -> list[messages.ToolSpec]:
+        """The tools that another model is offered, with the settings of now."""
         return offered_tools(tools, self._slot.config, model)
 
     def _address(self, name: str) -> str:
+        """The address to which a call of this provider sends text; "" if it stays here."""
         from shepherd.backends.connect import far_address
 
         return far_address(self._slot.providers.pick(name))
@@ -186,10 +188,10 @@ def can_answer(
         return False
     if provider.is_local:
         path = Path(provider.model.removeprefix("script:")).expanduser()
-        return not path.is_absolute() or path.exists()
+        return not path.is_absolute() or path.exists()  # a bare name is found when it is opened
     try:
         has_key = bool(book.key(provider).value)
-    except errors.ConfigError:
+    except errors.ConfigError:  # there is none at the place that the settings name
         return False
     from shepherd.backends.api.http.client import Endpoint
     from shepherd.backends.connect import address_of
@@ -201,6 +203,7 @@ def can_answer(
     endpoint = Endpoint(address, headers=provider.headers)
     if endpoint.is_near:
         return _listens(address, connect_seconds)
+    # a far server that is no vendor's may need none
     needs_key = vendor_of(provider) is not None and provider.api_key != "none"
     return has_key or endpoint.has_key or not needs_key
 

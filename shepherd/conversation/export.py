@@ -73,6 +73,7 @@ def as_markdown(session: Session) -> str:
 
 
 def _message_parts(message: Message) -> list[str]:
+    """The paragraphs of a message in Markdown."""
     if message.role is Role.TOOL:
         return [f"**{message.name}** gave:", fenced(message.plain_text)]
     role = Role.SYSTEM if message.is_hint else message.role
@@ -95,6 +96,7 @@ def as_html(session: Session) -> str:
 
 
 def _section(message: Message) -> str:
+    """A message in HTML; only text of the model is read as Markdown, all other text is as typed."""
     if message.role is Role.TOOL:
         return _details(f"{message.name} gave", message.plain_text)
     role = Role.SYSTEM if message.is_hint else message.role
@@ -114,6 +116,7 @@ def _section(message: Message) -> str:
 
 
 def _details(title: str, text: str) -> str:
+    """A text under a title that opens and closes it; a long one is closed at first."""
     is_open = " open" if len(text) <= _MAX_OPEN else ""
     code = f"<pre><code>{escape(text)}</code></pre>"
     return f"<details{is_open}><summary>{escape(title)}</summary>{code}</details>"

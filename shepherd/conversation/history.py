@@ -98,9 +98,9 @@ class SessionHistory:
             if branch.messages and not any(_begins(leaf, branch) for leaf in (present, *leaves)):
                 leaves = [leaf for leaf in leaves if not _begins(branch, leaf)]
                 leaves.append(branch)
-        views = [BranchView(0, len(present.numbers), present.messages, _last(present))]
+        views = [BranchView(0, len(present.numbers), present.messages, _last_time(present))]
         return views + [
-            BranchView(b.end, _shared(b, present), b.messages, _last(b)) for b in leaves
+            BranchView(b.end, _shared(b, present), b.messages, _last_time(b)) for b in leaves
         ]
 
     async def switch(self, number: int, *, files: bool, force: bool = False) -> MoveResult:
@@ -114,6 +114,7 @@ class SessionHistory:
         return await self._move(number, files=files, force=force, changed=changed)
 
     async def _changed(self, position: int) -> list[str]:
+        """The files that differ from those at the position; none if no files are kept."""
         return [] if self._keeper is None else await self._keeper.changed_files(position)
 
     async def _check(self, position: int, *, files: bool, force: bool) -> bool:
@@ -123,6 +124,7 @@ class SessionHistory:
         return bool(await self._changed(position))
 
     async def _move(self, position: int, *, files: bool, force: bool, changed: bool) -> MoveResult:
+        """Move the files too if `files`; else tell the model if they have `changed` since."""
         if files:
             return await self.files.move_to(position, force=force)
         if changed:  # the model must not take its earlier changes for undone
@@ -130,6 +132,7 @@ class SessionHistory:
         return MoveResult()
 
     def _prompt(self, number: int) -> EarlierPrompt:
+        """The user's message with this number, counted from 1; raises SessionError."""
         prompts = self.prompts()
         if not 0 < number <= len(prompts):
             raise SessionError(f"There is no message {number}; /rewind lists the messages.")
@@ -137,7 +140,7 @@ class SessionHistory:
 
     def _position(self, prompt: EarlierPrompt) -> int:
         """The number of the prompt's message, by which the keeper knows states of files."""
-        return self._session().numbers[prompt.index] or 0
+        return self._session().numbers[prompt.index] or 0  # None: saved before numbers existed
 
 
 def _begins(whole: Branch, part: Branch) -> bool:
@@ -151,5 +154,5 @@ def _shared(branch: Branch, present: Branch) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _last(branch: Branch) -> datetime | None:
+def _last_time(branch: Branch) -> datetime | None:
     return branch.times[-1] if branch.times else None

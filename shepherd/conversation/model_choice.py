@@ -30,7 +30,8 @@ def override_model(provider: str | None, model: str | None) -> dict[str, object]
         return {"model.provider": name}
     if not name:
         return {"model.provider": "", "model.name": model}
-    return {"model.provider": f"{name.partition('/')[0]}/{model}"}
+    provider_alone = name.partition("/")[0]  # `model` replaces one that `provider/name` chose
+    return {"model.provider": f"{provider_alone}/{model}"}
 
 
 def with_model(config: Config, name: str) -> Config:
@@ -55,10 +56,12 @@ def model_of_flags(config: Config) -> Config:
     if not from_flag or not config.model.provider:
         return config
     changed = with_model(config, config.model.name)
-    if not changed.model.provider:
+    if not changed.model.provider:  # the flag names a local model
         return changed
+    # the provider's selector has the name now; `model.name` is that of the local model again
     return with_provider(changed, changed.model.provider, BUILTIN_NAME)
 
 
 def _is_local(name: str) -> bool:
+    """Whether the name can only be a model in this process, never one of an API."""
     return name == BUILTIN_NAME or name.startswith("script:") or name.endswith(".gguf")

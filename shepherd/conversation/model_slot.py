@@ -55,7 +55,7 @@ class ModelSlot:
         self.providers = providers
         self._listener = listener
         self._lender = lender
-        self._stop_listening: Callable[[], None] = _nothing
+        self._stop_listening: Callable[[], None] = lambda: None
         self._loading: asyncio.Task[Backend] | None = None
 
     @property
@@ -68,9 +68,10 @@ class ModelSlot:
     def loaded_backend(self) -> Backend | None:
         """The backend if it is ready, else None."""
         task = self._loading
-        if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+        if task is None or not task.done():
             return None
-        return task.result()
+        failed = task.cancelled() or task.exception() is not None
+        return None if failed else task.result()
 
     @property
     def context_size(self) -> int:
@@ -92,12 +93,13 @@ class ModelSlot:
     def label(self) -> str:
         """The user's name for the model that answers; a fallback may have changed it."""
         backend = self.loaded_backend
-        return (backend.info.selector if backend is not None else "") or self.config.model.label
+        selector = "" if backend is None else backend.info.selector  # "" also for a local model
+        return selector or self.config.model.label
 
     def provider_of(self, backend: Backend | None) -> str:
         """The provider behind a backend, or the one of the settings."""
-        selector = backend.info.selector if backend is not None else ""
-        return (selector or self.config.model.provider).partition("/")[0]
+        selector = "" if backend is None else backend.info.selector
+        return (selector or self.config.model.provider).partition("/")[0]  # `provider/model`
 
     def start(self) -> asyncio.Task[Backend]:
         """Start to load the backend, unless it is loading or ready; again after a failure."""
@@ -117,7 +119,7 @@ class ModelSlot:
             return backend
         if self._lender is None:
             return await self.reload()
-        self._loading = None
+        self._loading = None  # the lender opens it again, for all who borrowed it
         return await self.backend()
 
     async def switch_model(self, name: str, cwd: Path) -> Backend:
@@ -163,7 +165,7 @@ class ModelSlot:
                 stack.push_async_callback(backend.aclose)
             _check_writes(backend.info)
             await preparing
-            stack.pop_all()
+            stack.pop_all()  # nothing has failed: the backend stays open
         self._stop_listening()
         self._stop_listening = backend.when_moved(partial(self._moved, backend))
         self._listener.backend_ready(backend)
@@ -181,7 +183,7 @@ class ModelSlot:
                 "This conversation shares its model with others; it can't be changed."
             )
         before, loading = self.config, self._loading
-        if self._is_local(before) and self._is_local(config):
+        if self._is_local(before) and self._is_local(config):  # two may not fit into memory
             await _end(loading)
             loading = None
         self.config, self._loading = config, None
@@ -229,10 +231,6 @@ async def _end(task: asyncio.Task[Backend] | None) -> None:
 
 
 def _retrieve(task: asyncio.Task[Backend]) -> None:
-    """Mark the failure as retrieved: every caller that awaits the backend gets it."""
+    """Keep asyncio from logging a failure to load: who awaits the backend gets the error."""
     if not task.cancelled():
         task.exception()
-
-
-def _nothing() -> None:
-    """Stop listening to a backend that is not loaded."""

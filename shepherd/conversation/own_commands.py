@@ -116,6 +116,7 @@ class OwnCommands:
                 f"own{secrets.token_hex(3)}", EXECUTE_COMMAND, {"command": command.line}
             )
             end = "" if command.ok else f"\n[{command.end.removeprefix('ended with ')}]"
+            # four messages, so that the user and the model still take turns
             messages += [
                 Message.hint(f"Run {command.line}"),
                 Message.assistant("", "", (call,)),
@@ -130,7 +131,7 @@ class OwnCommands:
         limit, kept = self._limit(), list[OwnCommand]()
         for command in reversed(commands):
             limit -= len(command.line.encode()) + len(command.output.encode())
-            if kept and limit < 0:
+            if kept and limit < 0:  # the newest one always goes: it was cut to the limit itself
                 break
             kept.append(command)
         return kept[::-1], len(kept) == len(commands)
@@ -152,12 +153,14 @@ class OwnCommands:
         return text
 
     def _limit(self) -> int:
+        """The bytes of output that the model may read; the context's size is 0 if unknown."""
         return min(MAX_SHARED, self.context_size() or MAX_SHARED)
 
 
 def _shell() -> str:
     """The user's shell, or another one."""
     own = os.environ.get("SHELL", "")
+    # a name without a directory would be looked up in PATH, where a project may have put one
     shell = shutil.which(own) if own.startswith("/") else None
     shell = shell or own_programs.own_program("bash") or own_programs.own_program("sh")
     if shell is None:

@@ -68,6 +68,7 @@ class CurrentSession:
         self.session = session
 
     def __call__(self) -> Session:
+        """The session that the conversation is in now."""
         return self.session
 
 
@@ -79,7 +80,8 @@ def begin_session(
     saved_id = start.id or (_latest_id(store, cwd, notices) if start.latest else "")
     reopened = _reopened(store, saved_id, start, notices) if saved_id else None
     if reopened is not None:
-        begun = _resumed(*reopened, config, cwd, notices)
+        transcript, saved = reopened
+        begun = _resumed(transcript, saved, config, cwd, notices)
     else:
         begun = _new(store, config, cwd, notices)
     session = begun[0]
@@ -121,6 +123,7 @@ def default_system_message(config: Config, cwd: Path) -> str:
 def _new(
     store: SessionStore, config: Config, cwd: Path, notices: Notices
 ) -> tuple[Session, Transcript | None]:
+    """A session without messages; without a transcript if the settings save none."""
     text = default_system_message(config, cwd)
     if not config.terminal.save_sessions:
         return Session(text, id=secrets.token_hex(6)), None
@@ -150,7 +153,8 @@ def _resumed(
     configured = config.model.system_message
     base, knowledge = split(saved.system_message)
     if configured is not None and configured != base:
-        session.system_message = configured + (knowledge if configured else "")
+        # an empty message means none at all, so the knowledge goes, too
+        session.system_message = f"{configured}{knowledge}" if configured else ""
         transcript.system_message_changed(session.system_message)
     return session, transcript
 
@@ -166,7 +170,8 @@ class SystemPrompt:
         self._knowledge = knowledge
         self._notices = notices
         self._base = ""
-        self._last_message = ""
+        """The system message without knowledge; "" if it is the user's own and never changed."""
+        self._last_written_message = ""
         """The system message that this class made, or found; another one is the user's."""
 
     def begin(self, session: Session, base: str) -> None:
@@ -175,28 +180,30 @@ class SystemPrompt:
         own, knowledge = instructions.split(current)
         # only a message of Shepherd's, or one with knowledge in it, gets knowledge again
         self._base = own if current == base or (knowledge and session.messages) else ""
-        self._last_message = current
+        self._last_written_message = current
         if session.messages:
             self._report_changes(session.system_message)
 
-    def fitted(self, session: Session, context_size: int) -> str:
+    def fit(self, session: Session, context_size: int) -> str:
         """The system message for a context of that many tokens, 0 if it is unknown."""
         current = session.system_message
-        if not self._base or session.messages or current != self._last_message:
+        is_of_user = not self._base or current != self._last_written_message
+        if is_of_user or session.messages:  # the model has read it already
             return current
         offers_skills = any(tool.name == USE_SKILL for tool in session.tools)
         text = self._knowledge.system_message(self._base, context_size, offers_skills=offers_skills)
         if text != current:
-            self._last_message = text
+            self._last_written_message = text
             self._report_cuts(text)
         return text
 
-    def renewed(self, session: Session, context_size: int) -> str:
-        """`fitted` with the current files of instructions, for a session that was cleared."""
+    def reread_and_fit(self, session: Session, context_size: int) -> str:
+        """`fit` with the current files of instructions, for a session that was cleared."""
         self._knowledge = self._knowledge.reread()
-        return self.fitted(session, context_size)
+        return self.fit(session, context_size)
 
     def _report_cuts(self, text: str) -> None:
+        """Tell the user which files of instructions did not fit into the system message."""
         names = ", ".join(part.name for part in instructions.parts(text) if part.cut)
         if names:
             self._notices.tell(
@@ -205,6 +212,7 @@ class SystemPrompt:
             )
 
     def _report_changes(self, message: str) -> None:
+        """Tell the user which files of instructions differ from a saved system message."""
         names = ", ".join(self._knowledge.changed(message))
         if names:
             self._notices.tell(

@@ -174,6 +174,7 @@ def build_keeper(
     strict = PermissionPolicy(policy.cwd)
 
     def protects(path: Path) -> bool:
+        """Whether the content of a file must not be copied into the keeper's database."""
         access = Access(AccessKind.READ, str(path))
         return any(rules.denies(READ_FILE, access) for rules in (strict, policy))
 
@@ -199,7 +200,7 @@ def offered_tools(
     allowed = BUILTIN_TOOLS if model is None else model.trained_tools
     if allowed is None:
         return deferred.listed_tools(tools, config.tools.schema_tokens, search=search)
-    if config.memory.tools == "on":
+    if config.memory.tools == "on":  # `auto` leaves out what the model was not trained on
         allowed |= OWN_TOOLS
     trained = (tool for tool in tools if tool.name in allowed and not tool.is_extension)
     return [tool.trained_spec() for tool in trained]
@@ -215,7 +216,7 @@ class ToolOffer:
         self._by_model: dict[ModelInfo, list[ToolSpec]] = {}
 
     def __call__(self, model: ModelInfo) -> list[ToolSpec]:
-        """The tools for a model."""
+        """The tools for a model; the same list until the registry changes."""
         if self._version != self._registry.version:
             self._by_model.clear()
             self._version = self._registry.version
@@ -303,4 +304,5 @@ def _own_files(paths: Paths) -> list[Rule]:
 
 
 def _rules(entries: Iterable[sections.PermissionRule]) -> list[Rule]:
+    """The rules that settings files have."""
     return [Rule(e.tool, e.pattern, Decision(e.decision), e.scope) for e in entries]

@@ -53,6 +53,10 @@ class Access(Struct, frozen=True):
     claim: Claim = Claim.EXACT
     named: int = 0
 
+    def to_json(self) -> dict[str, object]:
+        """The access in the form for hooks, and for clients of a shared session."""
+        return {"kind": self.kind.value, "target": self.target, "claim": self.claim.value}
+
 
 EXECUTE_COMMAND = "execute_command"
 READ_FILE, WRITE_FILE, EDIT_FILE = "read_file", "write_file", "edit_file"

@@ -81,8 +81,10 @@ class Words(Struct, frozen=True):
 def parse_words(name: str, argument: str, *options: str) -> Words:
     """The words of an argument; raises InvalidRequestError for any other word."""
     words = argument.split()
+    # int() takes other scripts' digits too, and is slow with very many
     numbers = [int(w) for w in words if w.isascii() and w.isdecimal() and len(w) < 10]
     chosen = frozenset(word for word in words if word in options)
-    if len(numbers) > 1 or len(numbers) + len(chosen) < len(words) or numbers == [0]:
+    has_others = len(numbers) + len(chosen) < len(words)  # unknown or repeated words
+    if len(numbers) > 1 or has_others or numbers == [0]:
         raise InvalidRequestError(f"/{name} takes a number, and {' or '.join(options)}.")
     return Words(numbers[0] if numbers else 0, chosen)

@@ -73,7 +73,7 @@ async def _diff(conversation: Conversation, _argument: str) -> Lines:
 async def _rewind(conversation: Conversation, argument: str) -> Lines:
     words = parse_words("rewind", argument, FILES, CONVERSATION, FORCE)
     history, options = conversation.history, words.options
-    if not words.number:
+    if not words.number:  # without a number, the command lists them
         prompts = history.prompts()[-MAX_LISTED:]
         rows = [Row(str(p.number), f"{_when(p.time)}  {_title(p.message)}") for p in prompts]
         return rows or ["There is no earlier message."]
@@ -85,12 +85,13 @@ async def _tree(conversation: Conversation, argument: str) -> Lines:
     words = parse_words("tree", argument, FILES, CONVERSATION, FORCE)
     history, options = conversation.history, words.options
     branches = history.branches()
-    if not words.number:
+    if not words.number:  # without a number, the command lists them
         if len(branches) == 1:
             return ["There is one branch; /rewind begins another."]
         rows = [Row(str(n) if n else "now", _branch_line(b)) for n, b in enumerate(branches)]
         return [*rows, Note("/tree NUMBER goes on with another one.")]
     place = words.number
+    # a branch has a number of its own; a place that is not in the list is refused by `switch`
     number = branches[place].number if place < len(branches) else place
     moved = await history.switch(number, files=FILES in options, force=FORCE in options)
     return [f"This is branch {place} now; /tree shows the others.", *_rest(moved)]
@@ -101,7 +102,7 @@ def _moved(verb: str, moved: MoveResult) -> Lines:
 
 
 def _rest(moved: MoveResult) -> list[str]:
-    """What happened to the files; the place in the conversation is told already."""
+    """What happened to the files; the first lines, one for each label, are told already."""
     return moved.lines("Back")[len(moved.labels) :]
 
 
@@ -114,6 +115,7 @@ def _names_files(argument: str) -> bool:
 
 
 def _when(time: datetime | None) -> str:
+    """`14:05`, or as many spaces for a message whose time is unknown."""
     return time.astimezone().strftime("%H:%M") if time is not None else "     "
 
 
@@ -127,8 +129,8 @@ def _branch_line(branch: BranchView) -> str:
     size = f"{_when(branch.time)}  {pluralize(len(branch.messages), 'message')}"
     if branch.number == 0:
         return size
-    own = branch.messages[branch.shared :]
-    first = next((m for m in own if m.role is Role.USER and not m.is_hint), None)
+    not_shared = branch.messages[branch.shared :]
+    first = next((m for m in not_shared if m.role is Role.USER and not m.is_hint), None)
     title = _title(first) if first is not None else ""
     return f"{size}, from message {branch.shared + 1} on: {title}"
 

@@ -85,7 +85,7 @@ async def _jobs(conversation: Conversation, argument: str) -> Lines:
     try:
         command = commands.find(number)
     except ToolError as error:
-        text = str(error)
+        text = str(error)  # made for the model: a sentence without its capital and its full stop
         raise InvalidRequestError(f"{text[:1].upper()}{text[1:]}.") from error
     if action == KILL:
         await commands.kill(command, by_user=True)
@@ -106,7 +106,7 @@ async def _mcp(conversation: Conversation, argument: str) -> Lines:
     entry = hub.find(name.strip())
     if action == "disable":
         await hub.stop(entry)
-    elif action != "show":
+    elif action != "show":  # both `reconnect` and `enable` start it
         await hub.restart(entry, conversation.approver)
     return _server_lines(hub, entry)
 
@@ -114,8 +114,13 @@ async def _mcp(conversation: Conversation, argument: str) -> Lines:
 def _server_row(entry: "Entry") -> Row:
     """`web  ready, 3 tools, 1 prompt`."""
     counts = list[str]()
-    if (offer := entry.catalogue) is not None:
-        lists = {"tool": offer.tools, "prompt": offer.prompts, "resource": offer.resources}
+    catalogue = entry.catalogue
+    if catalogue is not None:  # the server has said what it offers
+        lists = {
+            "tool": catalogue.tools,
+            "prompt": catalogue.prompts,
+            "resource": catalogue.resources,
+        }
         counts = [pluralize(len(items), noun) for noun, items in lists.items() if items]
     parts = [entry.state, *counts, entry.problem]
     return Row(entry.name, one_line(", ".join(part for part in parts if part)))

@@ -36,14 +36,15 @@ TERMINAL_COMMANDS = {
 }
 """The commands that only the terminal has, each with a shell command that does the same, or ""."""
 
-_COMMAND = re.compile(r"/([a-z][a-z-]*)(?:\s+(.*))?", re.DOTALL)
+_COMMAND = re.compile(r"/(?P<name>[a-z][a-z-]*)(?:\s+(?P<argument>.*))?", re.DOTALL)
 
 
 def find_command(text: str) -> tuple[ConversationCommand, str] | None:
     """The command that a text calls, and its argument; None for any other text."""
     match = _COMMAND.fullmatch(text.strip())
-    command = COMMANDS.get(match[1]) if match else None
-    return (command, (match[2] or "").strip()) if match and command else None
+    if match is None or match["name"] not in COMMANDS:
+        return None
+    return COMMANDS[match["name"]], (match["argument"] or "").strip()
 
 
 def named_command(text: str) -> tuple[ConversationCommand, str]:
@@ -64,7 +65,7 @@ def named_command(text: str) -> tuple[ConversationCommand, str]:
 
 async def output_of(command: ConversationCommand, conversation: Conversation, argument: str) -> str:
     """Run a command; its output as a text, for frontends without a terminal."""
-    if argument and not command.usage:
+    if argument and not command.usage:  # ignoring it could do what the user did not mean
         raise InvalidRequestError(f"/{command.name} takes nothing behind it; it was not done.")
     try:
         lines = await command.run(conversation, argument)

@@ -9,6 +9,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import msgspec
+
 from shepherd.conversation.shared.requests import PromptRequest
 from shepherd.conversation.shared.updates import (
     RefusalCode,
@@ -45,10 +47,7 @@ class OpenQuestion:
             "call_id": question.call.id,
             "arguments": question.call.arguments,
             "preview": question.preview,
-            "accesses": [
-                {"kind": access.kind.value, "target": access.target, "claim": access.claim.value}
-                for access in question.accesses
-            ],
+            "accesses": [access.to_json() for access in question.accesses],
             "cause": question.cause,
             "asker": question.caller,
             "sandbox": question.sandbox,
@@ -78,14 +77,8 @@ def question_is_over() -> SharedSessionError:
 
 
 def _rule_to_json(rule: Rule) -> JsonObject:
-    return {
-        "tool": rule.tool,
-        "pattern": rule.pattern,
-        "decision": rule.decision.value,
-        "scope": rule.scope,
-        "lifetime": rule.lifetime.value,
-        "text": rule.describe(),
-    }
+    """Its fields, and the rule as a sentence for the user."""
+    return {**msgspec.to_builtins(rule), "text": rule.describe()}
 
 
 MAX_REMEMBERED = 1000
@@ -123,7 +116,7 @@ class Presence:
             if not self._streams[client]:
                 del self._streams[client]
             self.seen(client)
-            self._left.set()
+            self._left.set()  # wakes those who wait now; who waits later waits for the next one
             self._left.clear()
 
     def seen(self, client: str) -> None:
@@ -131,13 +124,14 @@ class Presence:
         self._last_seen.pop(client, None)  # the newest come last
         self._last_seen[client] = self._clock.now()
         if len(self._last_seen) > MAX_REMEMBERED:
-            del self._last_seen[next(iter(self._last_seen))]
+            longest_away = next(iter(self._last_seen))
+            del self._last_seen[longest_away]
 
     def is_listening(self, client: str) -> bool:
         """Whether a stream of the client is open."""
         return client in self._streams
 
-    def away(self, client: str) -> float:
+    def seconds_away(self, client: str) -> float:
         """The seconds since the client was present; infinite if it never was."""
         if self.is_listening(client):
             return 0.0
@@ -145,11 +139,11 @@ class Presence:
 
     async def until_away(self, client: str, seconds: float) -> None:
         """Wait until the client has been away for this long without a break."""
-        while (left := seconds - self.away(client)) > 0:
+        while (remaining := seconds - self.seconds_away(client)) > 0:
             if self.is_listening(client):
                 await self._left.wait()
-            else:
-                await self._clock.sleep(left)
+            else:  # it may come back and leave meanwhile, so look again afterwards
+                await self._clock.sleep(remaining)
 
 
 @dataclass(slots=True, eq=False)
@@ -187,11 +181,12 @@ class ClientApprover:
         pending = PendingApproval(request, self.request)
         self._pending[pending.id] = pending
         self._tell(UpdateKind.APPROVAL_NEEDED, pending, pending.to_json(), pending.request.client)
-        decision, reason = CANCELLED, ""
+        decision, reason = CANCELLED, ""  # unless there is an answer before the task is cancelled
         try:
             approval = await self._wait(pending)
             decision = approval.choice.value
-            reason = approval.feedback or ("" if pending.answer.done() else approval.reason)
+            was_answered = pending.answer.done()  # otherwise the reason is the client's absence
+            reason = approval.feedback or ("" if was_answered else approval.reason)
         finally:
             del self._pending[pending.id]
             data = {"id": pending.id, "tool": request.call.name}
@@ -223,4 +218,5 @@ class ClientApprover:
     def _tell(
         self, kind: UpdateKind, pending: PendingApproval, data: JsonObject, addressee: str = ""
     ) -> None:
+        """Publish a change of a question; to all clients unless there is an `addressee`."""
         self._log.publish(kind, data, request=pending.request.id, addressee=addressee)

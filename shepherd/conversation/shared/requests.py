@@ -72,7 +72,7 @@ class RequestQueue:
     def __init__(self) -> None:
         self.waiting: list[PromptRequest] = []
         self.running: PromptRequest | None = None
-        self._known: OrderedDict[str, PromptRequest] = OrderedDict()
+        self._kept_by_id: OrderedDict[str, PromptRequest] = OrderedDict()
         self._arrived = asyncio.Event()
 
     @property
@@ -86,9 +86,9 @@ class RequestQueue:
             message = f"{MAX_WAITING} requests wait already; try again later."
             raise errors.BusyError(message, RETRY_SECONDS)
         self.waiting.append(request)
-        self._known[request.id] = request
-        while len(self._known) > MAX_REMEMBERED:
-            self._known.popitem(last=False)
+        self._kept_by_id[request.id] = request
+        while len(self._kept_by_id) > MAX_REMEMBERED:
+            self._kept_by_id.popitem(last=False)
         self._arrived.set()
         return self.position(request)
 
@@ -96,11 +96,12 @@ class RequestQueue:
         """The number of requests before it; 0 for the running or the next one."""
         if request not in self.waiting:
             return 0
-        return self.waiting.index(request) + (self.running is not None)
+        before = self.waiting.index(request)
+        return before if self.running is None else before + 1
 
     def find(self, id: str) -> PromptRequest | None:
         """A request by its id, if it is still kept."""
-        return self._known.get(id)
+        return self._kept_by_id.get(id)
 
     async def arrival(self) -> None:
         """Return as soon as a request waits."""
@@ -152,7 +153,7 @@ class Publisher:
     def receive(self, event: events.Event) -> bool:
         """Publish an event of the running turn, and add its tokens to those of the request."""
         update = from_event(event)
-        if update is None:
+        if update is None:  # clients need no such event; False would stop the turn
             return True
         kind, data = update
         if isinstance(event, events.TextEvent):
@@ -172,11 +173,12 @@ class Publisher:
         """Publish a change of the messages."""
         request = self._queue.running
         if kind is UpdateKind.SNAPSHOT:  # clients can't follow it: they fetch the state again
-            data = {"update_id": self._log.id_of(self._log.last + 1), "message": CHANGED}
+            own_id = self._log.id_of(self._log.last + 1)
+            data = {"update_id": own_id, "message": CHANGED}
         author = ""
         if message is not None and request is not None:
             if message.role is messages.Role.ASSISTANT:
-                self.partial.clear()
+                self.partial.clear()  # its text is a message now
                 request.answer = message.content
             elif message.role is messages.Role.USER and not message.is_hint:
                 author = request.client  # it has displayed its message already

@@ -109,7 +109,7 @@ class SharedSession:
         self.queue = RequestQueue()
         self.approver = ClientApprover(self.log, self.presence)
         self.publisher = Publisher(self.log, self.queue)
-        existing = self.session.additions
+        existing = self.session.additions  # a program's session may have others, or none
         self._additions = existing if isinstance(existing, Additions) else Additions()
         self._conversation = conversation
         self._actions = actions
@@ -218,7 +218,7 @@ class SharedSession:
         self._check_idle()
         async with self._changing:
             output = await self._actions.command(text)
-            if self.session.messages:
+            if self.session.messages:  # the command may have changed them
                 used = await self.backend.count_session_tokens(self.session)
                 self.session.ledger.context_used = used
         if not text.lstrip().startswith(ALONE):
@@ -232,20 +232,23 @@ class SharedSession:
         or waits; SessionStorageError if the database of sessions can't be used.
         """
         self._check_idle()
-        shared, self.session.journal = self.session.journal, self._journal
+        # the session that is left is not shared any more: it gets back the journal that saves it
+        shared_journal, self.session.journal = self.session.journal, self._journal
         try:
             self._conversation.resume(id)
         except SessionError as error:
-            self.session.journal = shared
+            self.session.journal = shared_journal
             if isinstance(error, SessionStorageError):
                 raise
             raise SharedSessionError(RefusalCode.SESSION_NOT_FOUND, str(error)) from error
         self.session = self._conversation.session
         await self._share_session()
-        data = {"update_id": self.log.id_of(self.log.last + 1), "message": RESUMED}
+        own_id = self.log.id_of(self.log.last + 1)
+        data = {"update_id": own_id, "message": RESUMED}
         self.log.publish(UpdateKind.SNAPSHOT, data)
 
     def _check_idle(self) -> None:
+        """Raise SharedSessionError while a request or a command uses the session."""
         if self.queue.busy or self._changing.locked():
             message = "A request runs or waits; cancel it, or wait for its end."
             raise SharedSessionError(RefusalCode.CONVERSATION_BUSY, message)
@@ -256,7 +259,7 @@ class SharedSession:
         while self.queue.waiting:
             request = self.queue.waiting.pop()
             self.publisher.complete(request, self.session.ledger, FinishReason.CANCELLED)
-        if not self.queue.busy:
+        if not self.queue.busy:  # otherwise the running request still publishes; see `_work`
             self.log.close()
 
     async def _work(self) -> None:
@@ -270,18 +273,22 @@ class SharedSession:
                         await self._answer(request)
             finally:
                 self.queue.running = None
-                if self._draining:
+                if self._draining:  # no update can follow: streams end
                     self.log.close()
 
     async def _answer(self, request: PromptRequest) -> None:
+        """Run the turn of a request and tell its clients how it ended; raises none of its errors.
+
+        The turn is a task of its own, so that `cancel` can end it without ending the worker.
+        """
         self.approver.request = request
         self.log.publish(UpdateKind.STARTED, {}, request=request.id)
         self.publisher.tell_positions()
         turn = self._turn = asyncio.create_task(self._run(request))
         try:
-            await asyncio.wait({turn})
+            await asyncio.wait({turn})  # unlike `await turn`, it raises no error of the turn
         finally:
-            await end_tasks(turn)
+            await end_tasks(turn)  # if the worker was cancelled, the turn still runs
             self._turn = self.approver.request = None
             self.publisher.partial.clear()
             self._end_turn(request, turn)
@@ -315,6 +322,7 @@ class SharedSession:
             raise
 
     def _end_turn(self, request: PromptRequest, turn: asyncio.Task[TurnOutcome]) -> None:
+        """Tell the clients of a request how its turn ended."""
         if turn.cancelled():
             self.publisher.complete(request, self.session.ledger, FinishReason.CANCELLED)
             return
@@ -365,7 +373,7 @@ def snapshot(conversation: SharedSession, client: str) -> JsonObject:
                 "request": request.id,
                 "position": queue.position(request),
                 "prompt": request.prompt,
-                "mine": _is_of(request, client),
+                "mine": request.client == client,
             }
             for request in queue.waiting
         ],
@@ -377,20 +385,17 @@ def snapshot(conversation: SharedSession, client: str) -> JsonObject:
 
 
 def _running(conversation: SharedSession, client: str) -> JsonObject | None:
+    """The running request and its answer so far; None if none runs."""
     request = conversation.queue.running
     if request is None:
         return None
     return {
         "request": request.id,
         "prompt": request.prompt,
-        "mine": _is_of(request, client),
+        "mine": request.client == client,
         "partial": [
             {"kind": kind, "text": "".join(text for _, text in pieces)}
             for kind, pieces in groupby(conversation.publisher.partial, key=itemgetter(0))
         ],
         "waits_for_approval": conversation.approver.waiting,
     }
-
-
-def _is_of(request: PromptRequest, client: str) -> bool:
-    return request.client == client

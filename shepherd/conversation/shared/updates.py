@@ -169,14 +169,14 @@ class UpdateLog:
         update = Update(self.last, kind, text, request, author, addressee)
         self._kept.append(update)
         self._bytes += _size(text)
-        while len(self._kept) > 1 and self._is_over():
+        while len(self._kept) > 1 and self._is_over():  # the newest stays, however large
             self._bytes -= _size(self._kept.popleft().frame)
         self._wake()
         return update
 
     def since(self, number: int, limit: int = MAX_UPDATES) -> list[Update] | None:
         """The first `limit` updates after `number`; None if some of them are no longer kept."""
-        missed = self.last - number
+        missed = self.last - number  # below 0 for a number that no update has yet
         if not 0 <= missed <= len(self._kept):
             return None
         newest_first = list(islice(reversed(self._kept), missed))  # the log can be long
@@ -204,12 +204,14 @@ class UpdateLog:
         epoch, _, digits = id.strip().partition("-")
         if epoch != self.epoch or not digits.isascii() or not digits.isdecimal():
             return None
-        return int(digits) if len(digits) <= _MAX_DIGITS else None
+        return int(digits) if len(digits) <= _MAX_DIGITS else None  # no log counts further
 
     def _is_over(self) -> bool:
+        """Whether the oldest kept update must go."""
         return len(self._kept) > self._max_updates or self._bytes > self._max_bytes
 
     def _wake(self) -> None:
+        """Let those who wait now look at the log; who waits later waits for the next change."""
         self._changed.set()
         self._changed.clear()
 
@@ -227,6 +229,10 @@ class HistoryListener(Protocol):
     ) -> None: ...
 
 
+class _NotSaved(SessionJournal):
+    """The journal of a session that is not saved: a protocol's methods do nothing."""
+
+
 class SharedJournal:
     """The journal of a shared session; `inner`, if any, saves it."""
 
@@ -234,32 +240,27 @@ class SharedJournal:
         self, session: Session, inner: SessionJournal | None, tell: HistoryListener
     ) -> None:
         self._session = session
-        self._inner = inner
+        self._inner = inner or _NotSaved()
         self._tell = tell
 
     def message_added(self, message: Message) -> None:
-        if self._inner is not None:
-            self._inner.message_added(message)
+        self._inner.message_added(message)
         as_json = message_to_json(message.without_images())
         data = {"index": len(self._session.messages) - 1, "message": as_json}
         self._tell(UpdateKind.MESSAGE_ADDED, data, message)
 
     def messages_evicted(self, ranges: Sequence[range]) -> None:
-        if self._inner is not None:
-            self._inner.messages_evicted(ranges)
+        self._inner.messages_evicted(ranges)
         self._tell(UpdateKind.EVICTION, {"removed": [[r.start, r.stop] for r in ranges]})
 
     def cleared(self) -> None:
-        if self._inner is not None:
-            self._inner.cleared()
+        self._inner.cleared()
         self._tell(UpdateKind.CLEARED, {})
 
     def branched(self, number: int, messages: Sequence[int | None], resumed: int | None) -> None:
-        if self._inner is not None:
-            self._inner.branched(number, messages, resumed)
-        self._tell(UpdateKind.SNAPSHOT, {})
+        self._inner.branched(number, messages, resumed)
+        self._tell(UpdateKind.SNAPSHOT, {})  # clients read the state again
 
     def compacted(self, ranges: Sequence[range], summary: Message) -> None:
-        if self._inner is not None:
-            self._inner.compacted(ranges, summary)
+        self._inner.compacted(ranges, summary)
         self._tell(UpdateKind.SNAPSHOT, {})
