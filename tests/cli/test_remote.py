@@ -9,7 +9,7 @@ from shepherd.cli.connect.client import SharedSessionClient
 from shepherd.cli.connect.remote import RemoteSession
 from shepherd.events import Event, FinishReason
 from shepherd.messages import JsonObject
-from shepherd.tools.permissions.approval import ScriptedApprover
+from tests.approvers import ScriptedApprover
 from tests.backends.api.upstream import Received, Reply, Upstream
 from tests.patience import PATIENCE
 

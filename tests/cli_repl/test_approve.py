@@ -23,7 +23,7 @@ REQUEST = ApprovalRequest(
     call=ToolCall("1", "write_file", {"path": "new.txt", "content": "x"}),
     accesses=(Access(AccessKind.WRITE, "/work/new.txt"),),
     preview="--- new.txt\n+++ new.txt\n@@ -0,0 +1 @@\n+x",
-    session=(RULE.lasting(Lifetime.SESSION),),
+    session=(replace(RULE, lifetime=Lifetime.SESSION),),
     always=(RULE,),
     cause="ask write *",
 )

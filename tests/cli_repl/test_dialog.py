@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from shepherd.cli.approval.dialog import MARKED, Dialog, lay_out
@@ -20,7 +21,7 @@ SIZE = (80, 24)
 
 def _request(command: str = "ls") -> ApprovalRequest:
     call = ToolCall("1", "execute_command", {"command": command})
-    lasting = (RULE.lasting(Lifetime.SESSION),)
+    lasting = (replace(RULE, lifetime=Lifetime.SESSION),)
     return ApprovalRequest(call, (), preview=command, session=lasting, always=(RULE,))
 
 

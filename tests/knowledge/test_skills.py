@@ -3,11 +3,11 @@
 import pytest
 
 from shepherd.messages import ToolCall
-from shepherd.tools.permissions.approval import ScriptedApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.tool import ToolContext
+from tests.approvers import ScriptedApprover
 from tests.knowledge.places import Places
 
 

@@ -19,12 +19,13 @@ from shepherd.mcp.questions import Sampler
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Consents, Origin, Server, make_server
 from shepherd.messages import ToolCall
-from shepherd.tools.permissions.approval import Approval, Approver, Choice, ScriptedApprover
+from shepherd.tools.permissions.approval import Approval, Approver, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.sandbox.sandbox import Sandbox
 from shepherd.tools.tool import ToolContext, ToolResult
+from tests.approvers import ScriptedApprover
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,8 @@ from shepherd.mcp.process import MAX_MESSAGE_BYTES
 from shepherd.mcp.questions import SamplingRequest
 from shepherd.mcp.secrets import ServerSecrets
 from shepherd.mcp.servers import Origin, Server, ServerState, ServerStore, make_server
-from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
+from shepherd.tools.permissions.approval import Approval, Choice
+from tests.approvers import ScriptedApprover
 from tests.forked import SHEPHERD, start_forked
 from tests.mcp.harness import ROOT, is_alive, open_office, paths_below, script, until
 from tests.patience import PATIENCE

@@ -14,7 +14,8 @@ from shepherd.mcp.prompts import completions, with_servers
 from shepherd.mcp.servers import ServerState
 from shepherd.messages import Message, ToolCall
 from shepherd.tools.access import AccessKind
-from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
+from shepherd.tools.permissions.approval import Approval, Choice
+from tests.approvers import ScriptedApprover
 from tests.flat_events import flat
 from tests.mcp.harness import ROOT, SDK_SERVER, Office, open_office, server, until
 

@@ -10,11 +10,11 @@ from pydantic import Field
 import shepherd
 from shepherd.messages import ToolCall
 from shepherd.tools.function import FunctionTool
-from shepherd.tools.permissions.approval import ScriptedApprover
 from shepherd.tools.permissions.policy import ApproveMode, PermissionPolicy
 from shepherd.tools.permissions.rules import parse_rule
 from shepherd.tools.registry import ToolRegistry
 from shepherd.tools.runner import ToolRunner
+from tests.approvers import ScriptedApprover
 
 READ = shepherd.AccessKind.READ
 

@@ -16,15 +16,10 @@ import pytest
 from shepherd.config.section import ApproveMode
 from shepherd.errors import ToolError
 from shepherd.tools.access import Access
-from shepherd.tools.permissions.approval import (
-    Approval,
-    ApprovalRequest,
-    Choice,
-    DenyingApprover,
-    ScriptedApprover,
-)
+from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice, DenyingApprover
 from shepherd.tools.tool import ToolContext
 from shepherd.tools.web.http import Body, Reply, Request, following, permit
+from tests.approvers import ScriptedApprover
 from tests.patience import PATIENCE, POLL
 from tests.tools.workshop import Workshop, open_workshop
 

@@ -11,18 +11,13 @@ from hypothesis import strategies as st
 from shepherd.config.section import ApproveMode
 from shepherd.messages import ToolCall
 from shepherd.tools.access import Access, AccessKind
-from shepherd.tools.permissions.approval import (
-    Approval,
-    ApprovalRequest,
-    Choice,
-    DenyingApprover,
-    ScriptedApprover,
-)
+from shepherd.tools.permissions.approval import Approval, ApprovalRequest, Choice, DenyingApprover
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import Lifetime, PermissionStore
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.tool import Arguments, Tool, ToolContext, ToolResult
+from tests.approvers import ScriptedApprover
 from tests.examples import examples
 from tests.tools.workshop import Workshop, open_workshop
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from shepherd.config.section import ApproveMode
 from shepherd.messages import ToolCall
-from shepherd.tools.permissions.approval import Approval, Choice, ScriptedApprover
+from shepherd.tools.permissions.approval import Approval, Choice
 from shepherd.tools.permissions.policy import PermissionPolicy
 from shepherd.tools.permissions.rules import parse_rule
 from shepherd.tools.registry import ToolRegistry, default_registry
 from shepherd.tools.runner import ToolRunner
 from shepherd.tools.tool import ToolContext, ToolResult
+from tests.approvers import ScriptedApprover
 from tests.patience import PATIENCE
 
 

@@ -1,7 +1,7 @@
 """Requests for approval, the answers, and the objects that answer them."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -107,23 +107,6 @@ class CallObserver(Protocol):
         """Note that the call runs."""
 
 
-class ScriptedApprover:
-    """Returns prepared answers in order and records the requests; then denies."""
-
-    def __init__(self, answers: Iterable[Approval | Choice] = ()) -> None:
-        self._answers = [a if isinstance(a, Approval) else Approval(a) for a in answers]
-        self.requests: list[ApprovalRequest] = []
-
-    def script(self, *answers: Approval | Choice) -> None:
-        """Prepare these answers in place of the others."""
-        self._answers = [a if isinstance(a, Approval) else Approval(a) for a in answers]
-
-    async def ask(self, request: ApprovalRequest) -> Approval:
-        """The next prepared answer."""
-        self.requests.append(request)
-        return self._answers.pop(0) if self._answers else Approval(Choice.DENY)
-
-
 def harmless_error(error: Exception) -> str:
     """The text of an error, without a private key."""
     text = str(error)
@@ -147,7 +130,7 @@ def propose(
     policy: PermissionPolicy, tool: str, accesses: Sequence[Access], lifetime: Lifetime
 ) -> tuple[Rule, ...]:
     """The rules after which this call needs no approval; none if no rule can do that."""
-    if any(access.kind is AccessKind.PLAN for access in accesses):
+    if any(access.kind is AccessKind.PLAN for access in accesses):  # a yes ends the mode `plan`
         return (_EDITS_MODE,) if lifetime is Lifetime.SESSION else ()
     rules: list[Rule] = []
     for access in accesses:
@@ -158,12 +141,13 @@ def propose(
             return ()
         if rule not in rules:
             rules.append(rule)
+    # a project's rule or a secret may ask all the same: then the answer promises too much
     return tuple(rules) if policy.would_allow(tool, accesses, rules) else ()
 
 
 def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rule | None:
     """The rule that allows one access; None if no rule can."""
-    if access.claim is not Claim.EXACT:
+    if access.claim is not Claim.EXACT:  # the rule would allow more than what is asked about
         return None
     subject, pattern = access.kind.value, access.target
     match access.kind:
@@ -178,6 +162,7 @@ def _for_access(tool: str, access: Access, cwd: Path, lifetime: Lifetime) -> Rul
             pattern = _relative_pattern(path, cwd)
             pattern = f"{pattern.rstrip('/')}/**" if path.is_dir() else pattern
         case AccessKind.WRITE:
+            # `write` would allow it to other tools as well
             subject = subject if tool == EXECUTE_COMMAND else tool
             path = Path(access.target)
             wide = lifetime is Lifetime.SESSION and tool in (WRITE_FILE, EDIT_FILE)
@@ -198,16 +183,17 @@ def command_rule(command: str, named: int = 0) -> str:
     "" if no pattern is safe, as for an interpreter that reads its program from a pipe. A command
     with `named` words gets exactly its own words.
     """
-    words = shlex.split(command)
-    program, rest = words[0], words[1:]
+    program, *arguments = shlex.split(command)
+    first = arguments[0] if arguments else ""
     if program in _LISTERS and not named:
         return f"{program} *"
-    if not named and program == "git" and rest[:1] and rest[0] in _GIT_SUBCOMMANDS:
-        return f"{program} {rest[0]} *"
-    name = program.rsplit("/", 1)[-1]
-    if name.rstrip("0123456789.") in _READS_STDIN and all(w.startswith("-") for w in rest[:1]):
-        has_program = rest[:1] == ["-c"] and len(rest) > 1
-        return exact_pattern(command) if has_program else ""
+    if not named and program == "git" and first in _GIT_SUBCOMMANDS:
+        return f"{program} {first} *"
+    name = program.rsplit("/", 1)[-1].rstrip("0123456789.")  # `python3.12` is python
+    has_program_text = first == "-c" and len(arguments) > 1
+    names_no_file = not arguments or first.startswith("-")
+    if name in _READS_STDIN and names_no_file and not has_program_text:
+        return ""
     return exact_pattern(command)
 
 

@@ -33,7 +33,8 @@ def holds_private_key(text: str) -> bool:
 def private_key_sign(text: str) -> str:
     """The header, the footer or the first bytes of a private key in the text; "" if none."""
     texts = [text, *(_decoded(match[0]) for match in _WRAPPED.finditer(text))]
-    return next((match[0] for part in texts if (match := _KEY.search(part))), "")
+    matches = map(_KEY.search, texts)
+    return next((match[0] for match in matches if match is not None), "")
 
 
 def is_key_file(path: Path) -> bool:
@@ -53,6 +54,7 @@ def is_key_file(path: Path) -> bool:
 
 def is_key(data: bytes) -> bool:
     """The same for the content of a file."""
+    # without what UTF-16 and byte order marks add to the text of a key
     text = (
         data[:_HEAD_BYTES]
         .replace(b"\0", b"")
@@ -64,6 +66,7 @@ def is_key(data: bytes) -> bool:
 
 
 def _decoded(text: str) -> str:
+    """The text behind base64, whose last group of four may be cut off."""
     try:
         return base64.b64decode(text[: len(text) // 4 * 4]).decode("latin-1")
     except binascii.Error:

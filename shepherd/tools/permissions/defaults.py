@@ -194,17 +194,19 @@ def original_names(path: str) -> list[str]:
     while True:
         parts = path.split("/")
         shorter = "/".join(map(_without_ending, parts))
-        if shorter == path:
+        if shorter == path:  # no part of it ends like a copy any more
             return originals
         path = shorter
         originals += [path, *_swapped(parts, path)]
 
 
 def _without_ending(name: str) -> str:
-    if begin := _PREFIX.match(name):
-        name = name[begin.end() :].removesuffix("#") or name
-    end = _SUFFIX.search(name)
-    return name[: end.start()] if end and end.start() else name
+    """`.env` for `.env.bak`, `#.env#` or `copy of .env`; the name itself if it is no copy."""
+    if beginning := _PREFIX.match(name):
+        name = name[beginning.end() :].removesuffix("#") or name
+    ending = _SUFFIX.search(name)
+    # a name that is nothing but an ending stays
+    return name[: ending.start()] if ending and ending.start() else name
 
 
 def _swapped(parts: list[str], path: str) -> list[str]:

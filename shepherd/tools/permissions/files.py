@@ -36,11 +36,16 @@ class FileRules:
 
     def __init__(self, policy: PermissionPolicy, home: Path) -> None:
         self._policy = policy
-        self._edits = copy(policy)
-        self._edits.mode = ApproveMode.EDITS
-        defaults = len(default_rules())
-        rules = [*policy.rules()[defaults:], *self._edits.rules()[defaults:]]
-        patterns = {part for rule in rules if _counts(rule) for part in expand_braces(rule.pattern)}
+        self._in_edits = copy(policy)
+        self._in_edits.mode = ApproveMode.EDITS
+        defaults = len(default_rules())  # they come first, and would concern every file
+        rules = [*policy.rules()[defaults:], *self._in_edits.rules()[defaults:]]
+        patterns = {
+            pattern
+            for rule in rules
+            if _keeps_command_away(rule)
+            for pattern in expand_braces(rule.pattern)
+        }
         self._local_patterns = sorted(
             {_TREE.sub("", p) for p in patterns if p.startswith("{cwd}/")}
         )
@@ -70,29 +75,29 @@ class FileRules:
                 yield place
 
     def _concerns(self, name: str) -> bool:
-        names = (name, *original_names(name))
+        names = (name, *original_names(name))  # a copy of a secret is a secret, too
         return any(self._names.fullmatch(n.rpartition("/")[2]) for n in names)
 
     def _hides(self, path: str) -> bool:
         return self._policy.denies(EXECUTE_COMMAND, Access(AccessKind.READ, path))
 
     def _protects(self, path: str) -> bool:
-        verdict = self._edits.decide_one(WRITE_FILE, Access(AccessKind.WRITE, path))
+        verdict = self._in_edits.decide_one(WRITE_FILE, Access(AccessKind.WRITE, path))
         return verdict.decision is not Decision.ALLOW
 
 
-def _counts(rule: Rule) -> bool:
+def _keeps_command_away(rule: Rule) -> bool:
     """Whether a rule may keep a command from a file."""
-    about = rule.tool in _ABOUT_FILES or any(
-        fnmatchcase(t, rule.tool) for t in (EXECUTE_COMMAND, WRITE_FILE)
-    )
-    return about and rule.decision is not Decision.ALLOW
+    names_tool = any(fnmatchcase(tool, rule.tool) for tool in (EXECUTE_COMMAND, WRITE_FILE))
+    is_about_files = rule.tool in _ABOUT_FILES or names_tool
+    return is_about_files and rule.decision is not Decision.ALLOW
 
 
 def _last_name(pattern: str) -> str:
     """The regular expression of the last part of a path that `pattern` can match."""
     name = re.sub(r"(?:/\*\*)+$", "", pattern).rpartition("/")[2]
-    return ".*" if not name or name == "{cwd}" or "**" in name else glob_regex(name)
+    is_any_name = not name or name == "{cwd}" or "**" in name
+    return ".*" if is_any_name else glob_regex(name)
 
 
 def _place(pattern: str, home: Path) -> str:

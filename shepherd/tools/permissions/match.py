@@ -61,13 +61,15 @@ def path_regex(rule: Rule, cwd: Path) -> re.Pattern[str]:
 
 @lru_cache(maxsize=8)
 def _real_home(_home: str) -> str:
+    """The home directory without links; the argument, HOME, only keys the cache."""
     return os.path.realpath(Path("~").expanduser())
 
 
 @lru_cache(maxsize=2048)
 def _path_regex(pattern: str, cwd: str, home: str, *, ignore_case: bool) -> re.Pattern[str]:
+    """`path_regex` in the directories that the pattern is relative to, compiled once."""
     flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
-    if has_open_braces(pattern):
+    if has_open_braces(pattern):  # too many alternatives; only rules that allow heed the case
         return re.compile(".*" if ignore_case else "(?!)", flags)
     for prefix, base in (("{cwd}", cwd), ("~", home)):
         if pattern == prefix:
@@ -80,6 +82,7 @@ def _path_regex(pattern: str, cwd: str, home: str, *, ignore_case: bool) -> re.P
 
 
 def _below(base: str, pattern: str) -> str:
+    """The expression of a glob below a directory; `**` also covers the directory itself."""
     head = re.escape(base.rstrip("/"))
     if pattern == "**":
         return head + "(?:/.*)?"
@@ -91,7 +94,7 @@ def host_matches(pattern: str, url: str) -> bool:
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").rstrip("."), parts.port
-    except ValueError:
+    except ValueError:  # not a URL
         return False
     pattern_host, pattern_port = _split_port(pattern.lower())
     default = {"http": 80, "https": 443}.get(parts.scheme)
@@ -101,10 +104,10 @@ def host_matches(pattern: str, url: str) -> bool:
 
 
 def _split_port(pattern: str) -> tuple[str, str]:
+    """`example.com:8443` as host and port, "" without one; `::1` is all host, `[::1]:80` not."""
     host, _, port = pattern.rpartition(":")
-    if host and port.isdigit() and (":" not in host or host.endswith("]")):
-        return host, port
-    return pattern, ""
+    is_host = bool(host) and (":" not in host or host.endswith("]"))
+    return (host, port) if is_host and port.isdigit() else (pattern, "")
 
 
 _READ_BY_SHELL = frozenset("*?[]~!^{}$`")
@@ -127,9 +130,9 @@ def command_matches(rule: Rule, command: str, named: int = 0) -> bool:
     words = _plain_words(command)
     if not words:
         return False
-    plain = [words[0].rsplit("/", 1)[-1], *words[1:]]
+    without_directory = [words[0].rsplit("/", 1)[-1], *words[1:]]
     pattern = _compile(rule.pattern, as_read=False)
-    return any(pattern.begins(candidate) for candidate in (words, plain))
+    return pattern.begins(words) or pattern.begins(without_directory)
 
 
 def exact_pattern(command: str) -> str:
@@ -161,6 +164,7 @@ class _Pattern(Struct, frozen=True):
 
 
 def _plain_words(command: str) -> list[str]:
+    """The words without their quotes; those of an unfinished quotation are split at spaces."""
     try:
         return shlex.split(command)
     except ValueError:
@@ -169,13 +173,14 @@ def _plain_words(command: str) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _compile(pattern: str, *, as_read: bool) -> _Pattern:
+    """The pattern of a rule; with `as_read` a `*` of the shell differs from a quoted one."""
     words = pattern_words(pattern)
     open_end = bool(words) and words[-1] == [("*", False)]
-    wild = [index for index, word in enumerate(words) if _WILDCARD.search(_outline(word))]
+    wild_places = [place for place, word in enumerate(words) if _WILDCARD.search(_outline(word))]
     if open_end:
         words = words[:-1]
     regexes = (re.compile(_word_regex(word, as_read=as_read), re.DOTALL) for word in words)
-    return _Pattern(tuple(regexes), open_end, min(wild, default=float("inf")))
+    return _Pattern(tuple(regexes), open_end, min(wild_places, default=float("inf")))
 
 
 _WILDCARD = re.compile(r"(?<!<)[*?]|[*?](?!>)")
@@ -196,7 +201,7 @@ def pattern_words(pattern: str) -> list[Word]:
         index += 1
         if char == quote:
             quote = ""
-        elif quote == "'":
+        elif quote == "'":  # not even a backslash has a meaning there
             word = _add(word, char, quoted=True)
         elif char == "\\" and index < len(pattern):
             word = _add(word, pattern[index], quoted=True)
@@ -204,7 +209,7 @@ def pattern_words(pattern: str) -> list[Word]:
         elif quote:
             word = _add(word, char, quoted=True)
         elif char in "'\"":
-            quote, word = char, word or []
+            quote, word = char, word or []  # `''` is a word, too
         elif char.isspace():
             if word is not None:
                 words.append(word)
@@ -237,6 +242,7 @@ def _words_as_read(command: str) -> list[str]:
 
 
 def _as_read(word: Word) -> str:
+    """The word with marks in place of the characters that mean something to the shell."""
     live = _is_read(word)
     return "".join(
         _mark(char) if read else char for (char, _), read in zip(word, live, strict=True)
@@ -245,7 +251,7 @@ def _as_read(word: Word) -> str:
 
 def _mark(char: str) -> str:
     """A character that means something to the shell, so that it differs from a quoted one."""
-    return chr(_LIVE + ord(char)) if ord(char) < 0x80 else char
+    return chr(_LIVE + ord(char)) if char.isascii() else char
 
 
 def _word_regex(word: Word, *, as_read: bool) -> str:
@@ -304,7 +310,7 @@ class PathIndex:
         numbers: set[int] = set()
         for key in (*names, *_endings(names[-1])):
             numbers |= self._named.get(key, set())
-        if self._any_unnamed.fullmatch(path):
+        if self._any_unnamed.fullmatch(path):  # one of them matches: which one, the caller finds
             numbers.update(self._unnamed)
         return [self._rules[number] for number in sorted(numbers)]
 
@@ -333,7 +339,8 @@ def _key(tail: str) -> str | None:
     """A name, or the ending `*.x` of the last name, that each path of the glob contains."""
     first, *more = tail.split("/")
     if more or not has_magic(first):
-        return None if has_magic(first) or not first else first.casefold()
+        is_name = bool(first) and not has_magic(first)
+        return first.casefold() if is_name else None
     ending = first.removeprefix("*")
     plain = first.startswith("*.") and not has_magic(ending) and "{" not in ending
     return f"*{ending.casefold()}" if plain else None
@@ -351,7 +358,8 @@ def _any_regex(rules: list[Rule], cwd: Path) -> re.Pattern[str]:
     patterns: list[str] = []
     for rule in rules:
         name = rule.pattern.removeprefix("/**/")
-        if name != rule.pattern and "/" not in name and not has_open_braces(name):
+        is_name_anywhere = name != rule.pattern and "/" not in name
+        if is_name_anywhere and not has_open_braces(name):
             names.append(glob_regex(name))
         else:
             patterns.append(path_regex(rule, cwd).pattern)
@@ -377,9 +385,9 @@ class RuleLayer:
         """All rules in order."""
         return list(self._rules)
 
-    def add(self, *rules: Rule) -> None:
-        """Append rules."""
-        self._rules = [*self._rules, *rules]
+    def add(self, rule: Rule) -> None:
+        """Append a rule."""
+        self._rules = [*self._rules, rule]
         self._relevant = {}
 
     def extended(self, rules: Iterable[Rule]) -> "RuleLayer":
@@ -403,6 +411,6 @@ class RuleLayer:
         rules = [r for r in reversed(self._rules) if applies_to(r, tool, kind, self._cwd)]
         if kind in (AccessKind.READ, AccessKind.WRITE):
             is_fixed = all(rule.pattern.startswith(("/", "~/")) for rule in rules)
-            cwd = Path("/") if is_fixed else self._cwd
+            cwd = Path("/") if is_fixed else self._cwd  # then all directories share one index
             return _path_index(tuple(rules), cwd, os.environ.get("HOME", "")).candidates
         return lambda _target: rules

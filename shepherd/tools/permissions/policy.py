@@ -65,10 +65,11 @@ class PermissionPolicy:
         spill_dir: Path | None = None,
     ) -> None:
         self._cwd = cwd.resolve()
-        self._before_plan = ApproveMode.ASK
+        self._mode_before_plan = ApproveMode.ASK
         self._mode = mode
         self.has_sandbox = False
         self.is_contained = False
+        """Whether the rules are asked about a command that runs in the sandbox."""
         self._store = store
         self._repositories = RepositoryGuard(self._cwd)
         stored = store.load() if store else []
@@ -91,13 +92,13 @@ class PermissionPolicy:
     @mode.setter
     def mode(self, mode: ApproveMode) -> None:
         if mode is ApproveMode.PLAN and self._mode is not mode:
-            self._before_plan = self._mode
+            self._mode_before_plan = self._mode
         self._mode = mode
 
     def end_plan(self, *, edits: bool) -> None:
         """Restore the mode before `plan`; with `edits`, that mode instead."""
         if self._mode is ApproveMode.PLAN:
-            self._mode = ApproveMode.EDITS if edits else self._before_plan
+            self._mode = ApproveMode.EDITS if edits else self._mode_before_plan
 
     def rules(self) -> list[Rule]:
         """All rules in force, in rising order of weight; the project's rules come last."""
@@ -141,13 +142,15 @@ class PermissionPolicy:
     def decide(self, tool: str, accesses: Sequence[Access]) -> Verdict:
         """The strictest verdict over all accesses of a call; among equals, one on a repository."""
         verdicts = [(self.decide_one(tool, a), a.kind is AccessKind.REPOSITORY) for a in accesses]
-        strictest = max(
-            verdicts, key=lambda pair: (pair[0].decision.strictness, pair[1]), default=None
+        verdict, _is_of_repository = max(
+            verdicts,
+            # the verdict on a repository has the doubt that `accept` needs
+            key=lambda pair: (pair[0].decision.strictness, pair[1]),
+            default=(Verdict(Decision.ALLOW), False),
         )
-        verdict = strictest[0] if strictest else Verdict(Decision.ALLOW)
-        return (
-            verdict if verdict.decision is Decision.DENY else self._linked(tool, accesses, verdict)
-        )
+        if verdict.decision is Decision.DENY:
+            return verdict
+        return self._linked(tool, accesses, verdict)
 
     def decide_one(self, tool: str, access: Access) -> Verdict:
         """The verdict on one access, the mode included."""
@@ -158,7 +161,7 @@ class PermissionPolicy:
 
         False if such a repository has changed since the request.
         """
-        doubt = verdict.doubt
+        doubt = verdict.doubt  # None: the verdict was not on a repository
         places = [Path(a.target) for a in accesses if a.kind is AccessKind.REPOSITORY]
         return doubt is None or all(self._repositories.accept(place, doubt) for place in places)
 
@@ -168,13 +171,14 @@ class PermissionPolicy:
 
     @property
     def _allows_edits(self) -> bool:
+        """Whether the mode lets tools change files in the working directory unasked."""
         return self.mode is ApproveMode.EDITS or (
             self.mode is ApproveMode.AUTO and self.has_sandbox
         )
 
     def _with_mode(self, access: Access, verdict: Verdict) -> Verdict:
         """The verdict, where the mode or a box answers instead of the user."""
-        if verdict.decision is not Decision.ASK:
+        if verdict.decision is not Decision.ASK:  # a rule has decided: no mode changes that
             return verdict
         if self.mode is ApproveMode.ALL and access.kind not in _ALWAYS_ASK:
             return Verdict(Decision.ALLOW, verdict.rule)
@@ -189,7 +193,7 @@ class PermissionPolicy:
         if self.mode is not ApproveMode.PLAN:
             return verdict
         decision = plan_decision(tool, access, contained=self.is_contained)
-        if decision.strictness <= verdict.decision.strictness:
+        if decision.strictness <= verdict.decision.strictness:  # the rules are as strict
             return verdict
         return Verdict(decision, note=PLAN_MODE)
 
@@ -209,11 +213,11 @@ class PermissionPolicy:
         """The verdict of rules and mode; a readable file is also checked for a private key."""
         verdict = self._with_mode(access, self._ruled(tool, access, own))
         verdict = self._in_plan(tool, access, verdict)
+        is_allowed_read = access.kind is AccessKind.READ and verdict.decision is Decision.ALLOW
         if (
-            access.kind is not AccessKind.READ
-            or verdict.decision is not Decision.ALLOW
+            not is_allowed_read
             or self.mode is ApproveMode.ALL
-            or _names_target(own.last(tool, access))
+            or _names_target(own.last(tool, access))  # the user knows what this file is
             or not content.is_key_file(Path(access.target))
         ):
             return verdict
@@ -226,7 +230,7 @@ class PermissionPolicy:
             return Verdict(Decision.ALLOW)
         if access.kind is AccessKind.HOOK:
             return Verdict(Decision.ASK, note=f"the hook {one_line(access.target)}")
-        if access.kind is AccessKind.PLAN:
+        if access.kind is AccessKind.PLAN:  # outside of the mode, there is nothing to accept
             is_plan = self.mode is ApproveMode.PLAN
             return Verdict(Decision.ASK if is_plan else Decision.ALLOW)
         if access.kind is AccessKind.REPOSITORY:
@@ -237,6 +241,7 @@ class PermissionPolicy:
         if access.claim in _TREES and verdict.decision is not Decision.DENY:
             return self._tree_verdict(tool, access, own)
         if access.claim is Claim.MENTION and verdict.decision is Decision.ASK:
+            # the command line itself is asked about, too, unless it runs in the sandbox
             counts = self.is_contained and self._is_explicit(verdict.rule)
             return verdict if counts else Verdict(Decision.ALLOW)
         if access.claim is Claim.OPAQUE and verdict.decision is Decision.ALLOW:
@@ -246,21 +251,22 @@ class PermissionPolicy:
     def _tree_verdict(self, tool: str, access: Access, own: match.RuleLayer) -> Verdict:
         """The verdict on a command that reads a whole tree: it asks if a file there is denied."""
 
-        def is_denied(one: Access) -> bool:
-            return self._by_rule(tool, one, own).decision is Decision.DENY
+        def is_denied(file_access: Access) -> bool:
+            return self._by_rule(tool, file_access, own).decision is Decision.DENY
 
-        def denies(path: str) -> bool:
+        def denies_path(path: str) -> bool:
             read = Access(AccessKind.READ, path)
             if is_denied(read):
                 return True
             status = tree.file_status(read)
-            return status is not None and bool(
-                links.denied_name(status, read.kind) or links.may_be_incomplete(status)
-            )
+            if status is None:  # nothing is there
+                return False
+            # a file with another name may be denied under that one
+            return bool(links.denied_name(status, read.kind)) or links.may_be_incomplete(status)
 
         links = tree.HardLinks(self._cwd, is_denied)
         try:
-            denied = tree.first_denied(Path(access.target), access.claim, denies)
+            denied = tree.first_denied(Path(access.target), access.claim, denies_path)
         except OverflowError as error:
             where = one_line(access.target)
             return Verdict(Decision.ASK, note=f"it may read everything in {where}: {error}")
@@ -274,20 +280,20 @@ class PermissionPolicy:
         secret_rule = self._secret_rule(tool, access)
         if secret_rule is not None and not _names_target(user_rule):
             return Verdict(Decision.DENY, secret_rule)
-        base = user_rule or self._built_in(tool, access)
-        decided = Verdict(base.decision if base else Decision.ASK, base)
-        tighter = self._project.last(tool, access)
+        rule = user_rule or self._built_in(tool, access)
+        verdict = Verdict(rule.decision if rule else Decision.ASK, rule)
+        project_rule = self._project.last(tool, access)
         # an equal rule of the project counts too: the sandbox overrules what the defaults ask
-        if tighter and tighter.decision.strictness >= decided.decision.strictness:
-            return Verdict(tighter.decision, tighter)
-        return decided
+        if project_rule and project_rule.decision.strictness >= verdict.decision.strictness:
+            return Verdict(project_rule.decision, project_rule)
+        return verdict
 
     def _linked(self, tool: str, accesses: Sequence[Access], verdict: Verdict) -> Verdict:
         """The verdict, unless a file of the call has another name under which it is denied."""
         links = tree.HardLinks(self._cwd, partial(self.denies, tool))
         for access in accesses:
             status = tree.file_status(access)
-            if status is None:
+            if status is None:  # it names no existing file
                 continue
             if name := links.denied_name(status, access.kind):
                 return Verdict(Decision.DENY, note=f"the file is also {one_line(name)}")
@@ -300,7 +306,8 @@ class PermissionPolicy:
     def _secret_rule(self, tool: str, access: Access) -> Rule | None:
         """The rule that marks the target as a secret, or as a copy of one."""
         rule = self._protected.last(tool, access)
-        if rule is not None or access.kind not in (AccessKind.READ, AccessKind.WRITE):
+        has_copies = access.kind in (AccessKind.READ, AccessKind.WRITE)
+        if rule is not None or not has_copies:  # a rule that allows names a public file
             return rule if rule and rule.decision is Decision.DENY else None
         for name in defaults.original_names(access.target):
             rule = self._protected.last(tool, replace(access, target=name))
@@ -309,11 +316,13 @@ class PermissionPolicy:
         return None
 
     def _built_in(self, tool: str, access: Access) -> Rule | None:
+        """The last matching rule of Shepherd's own; those of the mode weigh more than defaults."""
         edits = self._edits.last(tool, access) if self._allows_edits else None
         return edits or self._defaults.last(tool, access)
 
 
 def _edits(cwd: Path) -> list[Rule]:
+    """The rules of the mode `edits` in this working directory."""
     at_home = Path("~").expanduser().resolve().is_relative_to(cwd)
     return [*defaults.edits_rules(), *(defaults.home_rules() if at_home else [])]
 
@@ -322,10 +331,12 @@ def _names_target(rule: Rule | None) -> bool:
     """Whether a rule allows a target by name and not only by a wildcard such as `**`."""
     if rule is None or rule.decision is not Decision.ALLOW:
         return False
-    return any(c.isalnum() for c in rule.pattern.rsplit("/", 1)[-1])
+    last_name = rule.pattern.rsplit("/", 1)[-1]
+    return any(character.isalnum() for character in last_name)
 
 
 def _own_output(spill_dir: Path | None) -> list[Rule]:
+    """The rule that allows reading the files with long results of tools."""
     if spill_dir is None:
         return []
     return [Rule("read", f"{escape_glob(str(spill_dir.resolve()))}/**", Decision.ALLOW)]

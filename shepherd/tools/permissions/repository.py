@@ -58,7 +58,7 @@ class RepositoryGuard:
         """
         entry = find_repository(place)
         current = self.doubt(place)
-        if entry is None or current.text != doubt.text:
+        if entry is None or current.text != doubt.text:  # the user was not asked about this one
             return True
         if current != doubt:
             return False
@@ -66,6 +66,7 @@ class RepositoryGuard:
         return True
 
     def _doubt(self, entry: Path, current: str) -> str:
+        """Why the settings with the fingerprint `current` need approval; "" if they don't."""
         if not current:
             return f"git runs with the settings of {entry}: {_ALWAYS_ASK}"
         if entry not in self._fingerprints:
@@ -118,6 +119,7 @@ def _content(path: Path) -> bytes:
 
 def _files(entry: Path) -> Iterator[Path]:
     """The files that can make git run programs, in the repository and in the home directory."""
+    # the `.git` of a linked work tree is a file; its directory names the one that all share
     own = _target(entry, "gitdir:") if entry.is_file() else entry
     common = _target(own / "commondir", "") if (own / "commondir").is_file() else own
     top = entry.parent if entry.name == ".git" else entry
@@ -147,7 +149,7 @@ def _with_included(configs: list[Path]) -> Iterator[Path]:
         config = pending.pop(0)
         if config in done:
             continue
-        if len(done) > _MAX_INCLUDES:
+        if len(done) > _MAX_INCLUDES:  # `fingerprint` then trusts nothing
             raise OSError("too many included files")
         done.add(config)
         yield config
@@ -155,6 +157,7 @@ def _with_included(configs: list[Path]) -> Iterator[Path]:
 
 
 def _hook_directories(config: Path, top: Path) -> list[Path]:
+    """The directories in which git looks for hooks by this settings file."""
     directories = [_beside(top, name) for name in _HOOKS_PATH.findall(_text(config))]
     # husky sets `.husky/_`, whose scripts run those in `.husky`
     return [*directories, *(directory.parent for directory in directories if directory.name == "_")]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from shepherd.config.files import exclusive, write_private
 from shepherd.errors import ConfigError
@@ -64,10 +63,6 @@ class Rule(Struct, frozen=True):
         where = one_line(f"in {self.scope}") if self.scope else "everywhere"
         return f"{self} ({where}, {_LIFETIME_TEXT[self.lifetime]})"
 
-    def lasting(self, lifetime: Lifetime) -> "Rule":
-        """The same rule with another lifetime."""
-        return replace(self, lifetime=lifetime)
-
 
 _LIFETIME_TEXT = {
     Lifetime.ONCE: "this call only",
@@ -85,7 +80,8 @@ def parse_rule(text: str) -> Rule:
             f"not a permission rule: {text!r}; write DECISION TOOL PATTERN, "
             "as in 'allow shell git status *' or 'deny read secrets/**'"
         )
-    return Rule(match[2], match[3], Decision(match[1]))
+    decision, tool, pattern = match.groups()
+    return Rule(tool, pattern, Decision(decision))
 
 
 _HEADER = '# Rules that were answered with "always". The last match wins; delete what you regret.\n'

@@ -26,7 +26,7 @@ def first_denied(root: Path, claim: Claim, denies: Callable[[str], bool]) -> str
     for path in _walk(root, claim):
         if denies(path):
             denied_paths.append(path)
-            if claim is not Claim.UNIGNORED_TREE:
+            if claim is not Claim.UNIGNORED_TREE:  # no ignore file can keep the command from it
                 return path
         if len(denied_paths) > _MAX_DENIED:
             raise OverflowError("too many denied files")
@@ -36,20 +36,20 @@ def first_denied(root: Path, claim: Claim, denies: Callable[[str], bool]) -> str
 
 def _walk(root: Path, claim: Claim) -> Iterator[str]:
     """The files that a command with this claim may read; raises OverflowError."""
-    visible = claim is Claim.VISIBLE_TREE and not _lists_hidden(root)
+    skips_hidden = claim is Claim.VISIBLE_TREE and not _lists_hidden(root)
     count = 0
     for directory, directories, files in os.walk(root):
         count += len(directories) + len(files)
         if count > _MAX_ENTRIES:
             raise OverflowError("too many files")
-        if visible and not _IGNORE_FILES.isdisjoint(files):
+        if skips_hidden and not _IGNORE_FILES.isdisjoint(files):
             raise OverflowError("ignore files decide what is read")
         if claim is Claim.UNIGNORED_TREE:
             directories[:] = [name for name in directories if name != ".git"]
-        if visible:
+        if skips_hidden:
             directories[:] = [name for name in directories if not name.startswith(".")]
         for name in (*files, *directories):
-            if visible and name.startswith("."):
+            if skips_hidden and name.startswith("."):
                 continue
             yield os.path.realpath(f"{directory}/{name}")
 
@@ -100,31 +100,38 @@ class HardLinks:
 
     def denied_name(self, status: os.stat_result, kind: AccessKind) -> str:
         """A name under which the rules deny the file, "" if none is known."""
-        if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
+        if not _has_other_names(status):
             return ""
-        for name in self._by_inode().get(status.st_ino, ()):
+        for name in self._names_by_inode().get(status.st_ino, ()):
             if self._denies(Access(kind, name)) and _is_same(name, status):
                 return name
         return ""
 
     def may_be_incomplete(self, status: os.stat_result) -> bool:
         """Whether the file may have such a name among those that were too many to check."""
-        if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
+        if not _has_other_names(status):
             return False
-        known = self._by_inode().get(status.st_ino, ())
+        known = self._names_by_inode().get(status.st_ino, ())
         return not self._complete and len(known) < status.st_nlink
 
-    def _by_inode(self) -> dict[int, list[str]]:
+    def _names_by_inode(self) -> dict[int, list[str]]:
+        """The names of all files in the places; they are searched once."""
         if self._names is None:
             self._names = {}
             home = Path.home()
             for place in (self._cwd, *_secret_places(home)):
+                # the home is too large to walk, so that only its own files are looked at
                 for count, entry in enumerate(_files(place, deep=place != home)):
                     if count >= MAX_ENTRIES:
                         self._complete = False
                         break
                     self._names.setdefault(entry.inode(), []).append(entry.path)
         return self._names
+
+
+def _has_other_names(status: os.stat_result) -> bool:
+    """Whether a file has more than one name; of a directory, the count says something else."""
+    return status.st_nlink > 1 and stat.S_ISREG(status.st_mode)
 
 
 def file_status(access: Access) -> os.stat_result | None:
@@ -138,6 +145,7 @@ def file_status(access: Access) -> os.stat_result | None:
 
 
 def _is_same(name: str, status: os.stat_result) -> bool:
+    """Whether a name is of this file; an inode has its number only on its own device."""
     try:
         return os.path.samestat(os.lstat(name), status)
     except OSError:

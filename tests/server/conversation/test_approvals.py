@@ -143,7 +143,9 @@ async def test_a_client_that_stays_away_is_not_waited_for(work: Path) -> None:
             await stream.until("approval_needed")
             clock.advance(10 * AWAY_SECONDS)
             assert served.conversation.approver.waiting
-        await until(lambda: served.conversation.presence.away("me") == 0 and bool(clock.sleeping))
+        await until(
+            lambda: served.conversation.presence.seconds_away("me") == 0 and bool(clock.sleeping)
+        )
         clock.advance(AWAY_SECONDS - 1)
         async with served.updates("me") as back:
             await until(lambda: served.conversation.presence.is_listening("me"))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shepherd.errors import ConfigError
 from shepherd.tools.access import AccessKind
@@ -31,7 +32,11 @@ def test_what_is_no_rule_is_refused(text: str) -> None:
 def test_the_description_tells_scope_and_lifetime() -> None:
     rule = Rule("shell", "git status *", Decision.ALLOW, "/w", Lifetime.ALWAYS)
     assert rule.describe() == "allow shell git status * (in /w, kept for later sessions)"
-    assert rule.lasting(Lifetime.SESSION).describe().endswith("(in /w, until this session ends)")
+    assert (
+        replace(rule, lifetime=Lifetime.SESSION)
+        .describe()
+        .endswith("(in /w, until this session ends)")
+    )
 
 
 @pytest.mark.parametrize(

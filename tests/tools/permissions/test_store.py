@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shepherd.errors import ConfigError
 from shepherd.tools.permissions.policy import PermissionPolicy
@@ -89,7 +90,7 @@ def test_a_file_that_others_can_write_is_not_trusted(tmp_path: Path) -> None:
 def test_only_lasting_rules_are_stored(tmp_path: Path) -> None:
     store = PermissionStore(tmp_path / "permissions.toml")
     policy = PermissionPolicy(tmp_path, store=store)
-    policy.add(RULE.lasting(Lifetime.SESSION))
+    policy.add(replace(RULE, lifetime=Lifetime.SESSION))
     assert store.load() == []
     policy.add(RULE)
     assert PermissionPolicy(tmp_path, store=store).rules().count(RULE) == 1
